@@ -80,7 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """With the cases that are marked ``full`` go more examples; a test may take a multiple of ``settings.default``."""
     everyday = config.getini("everyday")
-    settings.load_profile({everyday: "paceline", "long": "paceline", "full": "full"}.get(config.option.markexpr, "all"))
+    settings.load_profile(
+        {everyday: "paceline", "long and not full": "paceline", "full": "full"}.get(config.option.markexpr, "all")
+    )
     config.pluginmanager.register(ProcessorBudget(config))
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         os.environ[warm_python.SHARED] = warm_python.start()  # its workers inherit it

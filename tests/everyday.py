@@ -10,7 +10,7 @@ __all__ = ["mark_the_rest_full"]
 
 
 def mark_the_rest_full(items: Iterable[pytest.Item]) -> list[str]:
-    """Mark as ``full`` each case that ``everyday("id", ...)`` of its test does not name.
+    """Mark as ``full`` each case that ``everyday("id", ...)`` of its test does not name; as ``long`` with ``others="long"``.
 
     Returns:
         Names that are the id of no case of their test.
@@ -23,5 +23,5 @@ def mark_the_rest_full(items: Iterable[pytest.Item]) -> list[str]:
             case = rest.removesuffix("]")
             ids.setdefault(name, (set(mark.args), set()))[1].add(case)
             if case not in mark.args:
-                item.add_marker("full")
+                item.add_marker(mark.kwargs.get("others", "full"))
     return [f"{name}[{case}]" for name, (named, found) in ids.items() if len(found) > 1 for case in sorted(named - found)]

@@ -39,6 +39,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.full
 def test_accuracy_benchmark_short(tmp_path: Path) -> None:
     from rows import append
     from terngrad_accuracy import COLUMNS
@@ -53,6 +54,7 @@ def test_accuracy_benchmark_short(tmp_path: Path) -> None:
     assert float(rows(out)[1]["accuracy"]) > 0
 
 
+@pytest.mark.full
 def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "e.csv", tmp_path / "e.svg"
     arguments = ("--train", "256", "--workers", "2", "--out", str(out))
@@ -71,6 +73,7 @@ def test_equal_epochs_benchmark_short(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_schedule_decision_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import schedule_decision
     from schedule_decision import OUTLOOKS, Cluster, decide
@@ -116,6 +119,7 @@ def test_verdicts_compare_seed_by_seed() -> None:
     assert Line("topk", {0: 50.0}, dense).verdict == "-"
 
 
+@pytest.mark.full
 def test_step_time_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "s.csv"
     text = run(
@@ -173,6 +177,7 @@ def test_auto_is_within_three_percent_of_ddp_where_it_was_run() -> None:
     assert f"{len(over)} of 90 took more than 3 %" in PAGE
 
 
+@pytest.mark.full
 def test_checkpoint_cost_benchmark_short(tmp_path: Path) -> None:
     sizes = ["--parameters", "3000", "--compression", "topk", "--checkpoints", "1", "--between", "2", "--batch", "2"]
     sizes += ["--sharding", "ddp", "zero3"]
@@ -374,6 +379,7 @@ def test_the_tables_of_the_page_on_cards_are_those_of_the_results() -> None:
     assert not [line for line in lines if line not in page]
 
 
+@pytest.mark.full
 def test_where_a_card_pays_is_what_the_predictor_says(tmp_path: Path) -> None:
     """On a slow link all cards are alike, and behind a codec elsewhere, since headers stay; on a fast one the engine limits."""
     out, published, switch = (tmp_path / name for name in ("w.csv", "p.csv", "s.csv"))
@@ -419,6 +425,7 @@ def test_serve_latency_benchmark_short(tmp_path: Path) -> None:
     assert 0 < float(answer["median_ms"]) <= float(answer["slowest_ms"])
 
 
+@pytest.mark.full
 def test_layout_search_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "l.csv"
     sizes = ("--devices", "16", "--batches", "64", "128", "--most-virtual", "2")
@@ -455,6 +462,7 @@ def test_regret_benchmark_short(tmp_path: Path) -> None:
     assert float(row["worst"]) in (0.0, pytest.approx(510 / 372 - 1, abs=1e-4))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(lab.missing()), reason="an emulated cluster needs Linux, root and tbf")
 def test_async_lab_benchmark_short(tmp_path: Path) -> None:
     for attempt in range(4):  # a measurement of two seconds, which other programs may take

@@ -95,6 +95,7 @@ def run_apart(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.everyday("README.md", "docs/emit.md", "docs/names.md", "docs/add-a-chip.md", others="long")
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.full] * (page in LONG)) for page in PAGES])
 def test_every_command_of_a_page_runs_in_order(page: str, checkout: Path) -> None:
     lines, outputs = commands(page), shown(page)
@@ -132,6 +133,7 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
     assert (recipe.lr, recipe.warmup_steps, recipe.power) == (pytest.approx(1.6), 5, 2.0)  # half of ten steps at most
 
 
+@pytest.mark.everyday("README.md", others="long")
 @pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/scheduling.md"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks that import paceline; the others are pieces of a script."""

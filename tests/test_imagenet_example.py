@@ -110,6 +110,7 @@ def slimming(monkeypatch: pytest.MonkeyPatch, pictures: Path) -> dict[str, Any]:
 SMALL = ["--network", "cifar10-terngrad", "--image-size", "24", "--batch", "2", "--loaders", "0"]
 
 
+@pytest.mark.long
 def test_a_trained_network_is_slimmed_and_exported(
     slimming: dict[str, Any], pictures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_every_optimizer_gets_its_trials_and_the_best_rate_is_found(tmp_path: Pa
     assert tried == pytest.approx([0.1, 0.2, 0.05, 0.1414, 0.07071], rel=1e-3), "neighbours first, then between them"
 
 
+@pytest.mark.full
 def test_large_batch_benchmark_short(data: Data, tmp_path: Path) -> None:
     out, picture = tmp_path / "l.csv", tmp_path / "l.svg"
     study = large_batch.Study(TASKS["digits"], data, 1, out)

@@ -32,6 +32,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
 def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
     out = tmp_path / "lab.csv"
@@ -56,6 +57,7 @@ def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
     assert (tmp_path / "p.svg").stat().st_size > 10_000
 
 
+@pytest.mark.full
 @pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
 def test_networks_through_cards_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "networks.csv", tmp_path / "p.svg"
@@ -69,6 +71,7 @@ def test_networks_through_cards_short(tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_the_cycles_are_those_of_the_results(tmp_path: Path) -> None:
     pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
     out = tmp_path / "cycles.csv"
@@ -87,6 +90,7 @@ def test_the_area_of_one_block(tmp_path: Path) -> None:
     assert row["block"] == "inceptionn lane" and int(row["lut"]) > 100
 
 
+@pytest.mark.full
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
     run("nic_pictures.py", "--out", str(tmp_path))

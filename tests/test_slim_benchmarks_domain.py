@@ -42,6 +42,7 @@ def test_a_short_form_writes_each_row_once(tmp_path: Path, capsys: pytest.Captur
     assert [line.split("  ")[0] for line in lines if " to " in line] == [row["network"] for row in rows]
 
 
+@pytest.mark.long
 def test_networks_of_other_blocks_have_as_many_parameters() -> None:
     for width in (0.5, 0.125):
         ours, plain, fire = (

@@ -71,6 +71,7 @@ def test_explain_and_whatif_offer_the_same(capsys: pytest.CaptureFixture[str]) -
     assert command.startswith("paceline whatif gpt2-xl ") and change in command
 
 
+@pytest.mark.long
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     network=st.sampled_from(["gpt2-xl", "llama-3.2-1b", "bert-large"]),

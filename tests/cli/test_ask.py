@@ -53,6 +53,7 @@ QUESTIONS = (
 )
 
 
+@pytest.mark.everyday("gpt2 --on 'RTX 3060' --lora r=16 --samples 50k --seq-len 512 --price 0.5 --budget $50")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_command_that_goes_deeper_runs(question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It weighs the same training on the same cluster, and finds nothing slower."""
@@ -115,6 +116,7 @@ def test_a_named_instance_has_its_providers_price(
     assert own["choice"]["usd"] == pytest.approx(devices * own["choice"]["time_s"] / 3600)
 
 
+@pytest.mark.everyday("bert-large --on 'Azure ND H100 v5' --samples 1M")
 @pytest.mark.parametrize("question", ["resnet-50", "bert-large --on 'Azure ND H100 v5' --samples 1M"])
 def test_what_goes_deeper_has_the_price_of_the_answer(question: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = answer(capsys, f"ask {question}")

@@ -53,6 +53,7 @@ def test_a_cluster_is_named_as_in_python(cluster: str, capsys: pytest.CaptureFix
     )
 
 
+@pytest.mark.everyday("predict-llama-3-8b", "explain-resnet-50", "whatif-resnet-50", "predict --asynchronous-resnet-50")
 @pytest.mark.parametrize("name", ["resnet-50", "llama-3-8b"])  # of the latter, nothing fits
 @pytest.mark.parametrize("verb", ["predict", "explain", "whatif", "predict --asynchronous"])
 def test_without_a_batch_the_answer_says_which_was_taken(name: str, verb: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ def test_the_whole_answer_is_meant_where_no_action_is_named(capsys: pytest.Captu
     assert {row[0] for row in short["mechanism"]} == {"efficiency", "individual rationality", "budget balance", "truthfulness"}
 
 
+@pytest.mark.everyday("prices", "shapley")
 @pytest.mark.parametrize("rule", ["credits", "prices", "shapley", "least-core"])
 def test_every_rule_writes_a_page_and_a_ledger_that_agrees(
     rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -146,6 +147,7 @@ def test_limits_as_files_of_slurm_and_kueue(tmp_path: Path, capsys: pytest.Captu
     assert "cannot write into" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_auction_is_posted_run_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", SITES, "--rule", "auction", "--out", str(tmp_path), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

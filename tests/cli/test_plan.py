@@ -112,6 +112,7 @@ def test_sums_in_a_switch_that_is_not_there_name_the_option(more: str, capsys: p
     assert (code, out) == (2, "") and "--aggregation SwitchML, ATP or 'Paceline switch'" in " ".join(err.split())
 
 
+@pytest.mark.everyday("bert-large --cluster '4x8 T4, 25Gb/s' --samples 1M")
 @pytest.mark.parametrize(
     "question",
     [
@@ -134,6 +135,7 @@ def test_an_answer_fits_a_screen_of_45_lines(
     assert all(f"\n{choice['strategy']['world_size']:,} " in every for choice in data["by_devices"])
 
 
+@pytest.mark.long
 def test_the_table_of_sizes_has_those_of_the_ranking_and_says_what_it_leaves_out(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

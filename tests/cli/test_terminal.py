@@ -32,6 +32,10 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.everyday(
+    "predict resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s --global-batch 1024",
+    "predict lenet5 --device V100 --nodes 4 --network 10Gb/s --global-batch 256 --asynchronous",
+)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_fits_every_width_and_has_one_line(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -27,6 +27,7 @@ def run_there(*cases: Path, only: str = "", **environment: str) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
+@pytest.mark.long
 @HAS_TRITON
 def test_a_sample_in_the_interpreter():
     """Every codec at one size, and every optimizer; the interpreter takes milliseconds an instruction."""
@@ -50,6 +51,7 @@ def test_on_the_gpu():
     run_there(HERE / "triton_cases.py", OPTIMIZERS, TRITON_INTERPRET="0")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
 def test_the_benchmark_without_a_gpu_writes_nothing(tmp_path):
     script, out = HERE.parents[1] / "benchmarks" / "codec_gpu.py", tmp_path / "codec_gpu.csv"

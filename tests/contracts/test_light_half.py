@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import paceline
 from python_calls import work_of
 
@@ -62,6 +64,7 @@ def test_light_modules_import_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_light_modules_do_not_ask_for_torch() -> None:
     """Not even where it is installed and an import would be caught."""
     code = f"import sys\nfrom importlib import import_module\nfor name in {LIGHT!r}: import_module(name)\n"
@@ -111,6 +114,7 @@ def test_a_command_that_needs_torch_says_so() -> None:
     assert done.stderr == "paceline: this needs torch; pip install 'paceline[train]'\n"
 
 
+@pytest.mark.long
 def test_help_and_predict_are_quick() -> None:
     """In calls of importing NumPy: help makes less, a prediction at most six times as many. Importing torch makes nine."""
     main = "from paceline.cli import main; import sys; sys.exit(main({!r}))"

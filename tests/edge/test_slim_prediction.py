@@ -56,6 +56,7 @@ def run_of(**changes: Any) -> SlimRun:
     return SlimRun(**{"training": training, "budget": Budget("speedup", 2), **changes})
 
 
+@pytest.mark.long
 def test_widths_here(slims: list[Slim]) -> None:
     found = predict(run_of())
     (slim,) = slims
@@ -69,6 +70,7 @@ def test_widths_here(slims: list[Slim]) -> None:
     assert found.layers == slim.times.by_layer()
 
 
+@pytest.mark.long
 def test_ranks_here_and_there(slims: list[Slim], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row of a device is its operations, carried over."""
     method, prospects = METHODS["force"], []
@@ -90,12 +92,14 @@ def test_ranks_here_and_there(slims: list[Slim], monkeypatch: pytest.MonkeyPatch
     assert there.device is not None and "https://" in there.device.sources["one_core"] and there.device.cores == 4
 
 
+@pytest.mark.long
 def test_zeros_on_a_device_are_not_guessed() -> None:
     found = predict(run_of(method="sparse"), PI)
     assert found.rows == () and found.meets is None and not found.kept and found.latency_s > 0
     assert found.notes[0].startswith("What sparsity would give on Raspberry Pi 4 is not predicted: it rests on how fast")
 
 
+@pytest.mark.long
 def test_the_whole_network_of_a_student_is_the_whole_one(slims: list[Slim]) -> None:
     found = predict(run_of(method="compact"), PI)
     assert {"conv1", "fc2"} <= found.layers.keys(), "not the student's layers"

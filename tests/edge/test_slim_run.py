@@ -148,6 +148,7 @@ def test_an_interrupted_stage_says_how_to_go_on(tmp_path: Path, monkeypatch: pyt
         slim_run._stage(run_of(tmp_path).training, print, "training")
 
 
+@pytest.mark.long
 def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path) -> None:
     run, data, said = run_of(tmp_path), load_data("digits"), []  # type: ignore[var-annotated]
     whole = build_model("lenet5", 0).eval()
@@ -157,6 +158,7 @@ def test_a_table_is_measured_again_where_it_is_of_something_else(tmp_path: Path)
     assert json.loads((tmp_path / "table.json").read_text())["of"] == {"method": "auto", "target": "onnxruntime", "threads": 2}
 
 
+@pytest.mark.long
 def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_network_that_cannot_be_exported_is_refused_before_any_training(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_refused_budget_may_be_another_in_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slim_run, "_stage", lambda *_: pytest.fail("trained"))
     for size in (20.0, 30.0):
@@ -181,6 +184,7 @@ def test_a_refused_budget_may_be_another_in_the_same_directory(tmp_path: Path, m
             slim_network(run_of(tmp_path, budget=Budget("size", size)))
 
 
+@pytest.mark.everyday("export", "save")
 @pytest.mark.parametrize("failing", ["export", "latencies", "_layers", "save", "SlimRecord"])
 def test_what_fails_in_the_end_leaves_nothing_half_written(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -236,6 +240,7 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
     assert left() == done, "what an earlier run made stays"
 
 
+@pytest.mark.everyday("0.9-False")
 @pytest.mark.parametrize(("slimmed", "teaches"), [(0.9, False), (0.1, True)])
 def test_a_worse_network_does_not_teach(slimmed: float, teaches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages: list[TrainingRun] = []

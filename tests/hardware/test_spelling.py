@@ -18,6 +18,7 @@ def test_a_maker_alone_stays() -> None:
     assert fold_hardware("NVIDIA") == "nvidia"
 
 
+@pytest.mark.long
 @given(st.text(max_size=20))
 def test_a_name_is_always_tried_as_it_stands(text: str) -> None:
     assert next(without_seller(text)) == text

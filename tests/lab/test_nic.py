@@ -132,6 +132,7 @@ def pair(name: str) -> Iterator[lab.Lab]:
         yield made
 
 
+@pytest.mark.long
 def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair: lab.Lab, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     plain = gloo(pair, tmp_path, "unmarked")
@@ -151,6 +152,7 @@ def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair
         assert both_fewer == pytest.approx(sent.bytes_before - sent.bytes_after, rel=0.15)  # headers of segments are not saved
 
 
+@pytest.mark.everyday("9-has died")
 @pytest.mark.parametrize(("signalled", "wrong"), [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "is stopped")])
 def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(
     pair: lab.Lab, tmp_path: Path, signalled: signal.Signals, wrong: str
@@ -195,6 +197,7 @@ def test_a_card_that_is_stopped_for_a_moment_is_at_work(pair: lab.Lab, runtime: 
     assert pair.status().complete
 
 
+@pytest.mark.long
 def test_two_jobs_at_once_and_down_leaves_nothing(pair: lab.Lab, tmp_path: Path, runtime: Path) -> None:
     pytest.importorskip("torch")
     results: list[list[dict[str, np.ndarray]]] = []

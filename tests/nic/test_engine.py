@@ -54,6 +54,7 @@ stalls = st.lists(st.integers(0, 3), max_size=200)
 frames = st.tuples(st.integers(0, 40), st.booleans(), st.integers(1, 14), st.integers(1, 4), st.integers(0, 4), st.booleans())
 
 
+@pytest.mark.long
 @QUICK
 @given(st.lists(frames, min_size=1, max_size=6), stalls, stalls, st.integers(0, 2**32 - 1))
 def test_frames_of_any_kind_with_stalls_on_both_sides(kinds, gaps, pauses, seed):
@@ -65,6 +66,7 @@ def test_frames_of_any_kind_with_stalls_on_both_sides(kinds, gaps, pauses, seed)
     agree(rows, gaps, pauses)
 
 
+@pytest.mark.long
 def test_every_length_up_to_forty_and_a_segment():
     rng = np.random.default_rng(1)
     agree([frame(spread(rng, n), 1 + n % 14, n % 3 == 0) for n in [*range(1, 41), PAYLOAD]])
@@ -99,6 +101,7 @@ def test_a_scale_for_each_block():
     assert packed.frames[0] != packed.frames[1]
 
 
+@pytest.mark.long
 def test_what_is_not_marked_passes_at_every_length_and_type_of_service():
     rng = np.random.default_rng(4)
     rows = []
@@ -145,6 +148,7 @@ def test_a_damaged_frame_keeps_its_length_and_leaves_the_next_one_whole():
         assert refused or content == back
 
 
+@pytest.mark.long
 def test_one_beat_a_cycle_in_where_nothing_expands():
     rng = np.random.default_rng(8)
     rows = [frame(rng.standard_normal(PAYLOAD).astype(np.float32) * np.float32(0.01), 10, False) for _ in range(8)]
@@ -157,6 +161,7 @@ def test_one_beat_a_cycle_in_where_nothing_expands():
     assert gaps.min() == 1 and np.median(gaps) == 1
 
 
+@pytest.mark.long
 def test_one_beat_a_cycle_in_where_bursts_of_30_and_34_bytes_alternate():
     values = np.full((64, 8), 3.0, np.float32)
     values[::2, 0] = 0
@@ -167,6 +172,7 @@ def test_one_beat_a_cycle_in_where_bursts_of_30_and_34_bytes_alternate():
     assert len(taken) == taken[-1] - taken[0] + 1
 
 
+@pytest.mark.long
 def test_the_output_is_full_where_values_expand():
     packed, _ = agree([frame(np.full(2048, 3.0, np.float32), 10, False)])
     beats = 2 + 256 * 34 // 32  # of 34 bytes a burst

@@ -32,6 +32,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_packet_is_a_fault(driver: Path, seed: int) -> None:
     done = subprocess.run([str(driver), str(PACKETS), str(seed)], capture_output=True, text=True, timeout=200)

@@ -32,6 +32,7 @@ def stalls(random: random.Random) -> list[int]:
     return [] if random.random() < 0.3 else [random.choice((0, 0, 1, 3)) for _ in range(2000)]
 
 
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(seed=SEEDS)
 def test_encoder_and_decoder_agree_with_the_codec(seed: int) -> None:
@@ -90,6 +91,7 @@ def test_a_header_that_ends_early_passes_with_an_error() -> None:
     assert done.frames == (early.content, good.content[:32] + np.float32(2).tobytes()) and done.errors == (True, False)
 
 
+@pytest.mark.everyday("inf")
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_the_encoder_reports_what_the_codec_refuses(bad: float) -> None:
     chance, scale = random.Random(1), np.float32(1)

@@ -142,6 +142,7 @@ def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, r
         assert any(a.kind == "free resource" and resource in a for a in free.assumptions)
 
 
+@pytest.mark.long
 @settings(max_examples=settings.default.max_examples // 4)
 @given(st.floats(0.5, 3.0), st.floats(0.3, 6.0))
 def test_no_correction_makes_a_step_longer_without_a_resource(work: float, wait: float) -> None:

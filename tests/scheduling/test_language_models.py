@@ -31,6 +31,7 @@ def simulated(free: Scenario) -> Mapping[str, SimulatedSchedule]:
     return {**one, **{f"{policy}, data parallel": replace(free, jobs=fixed).run(policy) for policy in ("rubick", "paceline")}}
 
 
+@pytest.mark.long
 def test_a_free_strategy_is_no_slower_than_data_parallelism(simulated: Mapping[str, SimulatedSchedule]) -> None:
     for policy in ("rubick", "paceline"):
         ours, fixed = simulated[policy], simulated[f"{policy}, data parallel"]

@@ -90,6 +90,7 @@ def counted(hosts: int, per_host: int, cases: list[tuple[str, str]]) -> list[lis
     return [json.loads(r.stdout.partition("FOUND ")[2]) for r in results]
 
 
+@pytest.mark.long
 def test_every_exchange_sends_what_is_described() -> None:
     n = 3
     seen = counted(n, 1, FLAT + TO_OWNERS + BY_VALUE)

@@ -60,6 +60,7 @@ def run(cluster: Any, tmp_path: Path, cases: dict[str, Any]) -> list[dict[str, A
     return [json.loads(result.stdout.partition("FOUND ")[2]) for result in results]
 
 
+@pytest.mark.long
 def test_training_through_cards_is_training_with_the_codec_on_the_hosts(tmp_path: Path) -> None:
     cases = {
         "ring": {**CODED, "exchange": "ring"},
@@ -91,6 +92,7 @@ def test_training_through_cards_is_training_with_the_codec_on_the_hosts(tmp_path
         assert "paceline lab up --switch" in refused[rank]["switch"]
 
 
+@pytest.mark.long
 def test_training_through_the_switch_is_training_with_the_sharded_exchange(tmp_path: Path) -> None:
     """Ternary codes are drawn by worker and position, whatever carries them, and their sums are exact."""
     cases = {name: {"compression": "terngrad", "exchange": name} for name in ("switch", "sharded")}

@@ -138,6 +138,7 @@ def cases(*left_out: str) -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else ()) for name in REGISTRY if name not in left_out]
 
 
+@pytest.mark.everyday("lenet5", "alexnet", "resnet-18-cifar", "unet3d", "ncf", "rgat", "gnmt", "bert-base")
 @pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED))
 def test_table_is_that_of_the_module(name: str) -> None:
     assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"
@@ -147,6 +148,26 @@ def test_every_name_has_a_model_and_a_table() -> None:
     assert set(traced()) == set(REGISTRY) <= set(names())
 
 
+@pytest.mark.everyday(
+    "lenet5",
+    "alexnet",
+    "resnet-18-cifar",
+    "resnet-18",
+    "resnet-34",
+    "resnet-50",
+    "resnet-101",
+    "resnet-152",
+    "ssd-resnet34",
+    "ssd-resnet50",
+    "unet3d",
+    "ncf",
+    "rnnt",
+    "rgat",
+    "gnmt",
+    "bert-base",
+    "bert-large",
+    "gpt2",
+)
 @pytest.mark.parametrize("name", REGISTRY)
 def test_parameters_are_those_of_the_module_in_its_order(name: str) -> None:
     with torch.device("meta"):
@@ -235,6 +256,7 @@ def test_waveglow_has_the_published_size() -> None:
     assert Workload.named("waveglow").num_parameters == pytest.approx(268e6, rel=0.001)
 
 
+@pytest.mark.long
 def test_tacotron_2_has_the_published_size_and_the_work_of_each_frame() -> None:
     """28.2 M: the released weights (nvidia_tacotron2pyt). Every frame adds the same work, so few of them say what all have."""
     table = Workload.named("tacotron2")
@@ -341,11 +363,13 @@ def compare_with_torch(name: str, table: Workload, batch: Tensor) -> None:
     assert 2 * (table.flops_per_sample - table.flops_forward) == counter.get_total_flops()
 
 
+@pytest.mark.everyday("lenet5", "alexnet", "resnet-18-cifar", "unet3d", "ncf", "bert-base")
 @pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED, *RECURRENT))
 def test_flops_are_those_that_torch_counts(name: str) -> None:
     compare_with_torch(name, Workload.named(name), model(name).input.example(2, "meta"))
 
 
+@pytest.mark.everyday("gnmt")
 @pytest.mark.parametrize("name", RECURRENT)
 def test_flops_of_few_steps_are_those_that_torch_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch traces recurrent layers step by step; each step adds the same work."""
@@ -394,6 +418,7 @@ def test_gpt2_head_is_tied_and_counted_once() -> None:
     assert tokens.ready >= len(table.parameters) - 2
 
 
+@pytest.mark.everyday("hdc", "googlenet")
 @pytest.mark.parametrize("name", ["hdc", "alexnet", "resnet-50", "googlenet"])
 def test_first_loss_is_that_of_a_guess(name: str) -> None:
     torch.manual_seed(0)
@@ -402,6 +427,7 @@ def test_first_loss_is_that_of_a_guess(name: str) -> None:
     assert loss.item() == pytest.approx(math.log(logits.shape[1]), rel=0.1)
 
 
+@pytest.mark.everyday("lenet5")
 @pytest.mark.parametrize("name", ["lenet5", "cifar10-terngrad", "hdc"])
 def test_small_networks_train(name: str) -> None:
     torch.manual_seed(0)

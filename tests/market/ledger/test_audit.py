@@ -128,6 +128,7 @@ def test_false_alarms_of_one_lender_by_simulation() -> None:
     assert rates[5, 10, 3.09] > 1.6 * 0.001
 
 
+@pytest.mark.long
 def test_false_alarms_of_all_lenders_by_whole_audits() -> None:
     rng, count, k = np.random.default_rng(4), 200, k_for(0.1, 10)
     found = [audit(federation(rng), k).throttling for _ in range(count)]
@@ -135,6 +136,7 @@ def test_false_alarms_of_all_lenders_by_whole_audits() -> None:
     assert within(sum(map(len, found)), false_alarm_rate(k), 10 * count)
 
 
+@pytest.mark.long
 def test_a_throttling_lender_does_not_bring_the_others_into_disrepute() -> None:
     rng, count, k = np.random.default_rng(5), 150, k_for(0.1, 6)
     found = [audit(federation(rng, {"C": 0.25}, "ABCDEF"), k).throttling for _ in range(count)]
@@ -143,6 +145,7 @@ def test_a_throttling_lender_does_not_bring_the_others_into_disrepute() -> None:
     assert blamed / count < 0.1 + 4 * math.sqrt(0.1 * 0.9 / count)
 
 
+@pytest.mark.long
 def test_an_error_that_jobs_share_is_counted_where_it_is_told() -> None:
     rng, count, k = np.random.default_rng(6), 150, k_for(0.1, 5)
     blamed = {0.0: 0, 0.15: 0}
@@ -182,6 +185,7 @@ def test_jobs_to_find_throttling() -> None:
             assert (power > 0.9 - 0.009) if is_enough else (power < 0.9 + 0.009)
 
 
+@pytest.mark.long
 def test_whole_audits_find_what_they_say() -> None:
     rng, count, k = np.random.default_rng(8), 120, k_for(0.01)
     jobs = 24  # 20, and more for the error of the medians of nine other lenders
@@ -299,6 +303,7 @@ def test_the_running_test_names_the_job_where_throttling_shows() -> None:
     assert [verdict.alarm_at for verdict in found.verdicts if verdict.lender != "B"] == [None] * 5
 
 
+@pytest.mark.long
 def test_the_running_test_needs_about_as_many_jobs_as_is_said() -> None:
     """A few more than ``JOBS_UNTIL_ALARM``: the bias of the models is known from a few hundred jobs, not exactly."""
     rng = np.random.default_rng(13)

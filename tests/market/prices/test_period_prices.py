@@ -83,6 +83,7 @@ def test_limits_hold(number: int, limit: str) -> None:
         assert prices.backlog_hours[0, 0] == pytest.approx(waits)
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 2**32 - 1))
 def test_prices_are_in_the_core_of_the_fluid(seed: int) -> None:
     """No group pays less by itself: with energy, bytes, the public cloud and limits (Owen, 1975)."""

@@ -75,6 +75,7 @@ def test_a_process_that_is_stable_never_oscillates(curvature: list[float], kappa
     assert not found.oscillates and (found.converged or size > 0.99)
 
 
+@pytest.mark.long
 def test_a_process_that_is_unstable_oscillates() -> None:
     """Between the limits, in the end."""
     unstable = 0
@@ -133,6 +134,7 @@ def test_a_slow_approach_without_swings_is_no_oscillation(curvature: float) -> N
     assert not found.oscillates
 
 
+@pytest.mark.everyday("0", "3", "7")
 @pytest.mark.parametrize("seed", range(20))
 def test_chance_has_no_period(seed: int) -> None:
     """Utilities that change at random: it never rests, and there is no cycle to damp."""

@@ -235,6 +235,7 @@ def test_many_profiles_are_searched() -> None:
     assert not found.whole and found.profiles == ((5, 5, 5, 5),) and len(found.reached_from((5, 5, 5, 5))) == 4
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_searched_best_responses_end_in_equilibria_of_the_whole_game(data: st.DataObject) -> None:
     """Two sites of 25 choices: all 625 profiles are tried for the equilibria."""

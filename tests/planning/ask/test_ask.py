@@ -122,6 +122,7 @@ def test_a_date_that_few_nodes_miss_takes_more_of_them() -> None:
     assert asked.choice.time_s < 12 * 3600 and asked.choice.cluster.num_nodes > 8
 
 
+@pytest.mark.long
 def test_a_very_large_network_is_answered_with_what_holds_it() -> None:
     asked = ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
     assert not asked.fits and asked.divided and asked.choice.prediction.fits

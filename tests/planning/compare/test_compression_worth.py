@@ -83,6 +83,7 @@ def test_a_gain_that_is_none_is_told_so(toy: Workload, space: Space) -> None:
     assert plan(toy, slow(space, 1e12), Goal("fastest")).compression.startswith("Compression does not pay")
 
 
+@pytest.mark.long
 def test_batches_stay_within_what_was_published(capsys: pytest.CaptureFixture[str]) -> None:
     many = "--device B200 --devices-per-node 8 --network 400Gb/s --max-nodes 16 --precision bf16 --sharding ddp"
     data = answer(capsys, f"plan gpt2-xl {many}")

@@ -73,6 +73,7 @@ def test_sizes_that_are_named_are_tried_alone() -> None:
     assert both.best.time_s == min(choice.time_s for choice in both.front)
 
 
+@pytest.mark.long
 def test_without_a_batch_or_with_a_curve_layouts_have_batches_of_their_own() -> None:
     free = plan(GPT, space(small_device(4), batches=()), Goal("fastest"))
     divided = [choice.strategy for choice in free.ranking if choice.strategy.parallelism.model_devices > 1]

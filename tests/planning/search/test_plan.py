@@ -135,6 +135,7 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
     assert "topk" not in slow.barred(TrainingTarget(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
 
+@pytest.mark.everyday("fastest")
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_the_best(
     text: str, toy: Workload, space: Space
@@ -221,6 +222,7 @@ def no_old_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_old_garbage")
 def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() -> None:
     """The target is ten seconds on two cores, one by one it would be minutes. Both are timed in turns, and the least of up to

@@ -23,6 +23,7 @@ def test_where_compute_is_all_workers_add_up(workers: int) -> None:
     assert result.bottleneck == "workers" and result.utilisation["workers"] == pytest.approx(1.0, rel=0.01)
 
 
+@pytest.mark.everyday("1")
 @pytest.mark.parametrize("servers", [1, 2, 4])
 def test_where_server_links_are_full_their_bandwidth_is_all(servers: int) -> None:
     """Every update brings each server its share of the bytes once in and once out: M x bandwidth / bytes."""
@@ -42,6 +43,7 @@ def test_one_worker_reads_what_it_wrote(pull: Any) -> None:
     assert run(profile(), 1, 2, pull=pull).staleness == (1.0,)
 
 
+@pytest.mark.everyday("2-0.01", "5-1.0")
 @pytest.mark.parametrize("compute_s", [0.01, 1.0])
 @pytest.mark.parametrize("workers", [2, 5, 9])
 def test_staleness_is_that_of_the_other_workers(workers: int, compute_s: float) -> None:
@@ -87,6 +89,7 @@ cases = st.tuples(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=settings.default.max_examples // 5, derandomize=True)
 @given(cases)
 def test_bounds_and_monotony(case: tuple[int, int, float, float, Any]) -> None:
@@ -108,6 +111,7 @@ def test_bounds_and_monotony(case: tuple[int, int, float, float, Any]) -> None:
     assert rate(links=4.0) >= 0.9 * base and rate(times=0.25) >= 0.9 * base
 
 
+@pytest.mark.long
 def test_sixty_four_workers_take_time_in_proportion() -> None:
     """To the transfers that are simulated, four times those of sixteen workers."""
     of, begin = profile(layers=20, size=20e6, compute_s=0.3), time.process_time()

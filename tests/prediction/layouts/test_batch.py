@@ -112,6 +112,7 @@ def test_what_cannot_be_predicted_says_why_and_spoils_nothing():
     assert len(Predictor().many(net, []).step_s) == 0
 
 
+@pytest.mark.long
 def test_ten_thousand_take_a_fraction_of_as_many_calls():
     net, place = Workload.named("resnet-50"), named_cluster("A100", 8, 4, "100Gb/s")
     some = [

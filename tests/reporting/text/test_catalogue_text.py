@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,7 @@ def test_a_link_fits_and_names_every_source(link: hardware.Link) -> None:
         assert "".join(fact.source.split()) in "".join(text.split())
 
 
+@pytest.mark.long
 @each_row("name", names())
 def test_a_workload_fits(name: str) -> None:
     table = Workload.named(name)

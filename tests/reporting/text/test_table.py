@@ -81,6 +81,7 @@ def odd_metrics(draw: st.DrawFn) -> Metrics:
     )
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(odd_metrics(), st.text(max_size=60), st.integers(1, 4), st.integers(NARROWEST, WIDEST))
 def test_no_line_is_wider_than_asked(run: Metrics, label: str, runs: int, width: int) -> None:

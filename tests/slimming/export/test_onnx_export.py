@@ -18,6 +18,7 @@ from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
 
 
+@pytest.mark.everyday("lstm")
 @pytest.mark.parametrize(
     ("make", "example"),
     [(Residual, images), (Recurrent, tokens), (Transformer, tokens)],
@@ -43,6 +44,7 @@ def test_a_file_with_another_result_is_not_kept(tmp_path: Path, monkeypatch: pyt
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_an_operation_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     class Odd(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -53,6 +55,7 @@ def test_an_operation_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_the_module_trains_on_as_before(tmp_path: Path) -> None:
     model = Residual().train()
     to_onnx(model, images(), tmp_path / "net.onnx")

@@ -13,6 +13,7 @@ from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.latency.latency import latencies, pinned
 
 
+@pytest.mark.long
 def test_more_work_takes_longer_and_quartiles_are_in_order(tmp_path: Path) -> None:
     inputs = (torch.randn(64, 256),)
     files = {}

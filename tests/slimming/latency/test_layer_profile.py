@@ -38,6 +38,7 @@ class Blocks(nn.Module):
         return torch.relu(self.past_norm(self.past(x)) + self.second_norm(self.second(y)))
 
 
+@pytest.mark.everyday("block")
 @pytest.mark.parametrize(
     ("make", "example", "layers"),
     [
@@ -64,6 +65,7 @@ def test_every_node_finds_its_module_and_the_shares_are_the_whole(
     assert sum(shares.values()) == pytest.approx(1) and shares[REST] >= -1e-9
 
 
+@pytest.mark.long
 def test_the_layer_of_most_work_takes_most_time(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 64)).eval()
     inputs = (torch.randn(64, 64),)
@@ -71,6 +73,7 @@ def test_the_layer_of_most_work_takes_most_time(tmp_path: Path) -> None:
     assert list(shares) == ["0", "2", "4", REST] and shares["2"] > 0.5
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sparse_onnx.LIBRARY.exists(), reason="needs the library: make native")
 def test_sparse_convolutions_are_layers_too(tmp_path: Path) -> None:
     model = Residual().eval()
@@ -79,6 +82,7 @@ def test_sparse_convolutions_are_layers_too(tmp_path: Path) -> None:
     assert found.operations.keys() == CONVOLUTIONS
 
 
+@pytest.mark.long
 def test_layers_of_a_slimmed_network_stand_beside_those_of_the_whole(tmp_path: Path) -> None:
     model, inputs = unlike(Recurrent()), tokens()
     found = structures_of(model, inputs)

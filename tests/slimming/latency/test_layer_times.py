@@ -37,6 +37,7 @@ def test_all_structures_take_what_the_whole_network_took_and_fewer_take_less() -
     assert quarter < half < 0.8 * times.seconds()
 
 
+@pytest.mark.everyday("gru")
 @pytest.mark.parametrize("make", ["lstm", "gru", "transformer"])
 def test_every_kind_of_operation_is_timed(make: str) -> None:
     models = {"lstm": Recurrent(), "gru": Recurrent(nn.GRU, bidirectional=True), "transformer": Transformer()}
@@ -46,6 +47,7 @@ def test_every_kind_of_operation_is_timed(make: str) -> None:
     assert all(seconds > 0 for seconds in whole.values()) and whole.keys() == less.keys()
 
 
+@pytest.mark.long
 def test_another_process_reads_the_same_times(residual: tuple[Structures, LayerTimes]) -> None:
     found, times = structures_of(Residual(), images()), residual[1]
     again = LayerTimes.from_json(json.loads(json.dumps(times.to_json())), found)

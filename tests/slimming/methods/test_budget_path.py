@@ -56,6 +56,7 @@ def test_the_path_ends_within_the_budget_with_exact_zeros() -> None:
     assert differs(model, small, (torch.randn(4, 6),)) < 1e-6, "what is removed was zero already"
 
 
+@pytest.mark.long
 def test_weights_that_no_gradient_moves_become_zero_and_not_nearly_zero() -> None:
     """In many small steps rounding must leave nothing: squares of what is left would vanish before it does."""
     model = network()
@@ -103,6 +104,7 @@ def test_a_path_that_was_broken_off_goes_on_bit_for_bit() -> None:
     assert other.removed() == path.removed()
 
 
+@pytest.mark.long
 def test_an_optimizer_that_holds_out_against_the_zeros_does_not_in_the_end() -> None:
     model = network()
     found = structures_of(model, (torch.randn(2, 6),))

@@ -49,6 +49,7 @@ def images(side: int) -> tuple[torch.Tensor]:
     return (torch.zeros(1, 3, side, side),)
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_a_student_without_some_structures_is_the_widest_one_of_these_widths(data: st.DataObject) -> None:
@@ -66,6 +67,7 @@ def test_a_student_without_some_structures_is_the_widest_one_of_these_widths(dat
     assert block.plain.out_channels == block.dilated.out_channels == block.deconv.out_channels == left["stages"][0][0][1]
 
 
+@pytest.mark.long
 def test_a_plan_gives_the_student_back_and_the_budget_is_met(tmp_path: Path) -> None:
     whole = lenet5()
     before = copy.deepcopy(whole.state_dict())

@@ -65,6 +65,7 @@ def test_one_step_is_the_proximal_operator_and_exact_zeros_come_of_it() -> None:
     assert differs(model, small, (torch.randn(3, 4),)) < 1e-6, "zeros are removed without any change"
 
 
+@pytest.mark.long
 def test_it_finds_the_inputs_that_matter() -> None:
     """A wide network learns a function of two hidden units; the rest becomes zero, and the fit stays."""
     torch.manual_seed(1)

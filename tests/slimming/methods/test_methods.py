@@ -118,6 +118,7 @@ def test_a_busy_machine_asks_for_no_more_zeros(monkeypatch: pytest.MonkeyPatch) 
     assert quiet["sparse_s"] == pytest.approx(2e-3 / 1.2, rel=0.02) and busy["sparse_s"] == pytest.approx(2e-3 / 1.2, rel=0.02)
 
 
+@pytest.mark.long
 def test_ranks_that_cannot_meet_a_budget_are_refused_before_training() -> None:
     with pytest.raises(UserError, match=r"cannot be met by low rank; .* the least that ranks allow is .*x\)"):
         Slim(nn.Sequential(nn.Conv2d(1, 4, 3)), (torch.randn(1, 1, 8, 8),), budget="speedup=50x", method="force").check()

@@ -22,6 +22,7 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Flatten(), nn.Linear(32 * 36, 5))
 
 
+@pytest.mark.everyday("gru")
 @pytest.mark.parametrize(
     ("model", "inputs", "kind", "smaller"),
     [

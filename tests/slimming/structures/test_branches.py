@@ -98,6 +98,7 @@ def test_a_block_without_its_branch_computes_what_the_masked_one_does(
     assert (x[0] == same).all() and len(values) == (norm or bias) and all(bool(each.grad.any()) for each in values)  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_the_branches_of_networks_are_found() -> None:
     names = {branch.name for branch in structures_of(settled(Residual()), images()).branches}
     assert names == {"first"}
@@ -133,6 +134,7 @@ def test_a_plan_keeps_it_and_fresh_code_loads_the_weights(tmp_path: Path) -> Non
         load(plan, Mlp())
 
 
+@pytest.mark.long
 def test_an_exported_network_has_no_convolution_of_a_branch_that_is_gone(tmp_path: Path) -> None:
     model, x = settled(nn.Sequential(Basic(3, 8, 3, 1, 1, True, False), nn.Conv2d(3, 2, 1))), (torch.randn(1, 3, 8, 8),)
     found = structures_of(model, x)
@@ -159,6 +161,7 @@ def test_a_branch_that_matters_little_goes_and_a_plain_layer_keeps_something() -
     assert found.emptied(nearest_widths(found, nothing, cost, cost(()), 8)[0]), "what is zero goes at once"
 
 
+@pytest.mark.long
 def test_times_of_a_branch_that_is_gone_are_nothing() -> None:
     model = settled(nn.Sequential(nn.Conv2d(3, 16, 1), Basic(16, 64, 16, 1, 1, True, False), nn.Conv2d(16, 2, 1)))
     slim = Slim(copy.deepcopy(model), (torch.randn(1, 3, 24, 24),), budget="speedup=1.5x")

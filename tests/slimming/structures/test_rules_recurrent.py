@@ -172,6 +172,7 @@ def test_states_are_carried_on_after_the_removal_and_dropout_stays_between_layer
     assert [tuple(one.shape) for one in states[0]] == [(7, layer.hidden_size) for layer in small.layers.layers]
 
 
+@pytest.mark.long
 def test_states_enter_and_leave_an_exported_file(tmp_path: Path) -> None:
     model, (x,) = unlike(Language()), tokens()
     found = structures_of(model, (x,))
@@ -180,6 +181,7 @@ def test_states_enter_and_leave_an_exported_file(tmp_path: Path) -> None:
     assert difference(small, inputs, to_onnx(small, inputs, tmp_path / "net.onnx")) < 1e-5
 
 
+@pytest.mark.long
 def test_a_recurrent_highway_network_is_exported(tmp_path: Path) -> None:
     model, inputs = unlike(Highway()), (steps()[0].float(),)
     found = structures_of(model, inputs)

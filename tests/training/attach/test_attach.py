@@ -274,6 +274,7 @@ def check(
             assert is_mean(results[0][name], own), name
 
 
+@pytest.mark.long
 def test_the_same_seed_repeats_bit_for_bit_and_another_differs(ranks):
     for r in ranks:
         for step in range(2):

@@ -52,6 +52,7 @@ def check(outcomes: list[Outcome], lost: int, says: str) -> None:
             assert f"LostRank: {says}" in raised, everything
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["ring", "sharded"])
 def test_every_survivor_names_the_killed_rank_within_30_s(way):
     outcomes = launch_and_let_fail(vanish, 4, way=way, compression="topk", how=int(signal.SIGKILL), lost=2, timeout_s=1800)

@@ -205,6 +205,7 @@ def in_nodes(world: LocalGroup, local: int, work: Callable[[LocalWire, LocalWire
     return world.run(wired)
 
 
+@pytest.mark.long
 @each_row("compression", ["bf16", "terngrad", "int8", "sign", "topk"])
 @each_row(("packed", "dense"), [((4099, 2048), (77,)), ((1024, 2999), ()), ((), (33, 5)), ((65536,), (1,)), ((1025,), (192,))])
 @each_row(("local", "members"), [(2, 2), (3, 2), (5, 3), (4, 1), (1, 3)])

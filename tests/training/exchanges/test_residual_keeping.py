@@ -123,6 +123,7 @@ def distance_from_optimum(x: GradientExchange, elements: int = 200) -> float:
     return float((LocalGroup(2).run(rank)[0] - target).norm() / target.norm())
 
 
+@pytest.mark.everyday("sign-options1")
 @pytest.mark.parametrize(("name", "options"), [("topk", {"density": 0.05}), ("sign", {})])
 def test_training_converges_as_with_fp32(name: str, options: dict[str, float]) -> None:
     narrow, full = (distance_from_optimum(described((name, "sharded", options), bits)) for bits in (16, 32))

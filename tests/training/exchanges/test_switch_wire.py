@@ -72,6 +72,7 @@ def test_ranks_of_processes_receive_equal_sums(switch: Any) -> None:
         assert of_rank["fp32 bytes"] == 4 * COUNT + 3 * 32  # each worker sends its gradient once
 
 
+@pytest.mark.long
 def test_ranks_fail_clearly_when_the_switch_dies(switch: Any, tmp_path: Path) -> None:
     exchanged = tmp_path / "exchanged"
 

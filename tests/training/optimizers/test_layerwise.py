@@ -249,6 +249,7 @@ def test_the_whole_step_compiles(kind: str) -> None:
     np.testing.assert_allclose(ends[0][1].trust_ratio[-2:], ends[1][1].trust_ratio[-2:], rtol=1e-5)
 
 
+@pytest.mark.long
 @BOTH
 def test_nothing_stops_the_compiler_where_it_may_stop(kind: str) -> None:
     """Without ``fullgraph`` a value that is read on the host ends a graph, where with it the compiler finds another way."""

@@ -155,6 +155,7 @@ def test_one_bad_gradient_anywhere_skips_the_step(value: float) -> None:
                 assert not any(bool(s.any()) for s in optimizer.state[p].values())
 
 
+@pytest.mark.long
 def test_large_steps_run_on_the_threads_of_torchs_openmp_and_in_a_forked_child_on_others() -> None:
     """Those that torch's last operation left spinning would keep a second pool's from their cores; a child has lost them."""
     code = """

@@ -232,6 +232,14 @@ CASES: dict[str, tuple[Run, Callable[[], Run]]] = {
 """Name: ours and theirs. Two peers clamp |w| to 10 (``bounds``); some leave out what has no decay."""
 
 
+@pytest.mark.everyday(
+    "LAMB paper, timm",
+    "LAMB nvlamb, apex written down",
+    "LARS joint, optax",
+    "LARS lr-outside, timm",
+    "LARS paper, written down",
+    "LARS mlperf, written down",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_the_variant_is_the_published_one(name: str) -> None:
     mine, theirs = CASES[name]

@@ -156,6 +156,7 @@ def test_a_signal_ends_a_run_in_order(ended, number):
     assert len(summaries) == 1 and f": stopped after {where}, " in summaries[0] and " a step" in summaries[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("whom", "more"),
     [("all processes", []), ("one worker", []), pytest.param("all processes", ["--elastic"], marks=pytest.mark.full)],
@@ -164,7 +165,7 @@ def test_a_signal_ends_a_run_in_order(ended, number):
 def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_path: Path, whom: str, more: list[str]) -> None:
     out = tmp_path / "out"
     words = [*FEW, "--workers", "2", "--out", str(out), "--checkpoint-every", "1000000", *more]
-    run = Run(["-m", "paceline", "train", *words])
+    run = Run(["-c", WARM_WORKERS, executable(), "train", *words])
     try:
         run.wait_for("epoch 1/")
         workers = workers_of(run.process.pid)
@@ -411,6 +412,7 @@ from paceline.training.runs.launcher import leave_error
 """Says that it was started; how it ends is added."""
 
 
+@pytest.mark.everyday("a mistake", "killed")
 @pytest.mark.parametrize(
     ("end", "starts", "said"),
     [
@@ -440,6 +442,7 @@ def test_workers_that_were_asked_to_stop_are_not_started_again(tmp_path: Path, m
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.long
 def test_an_error_of_the_users_model_has_its_type_and_place_and_ends_an_elastic_run(tmp_path: Path) -> None:
     words = [*FEW, "--model", "faulty_module:raising", "--workers", "2", "--elastic", "--out", str(tmp_path / "out")]
     run = Run(["-c", WARM_WORKERS, executable(), "train", *words])

@@ -61,6 +61,7 @@ def test_ready_order_of_a_transformer_is_the_real_one() -> None:
     assert [p.name for p in table.ready_order] == observed_order(Tiny(), tokens)
 
 
+@pytest.mark.everyday("resnet-18-cifar")
 @pytest.mark.parametrize("name", ["cifar10-terngrad", "resnet-18-cifar", "bert-base"])
 def test_work_grows_linearly_to_a_third_batch(name: str) -> None:
     entry, batch = model(name), 6

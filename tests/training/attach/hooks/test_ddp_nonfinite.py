@@ -116,6 +116,7 @@ def bad_rows(workers: int, name: str) -> list[Any]:
     return [r[name][0][BAD] for r in ranks]
 
 
+@pytest.mark.everyday("2-terngrad", "2-sign", "2-momentum", "2-powersgd", "2-bf16, sharded", "4-sign, nodes")
 @pytest.mark.parametrize(("workers", "name"), PAIRS)
 def test_the_whole_step_is_dense_or_skipped_on_every_rank(workers: int, name: str) -> None:
     rows = bad_rows(workers, name)
@@ -140,6 +141,7 @@ def test_a_skipped_step_leaves_no_trace(workers: int, name: str) -> None:
             assert all(np.array_equal(a, b) for a, b in zip(after, kept, strict=True))
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_where_nothing_was_compressed_before_the_whole_step_is_dense(workers: int) -> None:
     for grads in (r["first"][0][BAD][1] for r in launch_once(behaviours, workers)):

@@ -21,6 +21,7 @@ def error(found: Grads, wanted: Grads) -> float:
     return max(float((found[n] - wanted[n]).abs().max() / wanted[n].abs().max()) for n in wanted)
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_dense_is_pytorchs_sum(workers: int) -> None:
     """Of two numbers bit for bit; gloo adds more of them in another order."""
@@ -82,6 +83,7 @@ def test_between_nodes_and_between_replicas() -> None:
         assert result["nodes"]["sent"][0] > result["int8 sharded"]["sent"][0]  # its first leg is dense
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3])
 def test_it_lives_with_whatever_else_an_fsdp2_script_does(workers: int) -> None:
     """Accumulation, clipping, mixed precision, offload, checkpoints of activations, compiled, tied, frozen, ZeRO-2, scaler,
@@ -131,6 +133,7 @@ def gathered_once(units: Any, shard: Any) -> int:
     return sum(4 * shard(*t) for unit in units for t in unit)
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_a_model_on_the_meta_device_may_be_attached_before_it_gets_its_weights(workers: int) -> None:
     """FSDP2's usual start for large models: to the bit what attaching behind ``to_empty`` gives."""

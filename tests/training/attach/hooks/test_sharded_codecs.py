@@ -31,6 +31,7 @@ def same(found: Grads, wanted: Grads, share: float = 1e-6) -> None:
         assert float((found[name] - values).abs().max()) <= share * float(values.abs().max()), name
 
 
+@pytest.mark.everyday("accumulation", "mixed_precision", "offload", "activation_checkpoints", "tied", "scaler", "unused")
 @pytest.mark.parametrize("name", sharded_models.cases())
 def test_a_codec_lives_with_whatever_else_an_fsdp2_script_does(name: str) -> None:
     """Top-k with local momentum (Lin et al. 2018, algorithm 1): what comes of two steps, and what every rank still owes."""
@@ -51,6 +52,7 @@ DTYPES = ["float32", "float16"]
 FACTORS = [0, 2, 3]
 
 
+@pytest.mark.everyday("2-0-float32", "2-3-float32", "4-2-float16")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("factor", FACTORS)
 @pytest.mark.parametrize("workers", [2, 4])

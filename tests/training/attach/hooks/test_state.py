@@ -123,6 +123,7 @@ def masses(states: list[Any], kind: str) -> dict[Any, np.ndarray]:
     return {name: sum(part[name].double().numpy() for part in parts if name in part) for name in parts[0]}
 
 
+@pytest.mark.everyday("topk with momentum", "scaled, hierarchical", "powersgd")
 @pytest.mark.parametrize("case", CASES)
 def test_the_resumed_run_has_the_same_bits(case):
     for r in launch_once(resumed, 4):

@@ -154,6 +154,7 @@ def on_one_node(rank: int, workers: int, folder: str) -> list[Any]:
     return [owed, moved, sync.state_dict()["feedback"]["residual"]]
 
 
+@pytest.mark.long
 def test_what_a_hierarchy_owes_is_sent_where_all_ranks_are_on_one_node(tmp_path: Path) -> None:
     four, two = launch(on_nodes_of_two, 4, folder=str(tmp_path)), launch(on_one_node, 2, folder=str(tmp_path))
     for name in four[0]:

@@ -53,6 +53,7 @@ def train_every_case(rank: int, workers: int) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.everyday("diloco-2", "ring-2", "plain mean-2", "fragments-2", "beside-2", "streaming-2")
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_the_weights_are_those_of_a_simulation(workers: int, name: str) -> None:

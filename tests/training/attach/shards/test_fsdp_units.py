@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -15,6 +16,7 @@ def test_a_plain_model_is_not_sharded() -> None:
     assert not is_sharded(torch.compile(nn.Linear(2, 2), backend="eager"))
 
 
+@pytest.mark.long
 def test_a_sharded_model_is_found_through_what_wraps_it() -> None:
     """``attach`` took the compiled model, whose gradients are those of the eager one."""
     alone, attached = launch_once(sharded_models.composed, 2)[0]["compiled"]

@@ -25,6 +25,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.everyday("full-3-topk-options0", "hsdp-4-sign-options4")
 @pytest.mark.parametrize(
     ("kind", "workers", "compression", "options"),
     [
@@ -54,6 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     return given, launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
 
 
+@pytest.mark.everyday("to0", "to3")
 @pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 2), ("nodes", 4), ("hsdp", 4)])
 def test_what_the_model_is_owed_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]) -> None:
     """The sum over the ranks, divided by their number."""
@@ -64,6 +66,7 @@ def test_what_the_model_is_owed_stays_on_other_ranks_and_meshes(saved: Any, to: 
             torch.testing.assert_close(result["owed"][name] / to[1], owed / 3, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.everyday("32")
 @pytest.mark.parametrize("bits", [32, 16])
 def test_where_nothing_is_encoded_the_next_gradient_takes_what_is_owed(saved: Any, tmp_path: Path, bits: int) -> None:
     """One node: once, in the first step that counts. Saved before, it goes on to more ranks."""
@@ -99,6 +102,7 @@ def test_on_one_rank_what_is_owed_waits_and_its_size_is_said(saved: Any, tmp_pat
             torch.testing.assert_close(owed[name], wanted / 3, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.everyday("3-True", "2-False")
 @pytest.mark.parametrize(("workers", "by_dcp"), [(3, True), (3, False), (2, False)])
 def test_residuals_of_another_width_are_taken_over(saved: Any, workers: int, by_dcp: bool) -> None:
     """Of fp32 into bfloat16: each rank's share is rounded to nearest, by half a unit of the last of its eight places."""
@@ -110,6 +114,7 @@ def test_residuals_of_another_width_are_taken_over(saved: Any, workers: int, by_
             assert not torch.equal(result["owed"][name], owed) or not owed.any()
 
 
+@pytest.mark.long
 def test_residuals_between_nodes_or_replicas_are_a_share_of_those_over_all_ranks(tmp_path: Path) -> None:
     """Half on nodes of two: what a rank sends between nodes is the part of its own place."""
     found = {}

@@ -28,6 +28,7 @@ def ranks(workers: int, name: str) -> list[Any]:
     return [result[name] for result in launch_once(sharded_nonfinite.behaviours, workers)]
 
 
+@pytest.mark.everyday("2-sign", "2-momentum", "3-scaler")
 @pytest.mark.parametrize(("workers", "case"), PAIRS)
 def test_a_bad_gradient_behind_compressed_units_skips_the_step_on_every_rank(workers: int, case: str) -> None:
     for rows in ranks(workers, f"{case}: {LAST}"):
@@ -87,6 +88,7 @@ def test_a_unit_that_is_reduced_twice_in_a_step_loses_nothing(workers: int) -> N
             torch.testing.assert_close(found["delivered"][name] + kept, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_of_a_compression_that_has_nan_every_rank_counts_the_step_though_one_sees_it(workers: int) -> None:
     results = launch_once(sharded_nonfinite.counts, workers)

@@ -110,6 +110,7 @@ def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: in
     sharded_models.loss(model, rank, 1).backward()
 
 
+@pytest.mark.everyday("0-False-3-1", "8-True-3-1")
 @pytest.mark.parametrize(
     ("bits", "later", "workers", "lost"),
     [(0, False, 3, 1), (0, True, 3, 1), (16, False, 3, 1), (8, True, 3, 1), (0, False, 4, 3)],
@@ -160,6 +161,7 @@ def weights_with_a_bad_one(rank: int, workers: int, value: str, narrow: bool) ->
     return found
 
 
+@pytest.mark.everyday("nan-False", "-inf-True")
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("value", ["nan", "-inf"])
 def test_a_shard_with_a_nan_or_an_infinity_arrives_as_nan_on_every_rank(value: str, narrow: bool) -> None:

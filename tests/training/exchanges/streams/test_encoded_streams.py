@@ -86,6 +86,7 @@ def test_the_ternary_exchange_is_the_plain_formula(workers, count, clip, seed, w
         assert mean.tobytes() == (expected + np.float32(0)).tobytes()
 
 
+@pytest.mark.everyday("64-allgather", "64-ring", "128-sharded")
 @pytest.mark.parametrize(("workers", "way"), [*((64, way) for way in WAYS), *((n, "sharded") for n in (127, 128, 130, 300))])
 def test_sums_of_many_workers_do_not_overflow(workers, way):
     # Every worker sends +1 (or -1) everywhere: the largest sums there are.
@@ -94,6 +95,7 @@ def test_sums_of_many_workers_do_not_overflow(workers, way):
     assert all(np.array_equal(mean, gradients[0]) for mean in means)
 
 
+@pytest.mark.long
 @settings(max_examples=settings.default.max_examples // 10)
 @given(st.integers(2, 5), st.integers(2, 200), st.integers(0, 2**32))
 def test_the_mean_over_workers_and_steps_is_the_mean_clipped_gradient(workers, count, seed):
@@ -180,6 +182,7 @@ def test_what_is_delivered_and_what_is_kept_are_what_was_given(name, way, worker
         assert all(m.tobytes() == means[0].tobytes() for m in means)
 
 
+@pytest.mark.everyday("ring")
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=pytest.mark.full if way not in ("ring", "sharded") else ()) for way in WAYS]
 )

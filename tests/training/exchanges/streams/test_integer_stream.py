@@ -59,6 +59,7 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, c
         group.chunk_elements, integer_stream.fits, parts_stream.PAST_CACHES = before
 
 
+@pytest.mark.long
 @given(
     st.sampled_from(sorted(CHUNKED)),
     st.integers(1, 6),

@@ -60,6 +60,7 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, p
         group.chunk_elements, ternary_stream.fits = before
 
 
+@pytest.mark.long
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.sampled_from(sorted(CHUNKED)),

@@ -34,7 +34,7 @@ from rows import append
 from paceline import codecs
 from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.training.attach.hooks.powersgd import START
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.loop import make_optimizer
 from paceline.training.runs.starting_model import build_model, mixed_seed

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from paceline import LAMB, LARS, codecs
 from paceline.strategy import GradientExchange
 from paceline.strategy.recipe import Recipe
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.runs.schedules import scheduler
 
 SMALL, LARGE = 128, 4096

@@ -28,7 +28,7 @@ from torch import nn
 
 from paceline import lab
 from paceline.strategy import GradientExchange
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 from paceline.workload import Workload
 
 MEBIBYTE = 1 << 20

@@ -26,7 +26,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
-from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.exchanges.gradients.error_feedback import Feedback
 
 COLUMNS = ("workers", "gradient_mb", "compression", "steps", "in_place_ms", "held_back_ms", "ratio", "ratio_low", "ratio_high")
 CASES: dict[str, dict[str, Any]] = {

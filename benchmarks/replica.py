@@ -15,13 +15,13 @@ from torch.nn import functional
 
 from paceline.strategy import GradientExchange
 from paceline.strategy.compression import low_rank_factors
-from paceline.training.attach.gradient_sample import Sample
 from paceline.training.attach.hooks.powersgd import START
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import allreduce
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
-from paceline.training.exchanges.in_process_collectives import LocalWire
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.in_process_collectives import LocalWire
 
 
 class Replica:

@@ -51,6 +51,8 @@ ORDER = (
 )
 ENTRY_POINTS = frozenset({"paceline.__main__", "paceline.training.__main__"})
 """What ``python -m`` runs: each starts the command line, so it stands below everything, and nothing imports it."""
+TRAINING = ("errors", "exchanges", "attach", "optimizers", "runs", "__main__")
+"""Rooms of ``training``, in order: who attaches an exchange to a script loads nothing of the trainer."""
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
     "reporting": {"training", "models", "codecs", "prediction"},
@@ -108,6 +110,19 @@ def test_an_import_against_the_order_is_seen() -> None:
     above, below, forbidden = "paceline.units", "paceline.cli.parser", "paceline.training.runs.train"
     assert against_the_order(plan, [above, below]) == [f"{plan} imports {below}"]
     assert against_the_order("paceline.reporting.html", [above, forbidden]) == [f"paceline.reporting.html imports {forbidden}"]
+
+
+def test_a_room_of_training_imports_only_what_is_above_it() -> None:
+    """``exchanges`` knows no hooks, ``attach`` no runs."""
+
+    def room(name: str) -> int | None:
+        parts = name.removeprefix("paceline.training.").split(".")
+        return TRAINING.index(parts[0]) if name.startswith("paceline.training.") else None
+
+    rooms = {name: place for name in NAMES if (place := room(name)) is not None}
+    assert set(rooms.values()) == set(range(len(TRAINING)))
+    against = [f"{name} imports {t}" for name, own in rooms.items() for t in imports(NAMES[name]) if (room(t) or 0) > own]
+    assert against == []
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:

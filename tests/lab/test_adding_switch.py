@@ -54,7 +54,7 @@ for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         words = entry.read_text().split("\\0")
     except OSError:
         continue
-    if "paceline.training.exchanges.switch_server" in words and port in words:
+    if "paceline.training.exchanges.wires.switch_server" in words and port in words:
         os.kill(int(entry.parent.name), signal.SIGKILL)
 time.sleep(30)
 """

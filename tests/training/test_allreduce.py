@@ -7,7 +7,7 @@ import torch
 
 from paceline.strategy import BF16, FP32, Format, ring_bytes
 from paceline.training.exchanges import allreduce
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 
 COUNT = 999
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import paceline
 from distributed import launch_and_let_fail, launch_once
 from paceline.training.attach.attach import attach
-from paceline.training.exchanges import collectives
+from paceline.training.exchanges.wires import collectives
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},

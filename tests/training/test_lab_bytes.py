@@ -31,8 +31,8 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from paceline.training.attach.attach import attach
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
 
 def sent():
     name = os.environ["GLOO_SOCKET_IFNAME"]

@@ -14,8 +14,8 @@ SIZE = 625_000  # bytes, 50 ms at 100 Mb/s
 SCRIPT = f"""
 import os, time
 import torch, torch.distributed as dist
-from paceline.training.exchanges.meter import Meter
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.collectives import Wire
 
 dist.init_process_group("gloo")
 wire = Wire(dist.group.WORLD, torch.device("cpu"), Meter(0))

@@ -12,7 +12,7 @@ from paceline.lab.kernel import MARK
 
 VARIABLE = "PACELINE_SWITCH"
 """``address:port``, for every rank, of the store where it meets the switch."""
-_SERVER = "paceline.training.exchanges.switch_server"
+_SERVER = "paceline.training.exchanges.wires.switch_server"
 
 
 @contextmanager

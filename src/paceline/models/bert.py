@@ -16,7 +16,7 @@ VOCABULARY, _POSITIONS, _SEGMENTS = 30522, 512, 2
 _DROPOUT, _EPS, _STD = 0.1, 1e-12, 0.02
 
 
-class SelfAttention(nn.Module):
+class BidirectionalAttention(nn.Module):
     """Multi-head attention of every token to every token: (B, S, width) to the same shape."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -39,7 +39,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention = SelfAttention(width, heads)
+        self.attention = BidirectionalAttention(width, heads)
         self.attention_norm = nn.LayerNorm(width, eps=_EPS)
         self.expand = nn.Linear(width, 4 * width)
         self.gelu = nn.GELU()

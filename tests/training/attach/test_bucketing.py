@@ -14,7 +14,7 @@ from torch import nn
 from paceline.training.attach import bucketing
 from paceline.training.attach.bucketing import Group, Groups
 from paceline.training.attach.exchange_thread import promise
-from paceline.training.attach.tensor_layout import numbered
+from paceline.training.exchanges.gradients.tensor_layout import numbered
 
 
 class Bucket:

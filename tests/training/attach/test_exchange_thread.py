@@ -14,7 +14,7 @@ import torch
 from paceline.training.attach import exchange_thread
 from paceline.training.attach.exchange_thread import Background, Exchanges, promise
 from paceline.training.attach.liveness import LostRank
-from paceline.training.exchanges.collectives import WireError
+from paceline.training.exchanges.wires.collectives import WireError
 
 
 class Owner:

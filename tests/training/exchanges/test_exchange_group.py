@@ -19,7 +19,7 @@ from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.consistency import ReplicasDiverged
 from paceline.training.exchanges import exchange_group as group
-from paceline.training.exchanges.collectives import ALL_GATHER, REDUCE_SCATTER
+from paceline.training.exchanges.wires.collectives import ALL_GATHER, REDUCE_SCATTER
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.loop import Trainer, make_optimizer
 

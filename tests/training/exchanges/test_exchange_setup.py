@@ -9,8 +9,8 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.attach.gradient_sample import Sample
 from paceline.training.exchanges.exchange_setup import make_setup, own_wires
+from paceline.training.exchanges.gradients.gradient_sample import Sample
 from strategy_toys import NAMED
 
 WIRE: Any = SimpleNamespace(world_size=4, rank=1)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from distributed import launch_once
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.meter import Meter
 from paceline.training.exchanges.node_sums import all_gather, reduce_scatter
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
 
 ELEMENTS = 6 * 35
 

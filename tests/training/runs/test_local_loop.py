@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.training.runs import worker
 from paceline.training.runs.checkpoints import checkpoint
-from paceline.training.runs.loop import StepTimes
+from paceline.training.runs.loop import StepMeasurements
 from paceline.training.runs.training_run import TrainingRun
 from training_jobs import flatten, job, keep_first, quick
 
@@ -123,7 +123,7 @@ def test_an_elastic_run_exchanges_nothing_beside_its_steps(tmp_path: Path) -> No
 
 
 def test_rounds_are_averaged_and_bytes_rounded_up() -> None:
-    times = StepTimes([1.0, 2.0, 6.0, 5.0], [0.0] * 4, [0.0, 4.0, 0.0, 0.0], [0.0] * 4, [0, 5, 0, 4], [[]] * 4)
+    times = StepMeasurements([1.0, 2.0, 6.0, 5.0], [0.0] * 4, [0.0, 4.0, 0.0, 0.0], [0.0] * 4, [0, 5, 0, 4], [[]] * 4)
     mean = times.averaged(2)
     assert (mean.step, mean.comm, mean.sent, len(mean.events)) == ([1.5, 5.5], [2.0, 0.0], [3, 2], 2)
     assert times.averaged(3).step == [3.0] and times.averaged(5) is times

@@ -16,7 +16,7 @@ from torch import nn
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.training.runs import loop
 from paceline.training.runs.data import Dataset
-from paceline.training.runs.loop import StepTimes, Trainer, gradient_histogram, make_optimizer, median_step, options_of
+from paceline.training.runs.loop import StepMeasurements, Trainer, gradient_histogram, make_optimizer, median_step, options_of
 from paceline.training.runs.starting_model import mixed_seed
 
 
@@ -42,7 +42,7 @@ def test_a_seed_of_several_numbers_is_one_that_torch_takes(parts: list[int], oth
 
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=200))
 def test_the_step_that_is_shown_is_a_kept_one_near_the_median(seconds: list[float]) -> None:
-    chosen = median_step(StepTimes(step=seconds))
+    chosen = median_step(StepMeasurements(step=seconds))
     kept = range(max(0, len(seconds) - 64), len(seconds))
     middle = float(np.median(seconds))
     assert chosen in kept and abs(seconds[chosen] - middle) == pytest.approx(min(abs(seconds[i] - middle) for i in kept))
@@ -50,8 +50,8 @@ def test_the_step_that_is_shown_is_a_kept_one_near_the_median(seconds: list[floa
 
 def test_the_last_64_steps_are_kept() -> None:
     """The only step at the median is the oldest of them; one step older it is gone."""
-    assert median_step(StepTimes(step=[1.0] * 63 + [2.0] + [3.0] * 63)) == 63
-    assert median_step(StepTimes(step=[1.0] * 64 + [2.0] + [3.0] * 64)) > 64
+    assert median_step(StepMeasurements(step=[1.0] * 63 + [2.0] + [3.0] * 63)) == 63
+    assert median_step(StepMeasurements(step=[1.0] * 64 + [2.0] + [3.0] * 64)) > 64
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 4.0])

@@ -14,7 +14,7 @@ from paceline.errors import UserError
 from paceline.models import build
 from paceline.strategy import Strategy
 from paceline.strategy.sharding import units
-from paceline.training.attach.tensor_layout import numbered
+from paceline.training.exchanges.gradients.tensor_layout import numbered
 from paceline.training.runs.shard import shard, unit_modules
 
 RULE = {"min_elements": 10, "last_layer": False, "names": []}

@@ -24,7 +24,7 @@ from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.hooks.sharded import ShardedHook
 from paceline.training.attach.reducer import exchanged
 from paceline.training.attach.shards.fsdp_units import is_sharded
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 _log = logging.getLogger("paceline")
 

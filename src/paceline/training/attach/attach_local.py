@@ -19,7 +19,7 @@ from paceline.strategy.codec_place import check_runs
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
-from paceline.training.attach.tensor_layout import TensorSpec, numbered
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
 
 _LOCAL = [f.name for f in fields(LocalSteps)]
 _attached: weakref.WeakKeyDictionary[nn.Module, weakref.ref[LocalSync]] = weakref.WeakKeyDictionary()

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 
 def ddp_of(model: object, or_sharded: bool = True) -> DistributedDataParallel:

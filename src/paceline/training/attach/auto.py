@@ -19,12 +19,12 @@ import torch.distributed as dist
 from paceline.calibration.constants import assumed
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, GradientExchange
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import allreduce
-from paceline.training.exchanges.collectives import Wire
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.collectives import Wire
 from paceline.units import format_seconds
 
 _STEPS, _TRIAL = assumed("auto_steps"), assumed("auto_trial")
@@ -35,7 +35,7 @@ WORTH: float = assumed("auto_worth")
 """Constants of ``calibration/constants.toml``, each with its reason."""
 
 
-class Decision(NamedTuple):
+class AutoDecision(NamedTuple):
     """The exchange for the next steps, the same on every rank. ``reason`` is empty while there is more to measure."""
 
     exchange: GradientExchange
@@ -68,7 +68,7 @@ class Auto:
         if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
-    def end_step(self, backward_end_s: float) -> Decision | None:
+    def end_step(self, backward_end_s: float) -> AutoDecision | None:
         """Called after each step's exchange; None until there is something to decide.
 
         Args:
@@ -86,15 +86,15 @@ class Auto:
             in_use = self._on_trial[0]
             if step <= (1 - WORTH) * self._dense_s:
                 less = 100 * (1 - step / self._dense_s)
-                return Decision(
+                return AutoDecision(
                     in_use, f"{in_use} takes {format_seconds(step)} a step, {less:.0f} % less than {self._measured}"
                 )
             self._measured += f"; {in_use} took {format_seconds(step)} a step"
             self._on_trial.pop(0)
         self._ends, self._exposed, self._gradient = [], [], torch.empty(0)
         if self._on_trial:
-            return Decision(self._on_trial[0])
-        return Decision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
+            return AutoDecision(self._on_trial[0])
+        return AutoDecision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
 
     def _promising(self, step: float, exposed: float) -> list[GradientExchange]:
         """Exchanges to try, the best first."""

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.strategy import FIRST_BUCKET_BYTES, FUSE_BYTES, buckets, fuse
 from paceline.training.attach.exchange_thread import Future, Waiting
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Checks against silent errors: ranks with different settings, lost gradient energy, replicas that drifted apart."""
+"""Checks against silent errors: ranks with different settings, replicas that drifted apart."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -13,21 +12,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from paceline.calibration.constants import assumed
-from paceline.codecs import SUBTRACT, Codec, backends, container, counter, decode, encode
+from paceline.codecs import backends, container
 from paceline.errors import UserError
-from paceline.training.attach.tensor_layout import GradientSlice, TensorSpec
 from paceline.training.errors import ReplicasDiverged
-from paceline.training.exchanges.collectives import ALL_GATHER, collective
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective
 from paceline.workload.factory import user_module
 
-_log = logging.getLogger("paceline")
-
-KEPT: float = assumed("energy_kept")
-"""Share of a gradient's energy; where an encoding keeps less, a warning is due."""
 CODE = "code"
 """What ``agree`` calls the version of this package."""
-WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking costs one more of them
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
@@ -191,37 +184,3 @@ def refuse_unequal(what: str, sums: Sequence[int]) -> None:
     odd, first = odd_ranks(sums)
     if odd:
         raise ReplicasDiverged(f"{what} of rank {', '.join(map(str, odd))} differ from those of rank {first}")
-
-
-class EnergyGuard:
-    """Warns once a tensor when a biased codec without error feedback keeps less than half of its gradient's energy.
-
-    Energy is the sum of squares; kept is 1 - |x - decoded|^2 / |x|^2. Looked at in the first step and every hundredth.
-    """
-
-    def __init__(self, remedy: str) -> None:
-        self.remedy = remedy
-        self.warned: dict[str, float] = {}
-
-    def watch(self, codec: Codec, gradients: Sequence[GradientSlice], step: int) -> None:
-        """Encode each on its own and compare."""
-        if step % WATCH_EVERY:
-            return
-        for piece, gradient in gradients:
-            x = gradient.float()
-            energy = float(x.double().square().sum())
-            if energy == 0 or piece.tensor.name in self.warned:
-                continue
-            left = x.clone()
-            decode(encode(codec, x, counter.key(0, step)), left, SUBTRACT)
-            kept = 1 - float(left.double().square().sum()) / energy
-            if kept < KEPT:
-                self.warned[piece.tensor.name] = kept
-                _log.warning(
-                    "%s: %s keeps %.0f %% of this gradient's energy at step %d; %s",
-                    piece.tensor.name,
-                    codec.name,
-                    100 * max(0.0, kept),
-                    step,
-                    self.remedy,
-                )

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from paceline.training.attach import daemon_threads as daemons
 from paceline.training.attach.liveness import Roll
-from paceline.training.exchanges.collectives import Wire, WireError
+from paceline.training.exchanges.wires.collectives import Wire, WireError
 
 _log = logging.getLogger("paceline")
 

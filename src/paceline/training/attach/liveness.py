@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from paceline.training.attach import daemon_threads as daemons
 from paceline.training.errors import LostRank
-from paceline.training.exchanges.collectives import WireError
+from paceline.training.exchanges.wires.collectives import WireError
 
 BEAT_S = 1.0
 PATIENCE_S = 4.0  # a rank whose beat stands still for so long is lost

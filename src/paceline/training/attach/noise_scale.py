@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.prediction.learning.noise_scale import NoiseScale
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.collectives import Wire
 
 MEASURABLE = ("dense", "bf16")
 """Compressions whose own error is too small to count as signal."""

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
-from paceline.training.attach.tensor_layout import TensorSpec, numbered
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:

@@ -6,13 +6,13 @@ from functools import partial
 from paceline.strategy import ONE_WAY
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
-from paceline.training.exchanges.collectives import CollectiveSteps, Wire
 from paceline.training.exchanges.in_switch import in_switch
-from paceline.training.exchanges.message_buffers import Buffers
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.push_pull import push_pull
 from paceline.training.exchanges.ring import ring
 from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.wires.collectives import CollectiveSteps, Wire
+from paceline.training.exchanges.wires.message_buffers import Buffers
 
 Exchange = Callable[[Stream, int, int, Wire, Buffers], CollectiveSteps[None]]
 """From a stream, the first and last element of a chunk, the wire and memory for the chunk's messages."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline.training.exchanges.collectives import NOTHING, CollectiveSteps, Wire, sent_by_one_of
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
 from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by_one_of
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def allgather(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from paceline.strategy import Format
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 def begin_allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> Callable[[], None]:

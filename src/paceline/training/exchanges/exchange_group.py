@@ -14,19 +14,19 @@ from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
 from paceline.strategy import carrier, chunk_elements, shard_bounds
-from paceline.training.attach.consistency import EnergyGuard
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.gradient_statistics import LARGEST, is_finite, moments, peak
-from paceline.training.attach.tensor_layout import GradientSlice, Layout, gather, scatter
 from paceline.training.exchanges import exchange_streams
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, gather, scatter
 from paceline.training.exchanges.node_sums import all_gather, reduce_scatter
 from paceline.training.exchanges.streams import integer_stream, ternary_stream
 from paceline.training.exchanges.streams.card_stream import CardStream, CardWire
 from paceline.training.exchanges.streams.encoded_streams import PLAIN, CodecStream, Stream
 from paceline.training.exchanges.streams.integer_stream import IntegerStream
 from paceline.training.exchanges.streams.ternary_stream import TernaryStream
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,15 @@ from paceline.codecs import Codec
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.compression import density_at
-from paceline.training.attach.consistency import EnergyGuard
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.process_groups import own_wire
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import ExchangeSetup
-from paceline.training.exchanges.residual_keeping import keeping_of
+from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.residual_keeping import keeping_of
 from paceline.training.exchanges.streams.card_stream import CardWire
-from paceline.training.exchanges.switch_wire import SwitchWire
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.process_groups import own_wire
+from paceline.training.exchanges.wires.switch_wire import SwitchWire
 
 _CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compression that say nothing about bytes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paceline.codecs import PayloadError
-from paceline.training.exchanges.collectives import CollectiveSteps, Wire
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
 from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.wires.collectives import CollectiveSteps, Wire
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def in_switch(stream: Stream, start: int, stop: int, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 def reduce_scatter(wire: Wire, part: torch.Tensor, whole: torch.Tensor, narrow: bool) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from paceline.training.exchanges.collectives import CollectiveSteps, Pending
+from paceline.training.exchanges.wires.collectives import CollectiveSteps, Pending
 
 DEPTH = 3  # chunks in flight: one in encoding, one on the wire, one in decoding
 

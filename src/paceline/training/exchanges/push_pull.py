@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paceline.strategy import shard_bounds
-from paceline.training.exchanges.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
 from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def push_pull(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from paceline.strategy.exchange import column_bounds
-from paceline.training.exchanges.collectives import NOTHING, CollectiveSteps, Wire, sent_by
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.streams.encoded_streams import Stream
+from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 Rows = list[tuple[int, int]]
 """``(start, stop)`` of the same columns in each row of a stream."""

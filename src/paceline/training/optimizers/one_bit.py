@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.training.attach.attach import attach_momentum
 from paceline.training.attach.attach_options import AttachOptions
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.optimizers.lamb import LAMB
 
 AVERAGED = 100  # steps before the freeze whose trust ratios count: with COEFFICIENT's weights earlier ones are below 3e-5

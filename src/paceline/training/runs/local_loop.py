@@ -15,8 +15,8 @@ from paceline.record import Event
 from paceline.training.attach.attach_local import attach_local
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.local.local_steps import LocalSync
-from paceline.training.attach.tensor_layout import numbered
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.tensor_layout import numbered
+from paceline.training.exchanges.wires.meter import Meter
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.loop import Alone, Trainer
 from paceline.training.runs.starting_model import starting_model

@@ -34,7 +34,7 @@ _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the m
 
 
 @dataclass
-class StepTimes:
+class StepMeasurements:
     """The measurements of one rank, one entry per step (seconds, bytes)."""
 
     step: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class StepTimes:
     sent: list[int] = field(default_factory=list)
     events: list[list[Event]] = field(default_factory=list)
 
-    def averaged(self, steps: int) -> StepTimes:
+    def averaged(self, steps: int) -> StepMeasurements:
         """The means over rounds of so many steps, with the events of the last of each; bytes are rounded up."""
         if steps == 1 or len(self.step) < steps:
             return self
@@ -55,7 +55,7 @@ class StepTimes:
 
         sent = [-(-sum(self.sent[end - steps : end]) // steps) for end in ends]
         events = [self.events[end - 1] or self.events[-1] for end in ends]
-        return StepTimes(means(self.step), means(self.exposed), means(self.comm), means(self.codec), sent, events)
+        return StepMeasurements(means(self.step), means(self.exposed), means(self.comm), means(self.codec), sent, events)
 
 
 _KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
@@ -127,7 +127,7 @@ class Trainer:
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.rank = dist.get_rank()
         self._group: dist.ProcessGroup = model.process_group
-        self.times = StepTimes()
+        self.times = StepMeasurements()
         self.teacher: nn.Module | None = None  # in eval mode, on the device
         self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
@@ -315,7 +315,7 @@ def distillation_loss(output: Tensor, taught: Tensor) -> Tensor:
     return divergence * TEMPERATURE**2
 
 
-def median_step(times: StepTimes) -> int:
+def median_step(times: StepMeasurements) -> int:
     """Index of the kept step whose duration is nearest to the median."""
     kept = range(max(0, len(times.step) - _KEPT_STEPS), len(times.step))
     middle = statistics.median(times.step)

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from paceline.errors import UserError
 from paceline.strategy import Strategy
 from paceline.strategy.sharding import units
-from paceline.training.attach.tensor_layout import numbered
+from paceline.training.exchanges.gradients.tensor_layout import numbered
 
 
 def shard(model: nn.Module, strategy: Strategy) -> nn.Module:

@@ -21,8 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
-from paceline.training.attach.process_groups import own_wire
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.process_groups import own_wire
 from paceline.training.runs.checkpoints.state_shards import rows_of
 from paceline.training.runs.loop import Trainer
 from paceline.training.runs.sharded_loop import load_shared_state

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from paceline.training.exchanges.collectives import collective
+from paceline.training.exchanges.wires.collectives import collective
 
 EVERY_S = 0.5
 """How often the ranks confer, about; a step that takes longer has one."""

@@ -49,7 +49,7 @@ from paceline.workload import Workload
 _T = TypeVar("_T")
 
 
-class WorkerOptions(Protocol):
+class RunSource(Protocol):
     """The command line of a worker."""
 
     @property
@@ -70,7 +70,7 @@ def launched(text: str, stops: StopRequests) -> None:
     dist.destroy_process_group()  # but not after an error: a peer may be gone, and this call would wait for it
 
 
-def joined(options: WorkerOptions, held: ExitStack) -> tuple[TrainingRun, torch.device]:
+def joined(options: RunSource, held: ExitStack) -> tuple[TrainingRun, torch.device]:
     """Join the other ranks of torchrun, and check the command line on each.
 
     Args:

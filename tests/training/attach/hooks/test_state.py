@@ -17,8 +17,8 @@ from paceline.strategy import GradientExchange
 from paceline.training.attach import bucketing as groups
 from paceline.training.attach.attach import attach
 from paceline.training.attach.hooks.state import check_same_exchange, settings
-from paceline.training.exchanges.error_feedback import Feedback
-from paceline.training.exchanges.residual_keeping import keeping_of
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.residual_keeping import keeping_of
 
 CASES: dict[str, dict[str, Any]] = {
     "topk with momentum": {"compression": "topk", "momentum": 0.9},

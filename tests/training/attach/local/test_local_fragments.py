@@ -10,7 +10,7 @@ from torch import nn
 
 from paceline.strategy import LocalSteps
 from paceline.training.attach.local.local_fragments import Fragment
-from paceline.training.attach.tensor_layout import Layout, numbered
+from paceline.training.exchanges.gradients.tensor_layout import Layout, numbered
 
 
 def fragment(model: nn.Module, **local: float) -> Fragment:

@@ -186,7 +186,7 @@ def test_bytes_are_those_that_the_strategy_describes(index: int, name: tuple[str
 
 
 def _specs() -> list[Any]:
-    from paceline.training.attach.tensor_layout import numbered
+    from paceline.training.exchanges.gradients.tensor_layout import numbered
 
     return list(numbered(oracle.network().named_parameters()).values())
 

@@ -15,7 +15,7 @@ from distributed import launch
 from paceline.errors import UserError
 from paceline.training.attach.shards.sharded_state import Holding, saved_sizes
 from paceline.training.attach.shards.unit_exchange import ShardedTensor, sharded
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 DDP = "a hook of DistributedDataParallel"
 MOMENTUM = {"density": 0.05, "momentum": 0.5}

@@ -12,8 +12,8 @@ import sharded_nonfinite
 from distributed import launch_once
 from paceline.strategy import ring_bytes
 from paceline.training.attach.shards.step_verdict import StepVerdict, Verdict
-from paceline.training.exchanges.collectives import WireError
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges.wires.collectives import WireError
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 from sharded_nonfinite import BAD, FIRST, LAST, cases
 
 WORKERS = [2, 3, pytest.param(4, marks=pytest.mark.full)]

@@ -17,10 +17,10 @@ from paceline.strategy import GradientExchange
 from paceline.strategy.buckets import plan_unit
 from paceline.strategy.sharded_exchange import describe_unit
 from paceline.training.attach.shards.unit_exchange import Owed, OwnerSetup, UnitGradients, UnitLayout, reduce_unit, sharded
-from paceline.training.attach.tensor_layout import TensorSpec
 from paceline.training.exchanges import to_owner
 from paceline.training.exchanges.exchange_setup import dense_codec
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 SHAPES = st.lists(st.sampled_from([(1,), (3,), (7, 5), (4, 2, 3), (64,), (130, 9)]), min_size=1, max_size=4)
 

@@ -22,8 +22,8 @@ from paceline import codecs
 from paceline.codecs import key
 from paceline.training.attach.attach import attach
 from paceline.training.attach.shards.weight_gather import WeightGather
-from paceline.training.exchanges.message_buffers import BufferPool
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.message_buffers import BufferPool
+from paceline.training.exchanges.wires.meter import Meter
 
 LIMIT_S = 30
 

@@ -12,10 +12,10 @@ from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.codec import Codec
 from paceline.training.exchanges import exchange_streams
-from paceline.training.exchanges.collectives import NOTHING, Pending, Wire
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.exchanges.streams.card_stream import CardStream
 from paceline.training.exchanges.streams.encoded_streams import CodecStream, Stream
+from paceline.training.exchanges.wires.collectives import NOTHING, Pending, Wire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 
 
 class CardedWire(LocalWire):

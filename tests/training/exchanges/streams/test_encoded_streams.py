@@ -18,13 +18,13 @@ from paceline.codecs import counter
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.registry import BY_CODE, BY_NAME
 from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges import exchange_group as group
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 WAYS = sorted(CHUNKED)
 EVERY = sorted(codecs.names())

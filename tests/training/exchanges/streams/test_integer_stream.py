@@ -14,17 +14,17 @@ from paceline import codecs
 from paceline.codecs import PayloadError
 from paceline.codecs.counter import Key
 from paceline.strategy import COMPRESSIONS, GradientExchange
-from paceline.training.attach.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec
 from paceline.training.exchanges import CHUNKED
 from paceline.training.exchanges import exchange_group as group
-from paceline.training.exchanges.collectives import NOTHING
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import codec_of
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec
 from paceline.training.exchanges.streams import integer_stream, parts_stream, ternary_stream
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.integer_stream import IntegerStream, fits
+from paceline.training.exchanges.wires.collectives import NOTHING
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 INT4 = codecs.get("int4", block=64)
 

@@ -6,7 +6,7 @@ import torch
 
 from paceline import codecs
 from paceline.codecs.counter import Key
-from paceline.training.attach.tensor_layout import GradientSlice, TensorSlice, TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, TensorSlice, TensorSpec
 from paceline.training.exchanges.streams import parts_stream
 from paceline.training.exchanges.streams.integer_stream import IntegerStream
 

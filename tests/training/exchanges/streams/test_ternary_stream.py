@@ -14,16 +14,16 @@ from paceline import codecs
 from paceline.codecs import PayloadError
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.counter import Key
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec
 from paceline.training.exchanges import CHUNKED
 from paceline.training.exchanges import exchange_group as group
-from paceline.training.exchanges.collectives import NOTHING
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec
 from paceline.training.exchanges.streams import ternary_stream
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.ternary_stream import TernaryStream, fits
+from paceline.training.exchanges.wires.collectives import NOTHING
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 TERNARY = codecs.get("ternary", clip=2.5)
 

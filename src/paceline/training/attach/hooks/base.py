@@ -16,11 +16,11 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
 from paceline.training.attach.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
 from paceline.training.attach.exchange_thread import Exchanges, Future
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.process_groups import own_wire
 from paceline.training.attach.reducer import Usage, alike_on_all_ranks, unused_by_all
-from paceline.training.attach.tensor_layout import TensorSpec
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class StepEnd(NamedTuple):

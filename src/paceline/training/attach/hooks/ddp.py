@@ -16,7 +16,6 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.auto import Auto
 from paceline.training.attach.bucketing import Groups
 from paceline.training.attach.exchange_thread import Background, Future, promise
-from paceline.training.attach.gradient_statistics import is_finite
 from paceline.training.attach.hooks.base import HookBase, StepEnd, finish_queued, step_end
 from paceline.training.attach.hooks.state import (
     HookState,
@@ -29,10 +28,11 @@ from paceline.training.attach.hooks.state import (
     with_every_residual,
 )
 from paceline.training.attach.noise_scale import NoiseMeter
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import begin_allreduce
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room, share
 from paceline.training.exchanges.exchange_setup import make_setup, setup_at
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 
 _log = logging.getLogger("paceline")
 

@@ -11,11 +11,11 @@ import torch
 
 from paceline.strategy.formats import FP32
 from paceline.training.attach.exchange_thread import Future, promise
-from paceline.training.attach.gradient_statistics import is_finite
 from paceline.training.attach.hooks.base import StepEnd, finish_queued, step_end
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.exchanges.collectives import WireError
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.wires.collectives import WireError
 
 
 class MomentumHook(Hook):

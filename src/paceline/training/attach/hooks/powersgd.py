@@ -31,10 +31,10 @@ from paceline.training.attach.hooks.state import (
     settings,
     well_formed,
 )
-from paceline.training.attach.tensor_layout import TensorSpec
 from paceline.training.exchanges import allreduce
-from paceline.training.exchanges.collectives import collective
-from paceline.training.exchanges.residual_keeping import keeping_of
+from paceline.training.exchanges.gradients.residual_keeping import keeping_of
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.collectives import collective
 
 _NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
 _SEED = 1e-15  # norm of a direction: negligible beside any gradient's, and its square is above 0 in fp32

@@ -25,7 +25,6 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import buffers_of_sharded
 from paceline.training.attach.consistency import checksum, odd_in_mesh, same_in_mesh
 from paceline.training.attach.exchange_thread import Exchanges, Future, promise
-from paceline.training.attach.gradient_sample import Sample
 from paceline.training.attach.hooks.base import finish_queued
 from paceline.training.attach.hooks.state import (
     POSITION,
@@ -61,9 +60,10 @@ from paceline.training.attach.shards.step_verdict import StepVerdict, Verdict, v
 from paceline.training.attach.shards.unit_exchange import ShardedTensor
 from paceline.training.attach.shards.unit_reducer import Draws, UnitReducer
 from paceline.training.attach.shards.weight_gather import WeightGather
-from paceline.training.attach.tensor_layout import TensorSpec
-from paceline.training.exchanges.message_buffers import BufferPool
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.message_buffers import BufferPool
+from paceline.training.exchanges.wires.meter import Meter
 
 _log = logging.getLogger("paceline")
 

@@ -10,8 +10,8 @@ import torch
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
-from paceline.training.attach.tensor_layout import TensorSpec
-from paceline.training.exchanges.error_feedback import shared_out
+from paceline.training.exchanges.gradients.error_feedback import shared_out
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 HookState = dict[str, Any]
 

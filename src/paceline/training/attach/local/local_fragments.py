@@ -10,8 +10,8 @@ from torch import nn
 
 from paceline.strategy import LocalSteps
 from paceline.training.attach.exchange_thread import Future
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.meter import Meter
 
 
 class Fragment:
@@ -80,7 +80,7 @@ class Fragment:
 
 
 @dataclass
-class Pending:
+class StartedExchange:
     """An exchange of a fragment that has begun.
 
     Attributes:

@@ -18,12 +18,12 @@ from paceline.training.attach.hooks.state import (
     well_formed,
     with_every_residual,
 )
-from paceline.training.attach.local.local_fragments import Fragment, Pending
-from paceline.training.attach.tensor_layout import TensorSpec
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
 from paceline.training.exchanges.exchange_group import ExchangeSetup, share
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
 
 LocalState = dict[str, Any]
 _TENSORS = ("anchor", "outer_momentum", "weights")
@@ -42,7 +42,7 @@ class Sync(Protocol):
     buffers: dict[str, torch.Tensor]
     counts: dict[str, torch.Tensor]
     kept_buffers: torch.Tensor
-    pending: Pending | None
+    pending: StartedExchange | None
     owed: dict[str, torch.Tensor]
     setup: ExchangeSetup | None
     meter: Meter

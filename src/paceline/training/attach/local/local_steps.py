@@ -25,18 +25,18 @@ from paceline.strategy import GradientExchange, LocalSteps
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import same_weights
 from paceline.training.attach.exchange_thread import Exchanges, promise
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.gradient_statistics import is_finite
 from paceline.training.attach.hooks.base import finish_queued
-from paceline.training.attach.local.local_fragments import Fragment, Pending
+from paceline.training.attach.local.local_fragments import Fragment, StartedExchange
 from paceline.training.attach.local.local_state import LocalState, load, state_of
-from paceline.training.attach.process_groups import own_wire
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup, setup_at
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.process_groups import own_wire
 
 _log = logging.getLogger("paceline")
 
@@ -91,7 +91,7 @@ class LocalSync:
         widest = max(self.fragments, key=lambda f: f.elements)
         self._difference = torch.empty(widest.elements, dtype=widest.anchor.dtype, device=device)
         self._flat = torch.empty(0)
-        self.pending: Pending | None = None
+        self.pending: StartedExchange | None = None
         self.owed: dict[str, torch.Tensor] = {}  # residuals that an exchange without feedback still has to send
         self.began_s = 0.0
         self._work = Exchanges(self.wire)
@@ -188,7 +188,7 @@ class LocalSync:
             done.set_result(mean)
             buffers = pending["buffers"].to(self.wire.device)
             settled = {name: pending[name] for name in ("trained", "finite")}
-            self.pending = Pending(pending["fragment"], pending["due"], mean, buffers, done, **settled)
+            self.pending = StartedExchange(pending["fragment"], pending["due"], mean, buffers, done, **settled)
 
     def _advance(self) -> int | None:
         """Take part in the exchanges of one step. Returns how many workers had trained in one that ended; None: none ended."""
@@ -233,11 +233,11 @@ class LocalSync:
         buffers = self._flat_buffers() if turn == len(self.fragments) - 1 else self.kept_buffers[:0]
         finish_queued(mean)
         done = promise(mean)
-        self.pending = Pending(turn, self.step_number + self.local.sync_delay, mean, buffers, done, time.perf_counter())
+        self.pending = StartedExchange(turn, self.step_number + self.local.sync_delay, mean, buffers, done, time.perf_counter())
         self._work.submit(partial(self._exchange, self.pending, fragment, fragment.idle, self.step_number), [(mean, done)])
         fragment.idle = True
 
-    def _exchange(self, pending: Pending, fragment: Fragment, idle: bool, step: int) -> None:
+    def _exchange(self, pending: StartedExchange, fragment: Fragment, idle: bool, step: int) -> None:
         """Replace a pseudo-gradient by its mean, on the exchange thread."""
         self.wire.meter.begin_step()
         told = torch.tensor([0.0 if idle else 1.0], device=self.wire.device)

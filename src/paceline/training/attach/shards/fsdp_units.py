@@ -20,7 +20,7 @@ from paceline.errors import UserError
 from paceline.strategy.sharding import check_shares
 from paceline.training.attach.attachable import look_once, replicated
 from paceline.training.attach.shards.unit_exchange import ShardedTensor, sharded
-from paceline.training.attach.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 try:
     from torch.distributed.fsdp import FSDPModule

@@ -9,15 +9,15 @@ import torch.distributed as dist
 
 from paceline.strategy import GradientExchange
 from paceline.strategy.sharded_exchange import check_to_owners
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.process_groups import own_wire
 from paceline.training.attach.shards.fsdp_units import Unit
 from paceline.training.attach.shards.unit_exchange import OwnerSetup
 from paceline.training.attach.shards.unit_reducer import EngineReducer, OwnerReducer, ReplicaReducer, UnitReducer, Workspace
-from paceline.training.exchanges.collectives import Wire
 from paceline.training.exchanges.exchange_setup import codec_of, dense_codec, make_setup, own_wires
-from paceline.training.exchanges.meter import Meter
-from paceline.training.exchanges.residual_keeping import WorkingCopies
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.residual_keeping import WorkingCopies
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 def make_reducers(

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from paceline.errors import UserError
 from paceline.training.attach.shards.unit_exchange import ShardedTensor, sharded
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.wires.collectives import Wire
 
 KINDS = ("residual", "velocity")
 _PART = {"values": torch.Tensor, "source": int, "place": int, "sources": int, "places": int}

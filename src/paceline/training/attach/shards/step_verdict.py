@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 
 from paceline.errors import UserError
-from paceline.training.attach.process_groups import own_wire
 from paceline.training.attach.shards.fsdp_units import Unit, widest_mesh
-from paceline.training.exchanges.collectives import Wire, WireError
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.collectives import Wire, WireError
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class Verdict(NamedTuple):

@@ -20,12 +20,12 @@ import torch.distributed as dist
 from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
-from paceline.training.attach.gradient_statistics import LARGEST, is_finite, moments, peak
-from paceline.training.attach.tensor_layout import TensorSpec
-from paceline.training.exchanges.collectives import Wire
+from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
+from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.node_sums import reduce_scatter
 from paceline.training.exchanges.streams.encoded_streams import PLAIN, CodecStream
 from paceline.training.exchanges.to_owner import reduce_to_owners
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 @dataclass(frozen=True, slots=True)

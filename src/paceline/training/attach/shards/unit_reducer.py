@@ -13,7 +13,6 @@ import torch
 from paceline.codecs import Key, key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.training.attach.gradient_statistics import is_finite
 from paceline.training.attach.shards.fsdp_units import Unit
 from paceline.training.attach.shards.sharded_state import KINDS, Holding, mesh_of
 from paceline.training.attach.shards.unit_exchange import (
@@ -24,14 +23,15 @@ from paceline.training.attach.shards.unit_exchange import (
     UnitLayout,
     reduce_unit,
 )
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import begin_allreduce
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import codec_at, setup_at
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
+from paceline.training.exchanges.gradients.residual_keeping import WorkingCopies, keeping_of
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.node_sums import reduce_scatter
-from paceline.training.exchanges.residual_keeping import WorkingCopies, keeping_of
+from paceline.training.exchanges.wires.collectives import Wire
 
 
 class Draws(NamedTuple):

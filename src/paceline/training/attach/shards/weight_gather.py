@@ -12,9 +12,9 @@ from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.integer import Int8
-from paceline.training.exchanges.collectives import ALL_GATHER, collective, sent_by_rank
-from paceline.training.exchanges.message_buffers import BufferPool, Buffers
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective, sent_by_rank
+from paceline.training.exchanges.wires.message_buffers import BufferPool, Buffers
+from paceline.training.exchanges.wires.meter import Meter
 
 BLOCK = 1024
 """Weights that share a scale."""

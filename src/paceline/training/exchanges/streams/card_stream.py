@@ -9,8 +9,8 @@ import torch
 from paceline import codecs
 from paceline.codecs import Codec, PayloadError
 from paceline.codecs.counter import Key
-from paceline.training.exchanges.collectives import NOTHING, Wire
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.wires.collectives import NOTHING, Wire
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 class CardWire(Wire):

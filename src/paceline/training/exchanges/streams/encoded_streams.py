@@ -18,8 +18,8 @@ from paceline.codecs import Codec, PayloadError
 from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
 from paceline.codecs.reference.dense import Fp32
-from paceline.training.exchanges.collectives import NOTHING
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.wires.collectives import NOTHING
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 class Stream(Protocol):

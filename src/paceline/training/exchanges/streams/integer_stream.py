@@ -16,11 +16,11 @@ from paceline.codecs import Codec, integer_parts
 from paceline.codecs.container import HEADER_BYTES
 from paceline.codecs.counter import Key
 from paceline.codecs.reference.integer import Integer
-from paceline.training.attach.tensor_layout import GradientSlice
-from paceline.training.exchanges.collectives import NOTHING
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.parts_stream import PartsStream, lie_flat
+from paceline.training.exchanges.wires.collectives import NOTHING
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def fits(codec: Codec, parts: Sequence[GradientSlice]) -> bool:

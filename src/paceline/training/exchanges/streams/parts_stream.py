@@ -14,8 +14,8 @@ import torch
 
 from paceline.array_types import F32
 from paceline.codecs.counter import Key
-from paceline.training.attach.tensor_layout import GradientSlice
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 PAST_CACHES = 32 << 20
 """Bytes of gradients from which means are written past the caches: more than a core's caches and its part of a shared one hold

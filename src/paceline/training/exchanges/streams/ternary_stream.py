@@ -14,10 +14,10 @@ from paceline import codecs
 from paceline.codecs import Codec, ternary_parts
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.counter import Key
-from paceline.training.attach.tensor_layout import GradientSlice
-from paceline.training.exchanges.collectives import NOTHING
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
 from paceline.training.exchanges.streams.parts_stream import PartsStream, lie_flat
+from paceline.training.exchanges.wires.collectives import NOTHING
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def fits(codec: Codec, parts: Sequence[GradientSlice]) -> bool:

@@ -18,8 +18,8 @@ from paceline.codecs.container import HEADER_BYTES
 from paceline.errors import UserError
 from paceline.strategy import ring_bytes
 from paceline.training.errors import LostRank
-from paceline.training.exchanges.message_buffers import FRESH, BufferPool, Buffers
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
+from paceline.training.exchanges.wires.meter import Meter
 
 T = TypeVar("T")
 CollectiveSteps = Generator["Pending[Any]", Any, T]

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from distributed import can_make_private_network, launch
 from paceline.record import Event
 from paceline.training.attach.attach import attach
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.meter import Meter
 
 WORKERS, STEPS, ELEMENTS = 3, 6, 1_000_003
 CASES = [

@@ -18,14 +18,14 @@ from distributed import launch
 from each_row import each_row
 from paceline.models.cifar import cifar10_terngrad
 from paceline.strategy import BucketPlan, GradientExchange, describe
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
-from paceline.training.exchanges.in_process_collectives import LocalGroup, LocalWire
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
+from paceline.training.exchanges.wires.meter import Meter
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -7,8 +7,8 @@ import torch
 
 from paceline.codecs import counter, native, reference
 from paceline.codecs.moments import moments
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.tensor_layout import GradientSlice, TensorSlice, TensorSpec
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, TensorSlice, TensorSpec
 
 GRADIENTS = {name: torch.randn(size, generator=torch.Generator().manual_seed(size)) for name, size in (("a", 50), ("b", 70))}
 PARTS = [

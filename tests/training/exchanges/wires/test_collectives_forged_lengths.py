@@ -10,9 +10,10 @@ import torch
 from paceline import codecs
 from paceline.codecs import PayloadError, counter
 from paceline.codecs.container import HEADER_BYTES
-from paceline.training.exchanges import CHUNKED, collectives, exchange_streams
-from paceline.training.exchanges.in_process_collectives import LocalGroup
+from paceline.training.exchanges import CHUNKED, exchange_streams
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
+from paceline.training.exchanges.wires import collectives
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 COUNT = 400
 LONGEST = HEADER_BYTES + 4 * COUNT

@@ -22,10 +22,10 @@ from paceline.codecs.reference.ternary import Ternary
 from paceline.errors import UserError
 from paceline.lab.adding_switch import VARIABLE
 from paceline.training.exchanges import exchange_streams
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.meter import Meter
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
-from paceline.training.exchanges.switch_wire import SwitchWire
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.meter import Meter
+from paceline.training.exchanges.wires.switch_wire import SwitchWire
 
 COUNT, CHUNK = 10_007, 4096
 
@@ -47,7 +47,7 @@ def through_switch(rank: int, workers: int, address: str) -> dict[str, Any]:
 @pytest.fixture
 def switch() -> Any:
     port = free_port()
-    command = [sys.executable, "-m", "paceline.training.exchanges.switch_server", "127.0.0.1", str(port)]
+    command = [sys.executable, "-m", "paceline.training.exchanges.wires.switch_server", "127.0.0.1", str(port)]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).parent)
     yield f"127.0.0.1:{port}", process
     process.kill()

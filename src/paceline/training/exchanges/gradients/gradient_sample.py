@@ -11,7 +11,7 @@ from paceline import codecs
 from paceline.codecs import counter
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.ternary import Ternary
-from paceline.training.attach.tensor_layout import GradientSlice
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
 
 
 class Sample:

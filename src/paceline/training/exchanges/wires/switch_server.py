@@ -1,4 +1,6 @@
-"""``python -m paceline.training.exchanges.switch_server ADDRESS PORT``: the switch that adds, a process on the bridge of a lab.
+"""The switch that adds, a process on the bridge of a lab.
+
+``python -m paceline.training.exchanges.wires.switch_server ADDRESS PORT`` starts it.
 
 It has no gradients and no weights. It receives one message of every worker, adds them as the codec's sums are defined, and
 sends the sum to all: integers for ``ternary``, as in SwitchML and ATP (Sapio et al., NSDI 2021; Lao et al., NSDI 2021), fp32
@@ -23,7 +25,7 @@ from paceline.codecs import Codec, Key
 from paceline.codecs.container import HEADER_BYTES, read_header
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary
-from paceline.training.exchanges.switch_wire import CONTROL, STORE, meet_switch
+from paceline.training.exchanges.wires.switch_wire import CONTROL, STORE, meet_switch
 
 FOREVER = timedelta(days=365)
 AHEAD = 3  # chunks received but not yet added: as many as a worker has in flight

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from paceline.errors import UserError
 from paceline.lab.adding_switch import VARIABLE
-from paceline.training.exchanges.collectives import Pending, Wire, collective
-from paceline.training.exchanges.message_buffers import FRESH, Buffers
+from paceline.training.exchanges.wires.collectives import Pending, Wire, collective
+from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 GROUPS = "groups"
 """Key of the number of groups so far; ``group/N`` has the workers and the timeout, in seconds, of group N."""

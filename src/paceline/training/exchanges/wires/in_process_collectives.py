@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from paceline.strategy import ring_bytes
-from paceline.training.exchanges.collectives import Pending, Wire
-from paceline.training.exchanges.message_buffers import FRESH, BufferPool, Buffers
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.collectives import Pending, Wire
+from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
+from paceline.training.exchanges.wires.meter import Meter
 
 T = TypeVar("T")
 

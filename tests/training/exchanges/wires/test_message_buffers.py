@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from distributed import launch_once
 from paceline import codecs
 from paceline.codecs import arrays
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges import CHUNKED
 from paceline.training.exchanges import exchange_group as group
-from paceline.training.exchanges.collectives import Wire
-from paceline.training.exchanges.error_feedback import Feedback
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import own_wires
-from paceline.training.exchanges.message_buffers import FRESH, BufferPool, Buffers
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.collectives import Wire
+from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
+from paceline.training.exchanges.wires.meter import Meter
 
 SMALL = 256  # bytes: below every message of the cases, above an agreement on three tensors
 WARM = 2  # steps

@@ -17,22 +17,22 @@ import torch
 import torch.distributed as dist
 
 from paceline.nic.marking import marking
-from paceline.training.exchanges.collectives import Soundness, Wire, collective
-from paceline.training.exchanges.meter import Meter
+from paceline.training.exchanges.wires.collectives import Soundness, Wire, collective
+from paceline.training.exchanges.wires.meter import Meter
 
 GroupKey = tuple[tuple[int, ...], float, bool]
 """Ranks and timeout of a group, and whether its sockets are marked for the network cards."""
 
 
 @dataclass
-class _Pool:
+class _GroupPool:
     """The groups of one initialisation of ``torch.distributed``. The groups of a key have the same numbers on all its ranks."""
 
     counts: dict[GroupKey, int] = field(default_factory=dict)
     free: dict[GroupKey, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
 
 
-_pools: weakref.WeakKeyDictionary[dist.ProcessGroup, _Pool] = weakref.WeakKeyDictionary()
+_pools: weakref.WeakKeyDictionary[dist.ProcessGroup, _GroupPool] = weakref.WeakKeyDictionary()
 
 
 def own_wire(
@@ -53,7 +53,7 @@ def own_wire(
     """
     world = dist.group.WORLD
     assert world is not None, "parent is a group of it"
-    pool = _pools.setdefault(world, _Pool())
+    pool = _pools.setdefault(world, _GroupPool())
     key: GroupKey = (tuple(ranks), timeout_s, marked)
     offers: list[tuple[int, list[int]]] = [(0, [])] * dist.get_world_size(parent)
     with collective():
@@ -80,7 +80,7 @@ def own_wire(
     return wire
 
 
-def _release(pool: _Pool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
+def _release(pool: _GroupPool, key: GroupKey, number: int, group: dist.ProcessGroup, soundness: Soundness) -> None:
     """Release the group for reuse, unless an exchange over it failed, since its messages may still arrive."""
     if soundness.sound:
         pool.free.setdefault(key, {})[number] = group

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from paceline.codecs import key
 from paceline.strategy import DenseRule, GradientExchange
-from paceline.training.attach.gradient_sample import Sample
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
-from paceline.training.exchanges.in_process_collectives import LocalGroup
-from paceline.training.exchanges.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies, keeping_of
+from paceline.training.exchanges.gradients.gradient_sample import Sample
+from paceline.training.exchanges.gradients.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies, keeping_of
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ALL_PACKED = DenseRule(min_elements=0, last_layer=False)

@@ -11,7 +11,7 @@ from paceline import codecs
 from paceline.codecs import key
 from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary, TernarySum
-from paceline.training.exchanges.switch_server import add_messages
+from paceline.training.exchanges.wires.switch_server import add_messages
 
 COUNT, CHUNK = 10_007, 4096
 

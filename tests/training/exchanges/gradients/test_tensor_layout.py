@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from paceline.training.attach.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec, gather, numbered, scatter
+from paceline.training.exchanges.gradients.tensor_layout import (
+    GradientSlice,
+    Layout,
+    TensorSlice,
+    TensorSpec,
+    gather,
+    numbered,
+    scatter,
+)
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 

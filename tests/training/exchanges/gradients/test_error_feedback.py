@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.training.attach.attach import attach
-from paceline.training.attach.tensor_layout import Layout, TensorSpec
-from paceline.training.exchanges.error_feedback import Feedback
+from paceline.training.exchanges.gradients.error_feedback import Feedback
+from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 
 STEPS = 7
 CASES: dict[str, dict[str, Any]] = {

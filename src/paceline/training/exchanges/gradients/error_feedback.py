@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from paceline.codecs import Key
-from paceline.training.attach.tensor_layout import GradientSlice, Layout
-from paceline.training.exchanges.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies
+from paceline.training.exchanges.gradients.residual_keeping import AS_THEY_ARE, Keeping, WorkingCopies
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout
 
 FeedbackState = dict[str, torch.Tensor]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from paceline.training.attach.gradient_statistics import is_finite, moments, peak
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite, moments, peak
 
 
 def test_peak() -> None:

@@ -12,15 +12,10 @@ SRC = Path(paceline.__file__).parent
 REPEATED = {
     "Choice",
     "Count",
-    "Decision",
     "Fabric",
-    "Pending",
     "Question",
     "Searches",
     "Stage",
-    "StepTimes",
-    "WorkerOptions",
-    "_Rank",
     "_Search",
 }
 """Names that still stand for several classes. Only fewer may follow."""

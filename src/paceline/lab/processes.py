@@ -67,7 +67,7 @@ class HostLost:
 
 
 @dataclass
-class _Rank:
+class _RankProcess:
     host: Host
     rank: int
     local_rank: int
@@ -143,8 +143,8 @@ def execute(
     path = {**os.environ, **(env or {})}.get("PATH")
     if not command or not shutil.which(command[0], path=path):
         raise UserError(f"no program {command[0]!r}" if command else "no command", "give one that runs on this machine")
-    ranks: list[_Rank] = []
-    done: queue.SimpleQueue[_Rank] = queue.SimpleQueue()
+    ranks: list[_RankProcess] = []
+    done: queue.SimpleQueue[_RankProcess] = queue.SimpleQueue()
     with _told_to_end() as later:
         try:
             for rank in range(len(hosts) * per_host):
@@ -227,7 +227,7 @@ def _start(
     port: int,
     env: Mapping[str, str],
     stream: bool,
-) -> _Rank:
+) -> _RankProcess:
     host, local = hosts[rank // per_host], rank % per_host
     argv = [*host.enter, *fill(command, rank, len(hosts), host.address)]
     try:
@@ -245,7 +245,7 @@ def _start(
     except OSError as error:
         raise UserError(f"cannot start {argv[0]}: {error.strerror or error}") from error
     label = f"host {host.number}" if per_host == 1 else f"host {host.number}.{local}"
-    started = _Rank(host, rank, local, label, process, time.perf_counter())
+    started = _RankProcess(host, rank, local, label, process, time.perf_counter())
     assert process.stdout and process.stderr
     for pipe, lines, to in ((process.stdout, started.stdout, sys.stdout), (process.stderr, started.stderr, sys.stderr)):
         prefix = f"{label} | " if stream else ""
@@ -254,7 +254,7 @@ def _start(
     return started
 
 
-def _read(rank: _Rank, pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
+def _read(rank: _RankProcess, pipe: IO[str], lines: list[str], prefix: str, to: TextIO) -> None:
     for line in pipe:
         lines.append(line)
         if prefix:
@@ -268,7 +268,7 @@ def _read(rank: _Rank, pipe: IO[str], lines: list[str], prefix: str, to: TextIO)
                 return
 
 
-def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:
+def _await(rank: _RankProcess, done: queue.SimpleQueue[_RankProcess]) -> None:
     if hasattr(os, "waitid"):
         os.waitid(os.P_PID, rank.process.pid, os.WEXITED | os.WNOWAIT)  # left to be reaped, so its number stays its own
     else:
@@ -277,14 +277,14 @@ def _await(rank: _Rank, done: queue.SimpleQueue[_Rank]) -> None:
 
 
 def _collect(
-    ranks: Sequence[_Rank],
-    done: queue.SimpleQueue[_Rank],
+    ranks: Sequence[_RankProcess],
+    done: queue.SimpleQueue[_RankProcess],
     timeout: float | None,
     lost_host: Callable[[], HostLost | None],
-) -> _Rank | HostLost | None:
+) -> _RankProcess | HostLost | None:
     """Wait for all; the first that failed, or None. After a failure or the timeout the rest are ended."""
     until = time.perf_counter() + (float("inf") if timeout is None else timeout)
-    failed: _Rank | HostLost | None = None
+    failed: _RankProcess | HostLost | None = None
     while failed is None and any(rank.seconds is None for rank in ranks):
         try:
             rank = done.get(timeout=max(0.0, min(LOOK_S, until - time.perf_counter())))
@@ -301,7 +301,7 @@ def _collect(
     return failed
 
 
-def _end(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank]) -> None:
+def _end(ranks: Sequence[_RankProcess], done: queue.SimpleQueue[_RankProcess]) -> None:
     """End every rank that still runs: asked first, after a while made to."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for rank in ranks:
@@ -314,7 +314,7 @@ def _end(ranks: Sequence[_Rank], done: queue.SimpleQueue[_Rank]) -> None:
                 break
 
 
-def _verdict(rank: _Rank) -> str:
+def _verdict(rank: _RankProcess) -> str:
     where = f"{rank.label} ({rank.host.address}, rank {rank.rank})"
     code = rank.process.returncode
     last = next((line.strip() for line in reversed(rank.stderr) if line.strip()), "")

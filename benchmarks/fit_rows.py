@@ -30,7 +30,7 @@ from paceline.calibration.constants import (
 from paceline.csv_rows import read
 from paceline.hardware import Device
 from paceline.prediction import Predictor
-from paceline.prediction.mesh.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.passes.compute import layer_seconds, operation_seconds, optimizer_seconds
 from paceline.prediction.passes.costs import slowest
 from paceline.prediction.passes.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
@@ -233,13 +233,13 @@ def constants_of(case: Case, levels: Mapping[SoftwareLevel, Efficiency]) -> Effi
     return replace(own, attention_kernel=case.attention) if case.attention else own
 
 
-def whole_step(case: Case, constants: Efficiency) -> Step | ParallelStep:
+def whole_step(case: Case, constants: Efficiency) -> Step | MeshStep:
     """The step as the model has it with these constants."""
     setting, workload = case.setting, case.workload
     cluster, strategy = setting.cluster, setting.strategy.settled(workload, setting.cluster)
     model = Predictor(constants=constants).model(workload)
     divided = not strategy.parallelism.whole
-    return parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy)
+    return mesh_step(model, cluster, strategy) if divided else model.step(cluster, strategy)
 
 
 def waited(case: Case) -> float:
@@ -258,7 +258,7 @@ def _busiest(case: Case) -> Case:
     if case.setting.strategy.parallelism.whole:
         return case
     step = whole_step(case, constants_of(case, _shipped()))
-    assert isinstance(step, ParallelStep)
+    assert isinstance(step, MeshStep)
     own = max(step.steps, key=lambda stage: stage.seconds)
     return replace(case, workload=own.workload, setting=replace(case.setting, strategy=own.strategy))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Prediction, Predictor
-from paceline.prediction.mesh.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.workload import Experts, TransformerShape
 from prediction_toys import FAST_HOST
 
@@ -42,5 +42,5 @@ def step(
     return (predictor or FAST_HOST).step(workload, cluster, strategy(cluster, **choices))
 
 
-def parts(cluster: Cluster = A100, **choices: object) -> ParallelStep:
-    return parallel_step(FAST_HOST.model(MIXED), cluster, strategy(cluster, **choices))
+def parts(cluster: Cluster = A100, **choices: object) -> MeshStep:
+    return mesh_step(FAST_HOST.model(MIXED), cluster, strategy(cluster, **choices))

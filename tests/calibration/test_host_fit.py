@@ -37,29 +37,29 @@ def observed(
 @pytest.mark.parametrize(("factor", "noise"), [(1.0, 0.0), (1.4, 0.0), (0.8, 0.03)])
 def test_a_slow_host_is_found(host_s: float, factor: float, noise: float) -> None:
     steps = observed(host_s, factor, noise)
-    assert fit(steps, PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s == pytest.approx(host_s, rel=0.3)
+    assert fit(steps, PLAIN).correction.constants(PLAIN.typical, CLUSTER.device).host_s == pytest.approx(host_s, rel=0.3)
 
 
 def test_steps_that_show_none_have_a_fast_one_and_one_step_says_nothing() -> None:
-    assert fit(observed(0.0, 1.3, 0.02), PLAIN).constants(PLAIN.typical, CLUSTER.device).host_s < 3e-5
+    assert fit(observed(0.0, 1.3, 0.02), PLAIN).correction.constants(PLAIN.typical, CLUSTER.device).host_s < 3e-5
     alone = observed(5e-5)[:1]  # one micro batch says nothing of it
-    assert fit(alone, PLAIN).constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
+    assert fit(alone, PLAIN).correction.constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
 
 
 def test_tuned_software_launches_graphs() -> None:
     tuned = Predictor(software="tuned")
-    assert fit(observed(5e-5), tuned).constants(tuned.typical, CLUSTER.device) == tuned.typical
+    assert fit(observed(5e-5), tuned).correction.constants(tuned.typical, CLUSTER.device) == tuned.typical
 
 
 def test_a_host_is_that_of_its_device() -> None:
     other = Cluster.named("2 H100")
-    correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN)
+    correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN).correction
     assert correction.constants(PLAIN.typical, CLUSTER.device).host_s > 3e-5
     assert correction.constants(PLAIN.typical, other.device).host_s < 3e-5
 
 
 def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() -> None:
-    corrected = Predictor(correction=fit(observed(1.6e-4), PLAIN))
+    corrected = fit(observed(1.6e-4), PLAIN)
     for step in observed(1.6e-4, name="bert-large")[:2]:
         errors = [
             abs(p.step(step.workload, step.cluster, step.strategy).step_time_s / step.step_s - 1) for p in (corrected, PLAIN)
@@ -97,7 +97,7 @@ def test_an_outlier_does_not_rule() -> None:
 
 
 def test_the_ends_of_the_range_have_the_same_host() -> None:
-    corrected = Predictor(correction=fit(observed(1e-4), PLAIN))
+    corrected = fit(observed(1e-4), PLAIN)
     strategy = Strategy.of(world_size=2, global_batch_size=2, precision="bf16", compression="inceptionn")
     p = corrected.step(Workload.named("gpt2"), CLUSTER, strategy)
     assert p.low_s < p.step_time_s < p.high_s

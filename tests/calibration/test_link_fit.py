@@ -46,7 +46,7 @@ def test_slow_links_are_found_from_the_waits_on_them(slow: float) -> None:
     assert place.network.bandwidth.value == pytest.approx(seen[-1].cluster.network.bandwidth.value / slow, rel=0.25)
     assert place.intra_link == seen[-1].cluster.intra_link
     big = predicted(*on(16, 2, slow))
-    assert predicted(*on(16, 2, 1.0), correction=fit(seen)).step_time_s == pytest.approx(big.step_time_s, rel=0.1)
+    assert fit(seen).step(*on(16, 2, 1.0)).step_time_s == pytest.approx(big.step_time_s, rel=0.1)
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3))

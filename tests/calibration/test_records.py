@@ -11,7 +11,7 @@ import samples
 from paceline import hardware
 from paceline.calibration.records import observations
 from paceline.errors import UserError
-from paceline.prediction import Predictor, fit, predict
+from paceline.prediction import fit, predict
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -34,11 +34,11 @@ def test_a_table_of_slow_jobs_makes_the_prediction_slower_and_narrower(tmp_path)
     plain = predict(*step(2, 1024))
     rows = [f"resnet-50,V100,8,2,10Gb/s,{b},fp16,{1.5 * predict(*step(2, b)).step_time_s}," for b in (512, 1024, 2048)]
     seen = observations([table(tmp_path, *rows)])
-    learnt = Predictor(correction=fit(seen)).step(*step(2, 1024))
+    learnt = fit(seen).step(*step(2, 1024))
     assert len(seen) == 3
     assert 1.3 < learnt.step_time_s / plain.step_time_s < 1.6
     assert learnt.high_s / learnt.low_s < plain.high_s / plain.low_s
-    beyond = Predictor(correction=fit(seen)).step(*step(8, 4096))
+    beyond = fit(seen).step(*step(8, 4096))
     assert any("beyond what was observed" in sentence for sentence in beyond.assumptions)
     assert beyond.high_s / beyond.low_s > learnt.high_s / learnt.low_s
 

@@ -56,7 +56,7 @@ def corrected(work: float = 1.5, wait: float = 4.0, **knowledge: object) -> Pred
         sync = wait * p.exposed_comm_s
         step = work * (p.step_time_s - p.exposed_comm_s) + sync
         seen.append(Observation(workload=NET, cluster=PLACE, strategy=strategy(batch), step_s=step, sync_s=sync))
-    return replace(plain, correction=fit(seen, plain))
+    return fit(seen, plain)
 
 
 @pytest.mark.parametrize("network", ["10Gb/s", "25Gb/s", "100Gb/s"])
@@ -83,7 +83,6 @@ def test_software_decides_the_constants_and_the_constants_the_software() -> None
         ({"software": "tune"}, "tune"),
         ({"loader": -1.0}, "a loader of -1 samples/s"),
         ({"loader": math.nan}, "a loader of nan samples/s"),
-        ({"correction": fit([]), "software": "tuned"}, "fitted with other constants"),
         ({"free": frozenset({"netwrok"})}, "did you mean network"),
     ],
 )
@@ -176,15 +175,6 @@ def test_without_keeps_what_else_the_predictor_knows() -> None:
     assert waits > 0 and p.step_time_s - free.step_time_s == pytest.approx(waits), "nothing is hidden where nothing overlaps"
 
 
-def test_an_observation_is_of_the_predictor_that_it_corrects() -> None:
-    tuned = Predictor(software="tuned")
-    net, place = Workload.named("resnet-50"), cluster("V100", 8, 1)
-    plan = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
-    seen = [Observation(workload=net, cluster=place, strategy=plan, step_s=2 * tuned.step(net, place, plan).step_time_s)] * 5
-    learnt = replace(tuned, correction=fit(seen, replace(tuned, loader=1.0).without("compute")))
-    assert learnt.step(net, place, plan).step_time_s == pytest.approx(seen[0].step_s, rel=0.05)
-
-
 def test_an_assumption_is_its_text_with_a_kind_and_a_source() -> None:
     p = predict(Workload.named("resnet-50"), cluster("V100", 8, 2, "10Gb/s"), Strategy.of(world_size=16, global_batch_size=64))
     kinds = {a.kind for a in p.assumptions}
@@ -215,7 +205,7 @@ def test_equal_predictors_are_one_key() -> None:
         Predictor(loader=5.0),
         Predictor(constants=(LOW, TYPICAL, HIGH)),
         Predictor(calibration=calibration),
-        Predictor(correction=fit([])),
+        fit([]),
         Predictor().without("network"),
     ]
     assert len({*distinct, replace(distinct[4], calibration=CALIBRATION), replace(distinct[3])}) == len(distinct)

@@ -19,7 +19,7 @@ def test_a_wait_in_place_of_the_work_that_hid_it_leaves_the_corrected_step_as_lo
     plain = predict(net, place, strategy)
     sync_s = plain.exposed_comm_s
     seen = Observation(workload=net, cluster=place, strategy=strategy, step_s=2 * plain.step_time_s - sync_s, sync_s=sync_s)
-    correction = fit([seen] * 5)
+    correction = fit([seen] * 5).correction
     whole = predict(net, correction.cluster(place), strategy)
     work = whole.step_time_s - whole.exposed_comm_s
     freed = replace(whole, exposed_comm_s=whole.exposed_comm_s + share * work, compute_s=(1 - share) * work)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 from paceline import hardware
+from paceline.calibration.observation import Observation
 from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.choice_arguments import PREDICTED, given_choices
 from paceline.cli.exchange_arguments import exchange_choices
@@ -15,7 +16,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
-from paceline.prediction import Correction, Predictor, fit
+from paceline.prediction import Predictor, fit
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.verbs import largest_batch
@@ -57,7 +58,8 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
     plain = plain_predictor(o, loader)
-    return replace(plain, correction=correction(o, plain))
+    measured = measured_steps(o)
+    return fit(measured, plain) if measured else plain
 
 
 def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
@@ -65,15 +67,15 @@ def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 
-def correction(o: argparse.Namespace, plain: Predictor) -> Correction | None:
-    """What the records teach about the predictor without them; None without records. Raises UserError."""
+def measured_steps(o: argparse.Namespace) -> Sequence[Observation]:
+    """Steps of the records; empty without records. Raises UserError."""
     if not o.records:
-        return None
+        return ()
     measured, probe = observations(o.records), next(filter(is_probe, o.records), None)
     named = next((name for name in ("device", "cluster", "on") if getattr(o, name, None)), "")
     if named and probe:
         raise UserError(f"--{named} and {probe}, a probe, both name the device", "leave one of them out; plan needs --device")
-    return fit(measured, plain) if measured else None
+    return measured
 
 
 def cluster_of(o: argparse.Namespace) -> Cluster:

@@ -118,7 +118,7 @@ class StepComparison:
         """The predicted step. Raises UserError where the job cannot be predicted, with what is missing."""
         predictor = Predictor()
         if self._records is not None and self._records.exists():
-            predictor = Predictor(correction=fit(observations([self._records]), predictor))
+            predictor = fit(observations([self._records]), predictor)
         return predictor.step(self._network_of(), self._machines(), self._strategy())
 
     def text(self) -> str:

@@ -3,13 +3,15 @@
 from paceline.calibration.calibration import Calibration, Line
 from paceline.calibration.observation import Observation
 from paceline.prediction.answer.result import Assumption, Prediction
+from paceline.prediction.corrected_predictor import CorrectedPredictor, fit
 from paceline.prediction.correction import Correction
-from paceline.prediction.predictor import ORDINARY, Predictor, fit, predict
+from paceline.prediction.predictor import ORDINARY, Predictor, predict
 
 __all__ = [
     "ORDINARY",
     "Assumption",
     "Calibration",
+    "CorrectedPredictor",
     "Correction",
     "Line",
     "Observation",

@@ -56,7 +56,7 @@ WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
 
 class StepPredictor(Protocol):
-    """What is corrected: a ``Predictor``."""
+    """Protocol of the predictor that is corrected."""
 
     @property
     def typical(self) -> Efficiency:
@@ -70,7 +70,7 @@ class StepPredictor(Protocol):
 
 
 class Correction:
-    """What observations teach about a model; ``fit`` makes one, ``Predictor`` takes it."""
+    """Ratios of measured to predicted steps, and the links and hosts that explain them; ``fit`` makes one."""
 
     def __init__(self, observations: Sequence[Observation], model: StepPredictor) -> None:
         self._seen, self._model = tuple(observations), model

@@ -1,4 +1,4 @@
-"""The model as one value: ``Predictor``. Everything that asks for a step time asks the same one, so no two answers differ."""
+"""The model as one value: ``Predictor``. Every step time comes from it, so no two answers differ."""
 
 from __future__ import annotations
 
@@ -11,52 +11,39 @@ from paceline.calibration.attention import KERNELS
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.held_out_error import HeldOut
-from paceline.calibration.observation import Observation
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.answer.assumptions import assumptions
 from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.exposed import without_rounding
-from paceline.prediction.answer.input_wait import fed
 from paceline.prediction.answer.inputs import check_inputs, described
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
-from paceline.prediction.correction import Correction
-from paceline.prediction.layouts.batch import (
-    Candidate,
-    Steps,
-    corrected_steps,
-    merged_steps,
-    model_steps,
-    refused_steps,
-    steps_of,
-    steps_one_by_one,
-)
-from paceline.prediction.mesh.parallel_step import ParallelStep, figures, parallel_step
+from paceline.prediction.layouts.batch import Batched, Candidate, OnMesh, Predicted, Steps, merged_steps, refused_steps
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.attention_kernel import check_kernel, kernel_of, with_scores
 from paceline.prediction.passes.costs import RESOURCES, Resource
 from paceline.prediction.passes.memory import fit_of
 from paceline.prediction.passes.recompute import check_recompute
-from paceline.prediction.step_model import PassTimes, Step, StepModel, measured_ratio
+from paceline.prediction.step import Step
+from paceline.prediction.step_model import PassTimes, StepModel, measured_ratio
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-AnyStep = Step | ParallelStep
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """What predicts steps, and all that it knows.
+    """Model of training steps. ``fit`` makes one that observed steps correct.
 
     Attributes:
         constants: what the device and the links get of their best; by default the fitted ones of ``software``. Three of them,
             low, typical and high, make a range of their own in place of the 80 % interval.
         calibration: measurements of this machine; they replace the catalogue where they speak.
-        correction: what observed steps taught about this predictor (``fit``).
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never waited for.
         overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
@@ -67,13 +54,12 @@ class Predictor:
         free: resources that cost no time (``without``).
 
     Raises:
-        UserError: no such level, or another than the constants'; an impossible loader; a correction that was fitted with other
-            constants; a resource that does not exist.
+        UserError: no such level, or another than the constants'; an impossible loader; a resource that does not
+            exist.
     """
 
     constants: Efficiency | Bounds | None = None
     calibration: Calibration | None = None
-    correction: Correction | None = None
     loader: float = 0.0
     overlap: bool | None = None
     software: SoftwareLevel | str = ""
@@ -103,8 +89,6 @@ class Predictor:
         object.__setattr__(self, "software", level)
         if not 0 <= self.loader < math.inf:
             raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 where it is not known")
-        if self.correction is not None and not self.correction.is_of(self.typical):
-            raise UserError("a correction that was fitted with other constants", "fit it again: fit(observations, predictor)")
         for name in self.free:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
@@ -121,7 +105,6 @@ class Predictor:
         for name, fine, instead in (
             ("constants", legal, "give paceline.calibration.constants.efficiency(...), or three of them"),
             ("calibration", isinstance(self.calibration, Calibration | None), "give a paceline.prediction.Calibration"),
-            ("correction", isinstance(self.correction, Correction | None), "give what paceline.prediction.fit returns"),
             ("loader", number, "give samples/s, or 0 where it is not known"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
@@ -160,18 +143,27 @@ class Predictor:
         """The same with other values of its fields. Raises UserError as a new one does."""
         return replace(self, **choices)
 
+    @property
+    def uncorrected(self) -> Predictor:
+        """The same without what observed steps taught."""
+        return self
+
+    def observed_cluster(self, cluster: Cluster) -> Cluster:
+        """The cluster with links as fast as observed steps say: here as they are."""
+        return cluster
+
     def model(self, workload: Workload, device: Device | None = None) -> StepModel:
         """How its steps of ``workload`` are put together, before any correction by ratios.
 
         Args:
-            device: where a correction may know the host.
+            device: whose host observed steps may tell of.
         """
         return StepModel(
             workload=with_scores(workload, self.typical),
             constants=self._with_host(self.typical, device),
             calibration=self.calibration,
             overlap=self.overlaps,
-            loader=0.0 if self.correction is not None else self.loader,  # observed steps say nothing of it: _fed
+            loader=self.loader,
             free=self.free,
         )
 
@@ -182,17 +174,22 @@ class Predictor:
             UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
                 precision; the calibration is of another workload or compression.
         """
+        workload, strategy = self._checked(workload, cluster, strategy)
+        return self._predicted(workload, cluster, strategy)
+
+    def _checked(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, Strategy]:
+        """The network as its attention runs, and the settled strategy. Raises UserError as ``step``."""
         check_inputs(workload, cluster, strategy)
         check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
         workload = with_scores(workload, self.typical)
         check_recompute(workload, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
-        asked, cluster = cluster, cluster if self.correction is None else self.correction.cluster(cluster)
-        strategy = strategy.settled(workload, cluster)
+        return workload, strategy.settled(workload, cluster)
+
+    def _predicted(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        """The prediction of checked inputs."""
         steps = self._steps(workload, cluster, strategy)
-        range_s = self._range(workload, cluster, strategy, steps)
-        prediction = self._prediction(workload, cluster, strategy, steps[1], range_s)
-        return prediction if self.correction is None else self._corrected(prediction, workload, asked, strategy)
+        return self._prediction(workload, cluster, strategy, steps[1], self._range(workload, cluster, strategy, steps))
 
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
@@ -228,7 +225,7 @@ class Predictor:
 
     def _many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         if self.calibration is not None or self.free:
-            return steps_one_by_one(self, workload, candidates)
+            return Predicted(self, workload).steps(candidates)
         whole = [index for index, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole]
         if len(whole) == len(candidates):
             return self._many_whole(workload, candidates)
@@ -240,42 +237,34 @@ class Predictor:
         )
 
     def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """``many`` where several devices hold the network: each step by itself, without its range."""
-        if self.correction is not None:
-            return steps_one_by_one(self, workload, candidates)
-        model = self.model(workload)
-        return steps_of(candidates, lambda *candidate: figures(model, *candidate))
+        """``many`` where several devices hold the network."""
+        return OnMesh(self.model(workload)).steps(candidates)
 
     def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """``many`` where each device holds the whole network."""
-        if self.correction is None:
-            return model_steps(self.model(workload), candidates)
-        unfed = replace(self, loader=0.0)
-        return corrected_steps(unfed, workload, candidates, model_steps(unfed.model(workload), candidates), self.loader)
+        return Batched(self.model(workload)).steps(candidates)
 
-    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[AnyStep, AnyStep, AnyStep]:
+    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
         """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
         model = self.model(workload, cluster.device)
         divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
-        middle = parallel_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
+        middle = mesh_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
         if not isinstance(self.constants, tuple) and self.calibration is None and strategy.description.format.spread is None:
             return middle, middle, middle
 
-        def bound(constants: Efficiency, level: PayloadBound) -> AnyStep:
+        def bound(constants: Efficiency, level: PayloadBound) -> Step:
             end = replace(model, constants=self._with_host(constants, cluster.device), level=level)
             if passes is None:
-                return parallel_step(end, cluster, strategy)
+                return mesh_step(end, cluster, strategy)
             return end.step(cluster, strategy, self._scaled(passes, constants))
 
         low, _, high = self._bounds
         return bound(low, "high"), middle, bound(high, "low")
 
     def _with_host(self, constants: Efficiency, device: Device | None) -> Efficiency:
-        """The constants with what a correction knows of the device's host."""
-        if self.correction is None or device is None:
-            return constants
-        return self.correction.constants(constants, device)
+        """The constants with what observed steps say of the device's host: here as they are."""
+        return constants
 
     def _scaled(self, passes: PassTimes, constants: Efficiency) -> PassTimes | None:
         """The typical passes by other constants, where those change all layers alike."""
@@ -285,7 +274,7 @@ class Predictor:
         return (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
 
     def _range(
-        self, workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[AnyStep, AnyStep, AnyStep]
+        self, workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[Step, Step, Step]
     ) -> tuple[float, float]:
         """Seconds between which the step lies: with 80 %, or as the three constants or the calibration's repetitions say."""
         slow, typical, fast = steps
@@ -304,7 +293,7 @@ class Predictor:
         return self.calibration is None and not isinstance(self.constants, tuple)
 
     def _prediction(
-        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: AnyStep, range_s: tuple[float, float]
+        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: Step, range_s: tuple[float, float]
     ) -> Prediction:
         """The figures of a step."""
         memory = step.memory()
@@ -328,7 +317,7 @@ class Predictor:
             bottleneck=max(step.exposed, key=lambda name: step.exposed[name]),
             assumptions=lazy(
                 lambda: (
-                    *(uneven_stages(step.stage_work_s, step.seconds) if isinstance(step, ParallelStep) else ()),
+                    *uneven_stages(step.stage_work_s, step.seconds),
                     *assumptions(
                         workload,
                         cluster,
@@ -359,40 +348,15 @@ class Predictor:
         """How far such predictions were off on published runs."""
         if self.calibration is not None:
             return None
-        known = self.correction is not None and self.correction.knows(workload, cluster)
-        return missed_by(self.typical, cluster, strategy, known)
+        return missed_by(self.typical, cluster, strategy, self._knows(workload, cluster))
 
-    def _corrected(self, prediction: Prediction, workload: Workload, asked: Cluster, strategy: Strategy) -> Prediction:
-        """The prediction by what observed steps taught. With a free resource, the correction is that of the whole step."""
-        assert self.correction is not None
-        whole = prediction
-        if self.free:
-            base = replace(self, correction=None, loader=0.0, free=frozenset())
-            whole = base.step(workload, self.correction.cluster(asked), strategy)
-        corrected = self.correction.applied(prediction, workload, asked, strategy, whole)
-        if self._fitted and prediction.step_time_s:
-            step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
-            # As wide as without observations, also where the network was not observed on the device; never wider.
-            low_s, high_s = (step_s * end / prediction.step_time_s for end in (prediction.low_s, prediction.high_s))
-            if self.correction.knows(workload, asked):
-                own = conformal_range(self.typical, workload, asked, strategy, step_s, ends, known=True)
-                low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
-            corrected = replace(corrected, low_s=low_s, high_s=high_s)
-        feeds = self.loader and "input pipeline" not in self.free
-        return fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
+    def _knows(self, workload: Workload, cluster: Cluster) -> bool:
+        """True if a step of this network on this device was observed."""
+        return False
 
 
 ORDINARY = Predictor()
 """Ordinary software by the catalogue: what predicts where no other predictor is named."""
-
-
-def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) -> Correction:
-    """What observed steps teach about ``predictor``; for its field ``correction``.
-
-    An observation is predicted when it is first needed, and an error is raised then. What the predictor knows of its loader,
-    of free resources and of earlier observations is left out.
-    """
-    return Correction(observations, replace(predictor, correction=None, loader=0.0, free=frozenset()))
 
 
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:

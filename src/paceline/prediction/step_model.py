@@ -35,6 +35,7 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.memory import memory_breakdown
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.step import Step
 from paceline.prediction.timeline import (
     Schedule,
     StepDurations,
@@ -56,8 +57,8 @@ PassTimes = tuple[Seconds, Seconds]
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step of one strategy on one cluster: its costs, the durations that follow from them, and when each begins."""
+class WholeStep(Step):
+    """Step of a network that each device holds whole: its costs, the durations that follow from them, and when each begins."""
 
     workload: Workload
     strategy: Strategy
@@ -130,8 +131,15 @@ class Step:
             return own
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
-    def memory(self, divided: bool = False) -> dict[str, float]:
-        """Bytes by purpose on one device; ``divided``: of a network that several devices hold."""
+    def memory(self) -> dict[str, float]:
+        """Bytes by purpose on one device."""
+        return self._memory(divided=False)
+
+    def memory_of_part(self) -> dict[str, float]:
+        """Bytes by purpose on one device, where the network is one device's part of a larger one."""
+        return self._memory(divided=True)
+
+    def _memory(self, divided: bool) -> dict[str, float]:
         if self.experts is None:
             return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
         plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
@@ -186,7 +194,7 @@ class StepModel:
     workers: int = 0
     experts: ExpertReplicas | None = None
 
-    def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> Step:
+    def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WholeStep:
         """The step of a strategy.
 
         Args:
@@ -210,7 +218,7 @@ class StepModel:
             beside_share(strategy, self.overlap),
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        return Step(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
+        return WholeStep(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""

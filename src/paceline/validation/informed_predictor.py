@@ -59,7 +59,7 @@ class InformedPredictor:
         if key not in self._predictors:
             plain = Predictor(constants=_efficiency(case.software, without).of_year(case.year), attention=case.attention)
             seen = [_observation(row) for row in rows]
-            corrected = replace(plain, correction=fit(seen, plain)) if seen else plain
+            corrected = fit(seen, plain) if seen else plain
             self._predictors[key] = (rows, corrected)  # rows stay alive: no id is used twice
         return self._predictors[key][1]
 

@@ -15,7 +15,7 @@ from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
 from paceline.planning.compare.asynchronous import LAB, MOST_PARTS, AsyncPrediction, parts, predict_asynchronous
-from paceline.prediction import ORDINARY, Observation, Predictor, fit, predict
+from paceline.prediction import ORDINARY, Observation, fit, predict
 from paceline.prediction.asynchronous.profile import Profile
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
@@ -111,7 +111,7 @@ def test_observed_steps_correct_the_worker() -> None:
     one, place = make_cluster(1, 1, network=1e13), make_cluster(1, 4, network=1e13)
     alone = job(1)
     seen = Observation(workload=TOY, cluster=one, strategy=alone, step_s=2 * predict(TOY, one, alone).step_time_s)
-    plain, learnt = run(place=place), run(place=place, predictor=Predictor(correction=fit([seen])))
+    plain, learnt = run(place=place), run(place=place, predictor=fit([seen]))
     assert learnt.result.samples_per_s == pytest.approx(plain.result.samples_per_s / 2, rel=0.15)
     width = [x.result.high_samples_per_s / x.result.low_samples_per_s for x in (plain, learnt)]
     assert width[1] < width[0]

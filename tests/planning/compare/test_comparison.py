@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_what_is_left_out_is_compared_by_the_predictor_of_the_best(software: str
         waited = 10 * p.exposed_comm_s
         step = p.step_time_s - p.exposed_comm_s + waited
         seen.append(Observation(workload=net, cluster=place, strategy=strategy, step_s=step, sync_s=waited))
-    corrected = replace(plain, correction=fit(seen, plain))
+    corrected = fit(seen, plain)
     space = Space(clusters=(place,), batches=(512,), precisions=("fp16",))
     found = plan(net, space, Goal("fastest"), predictor=corrected, why_not={"compression": "sign"})
     rate = re.search(r"it would train ([0-9.e+-]+) times as many samples a second as the best", found.why_not)

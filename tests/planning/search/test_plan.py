@@ -18,7 +18,7 @@ from paceline.planning.search.candidates import candidates
 from paceline.planning.search.cluster_sizes import worlds
 from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.planning.search.tally import Tally
-from paceline.prediction import Observation, Predictor, predict
+from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.learning.convergence import Point, fit, mlperf
 from paceline.strategy import COMPRESSIONS, Strategy
@@ -252,10 +252,10 @@ def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> 
     p = before.prediction
     seen = [Observation(workload=toy, cluster=before.cluster, strategy=before.strategy, step_s=20 * p.step_time_s)] * 8
     learnt = learn(seen)
-    after = plan(toy, space, goal, work, prices=PRICES, predictor=Predictor(correction=learnt))
+    after = plan(toy, space, goal, work, prices=PRICES, predictor=learnt)
     assert any("observed steps" in sentence for sentence in after.assumptions)
-    assert after.best.prediction == Predictor(correction=learnt).step(toy, after.best.cluster, after.best.strategy)
-    same = Predictor(correction=learnt).step(toy, before.cluster, before.strategy)
+    assert after.best.prediction == learnt.step(toy, after.best.cluster, after.best.strategy)
+    same = learnt.step(toy, before.cluster, before.strategy)
     assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s
 
 

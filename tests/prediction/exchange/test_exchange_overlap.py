@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.exchange.exchange_overlap import megatron_bucket_bytes
-from paceline.prediction.mesh.parallel_step import ParallelStep, parallel_step
+from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.workload import TransformerShape
 
@@ -34,8 +34,8 @@ def strategy(**choices: object) -> Strategy:
     return Strategy.of(**{"global_batch_size": 64, **whole, **choices})
 
 
-def placed(predictor: Predictor = TUNED, **choices: object) -> ParallelStep:
-    return parallel_step(predictor.model(GPT), ON, strategy(**choices).settled(GPT, ON))
+def placed(predictor: Predictor = TUNED, **choices: object) -> MeshStep:
+    return mesh_step(predictor.model(GPT), ON, strategy(**choices).settled(GPT, ON))
 
 
 def predicted(predictor: Predictor = TUNED, **choices: object) -> Prediction:

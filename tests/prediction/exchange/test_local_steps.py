@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.hardware import cluster
 from paceline.prediction import Predictor
 from paceline.prediction.exchange.local_steps import beside_share, local_bytes, outer_seconds
-from paceline.prediction.step_model import Step
+from paceline.prediction.step_model import WholeStep
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
@@ -23,7 +23,7 @@ def strategy(**choices: Any) -> Strategy:
     return Strategy.of(**{"world_size": 4, "global_batch_size": 64, "optimizer": "momentum", **choices})
 
 
-def step(**choices: Any) -> Step:
+def step(**choices: Any) -> WholeStep:
     return Predictor().model(NETWORK, WHERE.device).step(WHERE, strategy(**choices))
 
 
@@ -38,7 +38,7 @@ def test_a_step_is_compute_and_a_share_of_the_exchange() -> None:
         assert now.waited_s == pytest.approx(whole / every)
 
 
-def by_hand(now: Step, every: int, delay: int) -> float:
+def by_hand(now: WholeStep, every: int, delay: int) -> float:
     """Seconds of a round, step after step: each exchange may run beside ``delay`` steps, then the next step waits for it."""
     work = float(now.pieces.forward + now.pieces.backward + now.pieces.update)
     left = [max(0.0, seconds * every - delay * work) for seconds in now.costs.exchange.buckets.tolist()]

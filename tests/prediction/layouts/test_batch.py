@@ -93,7 +93,7 @@ def test_a_correction_is_that_of_the_fastest_of_those_that_it_cannot_tell_apart(
         workload=net, cluster=place, strategy=usual, step_s=work + 3 * step.exposed_comm_s, sync_s=3 * step.exposed_comm_s
     )
     candidates = [(place, usual.changed(bucket_bytes=size)) for size in (1 << 30, 25 << 20, 5 << 20)]
-    corrected = Predictor(correction=fit([slow] * 5))
+    corrected = fit([slow] * 5)
     plain_s, corrected_s = (predictor.many(net, candidates).step_s for predictor in (Predictor(), corrected))
     fastest = int(plain_s.argmin())
     assert plain_s.max() > 1.01 * plain_s.min()

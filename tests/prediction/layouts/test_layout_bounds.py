@@ -14,7 +14,7 @@ from paceline.prediction import Predictor
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, Shares, Slice
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
-from paceline.prediction.mesh.parallel_step import parallel_step
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.strategy import SHARDINGS, Parallelism
 from paceline.workload import TransformerShape
 
@@ -122,7 +122,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
                 continue
             times = int(of_shape.micro_batches[rows[at], batch])
             chosen = strategy(own, shape, SHARED[number], batches[batch], times, cluster, common)
-            step = parallel_step(model, cluster, chosen)
+            step = mesh_step(model, cluster, chosen)
             assert seconds[at, number, batch] <= step.seconds, chosen
             needed = sum(step.memory().values())
             assert of_shape.memory_bytes[rows[at], number, batch] <= needed, chosen
@@ -150,7 +150,7 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
     for shape in (PipelineShape(8, 1, "1f1b"), PipelineShape(8, 2, "1f1b"), PipelineShape(8, 4, "1f1b")):
         of_shape = bounds.bounds(shape)
         seconds = bounds.seconds(shape, of_shape.micro_batches, np.array([0]))
-        step = parallel_step(model, cluster, strategy(own, shape, Shares("ddp"), 16, 16, cluster))
+        step = mesh_step(model, cluster, strategy(own, shape, Shares("ddp"), 16, 16, cluster))
         assert seconds[0, 0, 0] == pytest.approx(step.seconds, rel=0.05)
 
 

@@ -14,7 +14,7 @@ from paceline.calibration.constants import efficiency
 from paceline.errors import UserError
 from paceline.prediction import Predictor
 from paceline.prediction.mesh.expert_parallel import expert_share, has_experts
-from paceline.prediction.mesh.parallel_step import parallel_step
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.mesh.tensor_parallel import Collective, share
 from paceline.prediction.passes.compute import layer_seconds
 from prediction_toys import FAST_HOST
@@ -133,7 +133,7 @@ def test_an_imbalance_costs_time_that_explain_names() -> None:
 @pytest.mark.parametrize("choices", [{"expert": 8}, {"expert": 8, "pipeline": 2, "grad_accum_steps": 4}])
 def test_stages_pass_on_tokens_and_not_their_copies(choices: dict[str, int]) -> None:
     p = parts(TWO_NODES, global_batch_size=64, **choices)
-    dense = parallel_step(
+    dense = mesh_step(
         Predictor().model(DENSE), TWO_NODES, strategy(TWO_NODES, global_batch_size=64, **{**choices, "expert": 1})
     )
     assert p.send_s == dense.send_s

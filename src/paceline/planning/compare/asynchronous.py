@@ -132,9 +132,9 @@ def predict_asynchronous(
     )
     single = cluster.changed(num_nodes=1, network=cluster.intra_link)
     worker = predictor.step(workload, single, alone)
-    model, efficiency, correction = predictor.model(workload), predictor.typical, predictor.correction
+    model, efficiency = predictor.model(workload), predictor.typical
     factor = worker.step_time_s / model.step(single, alone).seconds
-    network = (correction.cluster(cluster) if correction else cluster).network
+    network = predictor.observed_cluster(cluster).network
     layers = parts(model, alone, cluster.device, factor)
     sized = sum(part.size > 0 for part in layers)
     if servers > sized:

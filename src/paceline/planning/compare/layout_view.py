@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paceline.hardware import Cluster
 from paceline.prediction import Predictor
-from paceline.prediction.mesh.parallel_step import parallel_step
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.mesh.pipeline import Pass
 from paceline.strategy import Parallelism, Strategy
 from paceline.workload.table import Workload
@@ -80,8 +80,8 @@ def layout_view(workload: Workload, cluster: Cluster, strategy: Strategy, predic
     """
     if strategy.parallelism.model_devices == 1:
         return None
-    model = predictor.changed(correction=None).model(workload)
-    step = parallel_step(model, cluster, strategy.settled(workload, cluster))
+    model = predictor.uncorrected.model(workload)
+    step = mesh_step(model, cluster, strategy.settled(workload, cluster))
     return LayoutView(
         mesh=strategy.parallelism,
         nodes=cluster.node_sizes,

@@ -88,7 +88,7 @@ def search_layouts(
         progress: called with a line now and then.
     """
     # Observed steps say nothing of a layout's bound: their correction is applied to those that are kept.
-    plain = predictor if predictor.correction is None else predictor.changed(correction=None, loader=0.0)
+    plain = predictor if predictor.uncorrected is predictor else predictor.uncorrected.changed(loader=0.0)
     search = _Search(workload, cluster, space, plain, keep, weight)
     search.screen(progress)
     search.predict(progress)

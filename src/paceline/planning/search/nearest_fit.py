@@ -97,7 +97,7 @@ def nearest_fit(
     base = predictor.step(workload, cluster, strategy)
     if base.fit == "fits":
         return ()
-    search = _Search(workload, predictor.changed(calibration=None, correction=None, loader=0.0, free=frozenset()))
+    search = _Search(workload, predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset()))
     strategy = strategy.settled(workload, cluster)
     offers = search.offers(cluster, strategy, network, base.memory_bytes)
     if not offers and (dense := _dense(strategy)) != strategy:

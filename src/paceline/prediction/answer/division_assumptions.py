@@ -88,7 +88,7 @@ def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, .
     Args:
         work_s: seconds of the passes of each stage.
     """
-    mean, most = sum(work_s) / len(work_s), max(work_s)
+    mean, most = sum(work_s) / max(1, len(work_s)), max(work_s, default=0.0)
     if most <= UNEVEN * mean:
         return ()
     text = (

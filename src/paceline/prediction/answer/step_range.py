@@ -8,16 +8,15 @@ from paceline.calibration.constants import Efficiency
 from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.calibration.uncertainty import Z80, interval, shifted, spread
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.mesh.parallel_step import ParallelStep
 from paceline.prediction.passes.host import host_seconds, launches_of_step
-from paceline.prediction.step_model import Step
+from paceline.prediction.step import Step
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Ends = tuple[float, float]
 
 
-def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: Step | ParallelStep) -> Ends:
+def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: Step) -> Ends:
     """Factors on a step, at most 1 and at least 1, by the errors of constants that were fitted (``uncertainty.interval``)."""
     forward, backward = step.kernels
     worked = float(forward.kernels.sum()) + float(backward.kernels.sum())

@@ -16,7 +16,7 @@ from paceline.array_types import Array
 from paceline.prediction.mesh.pipeline import PipelineSchedule
 from paceline.prediction.mesh.stages import Stage
 from paceline.prediction.passes.costs import ExchangeSeconds
-from paceline.prediction.step_model import Step
+from paceline.prediction.step_model import WholeStep
 from paceline.prediction.timeline import sums
 from paceline.record import Event
 
@@ -48,7 +48,7 @@ def megatron_bucket_bytes(replicas: int) -> int:
 
 
 def exchange_beside(
-    step: Step, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule, exchange: ExchangeSeconds
+    step: WholeStep, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule, exchange: ExchangeSeconds
 ) -> ExchangeBeside:
     """When stage ``number`` of ``stages`` exchanges what ``exchange`` prices."""
     first = exchange.plan.first
@@ -72,7 +72,9 @@ def exchange_beside(
     return ExchangeBeside(np.array(starts), gather_starts, after + loss, delay + delay_loss, loss, delay_loss)
 
 
-def _needed_and_ready(step: Step, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule) -> tuple[Array, Array]:
+def _needed_and_ready(
+    step: WholeStep, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule
+) -> tuple[Array, Array]:
     """When the first forward pass of a step needs each layer's weights, and when the last backward pass has completed its
     gradients, both (layers,)."""
     costs = step.costs

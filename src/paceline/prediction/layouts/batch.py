@@ -6,9 +6,10 @@ equal micro batches are worked out once. The numbers are those of one step at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from paceline.hardware.precision import RECIPES
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.exchange.exchange_plan import seconds_key
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.costs import ExchangeSeconds, run_again, slowest, update_seconds
 from paceline.prediction.passes.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.passes.offload import check_offload
@@ -59,39 +61,79 @@ class Steps:
         return self.memory_bytes <= self.available_bytes
 
 
-def model_steps(model: StepModel, candidates: Sequence[Candidate]) -> Steps:
-    """The steps of every candidate by a model without a calibration and without free resources."""
-    workload = model.workload
-    candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
-    steps, refused = _empty(candidates), dict[int, str]()
-    passes = _PassTable(model)
-    for members in _alike(candidates, refused):
-        group = _SameExchange.of(candidates, members, passes, refused)
-        if len(group.members):
-            steps.step_s[group.members] = group.seconds(passes)
-            steps.memory_bytes[group.members] = group.memory(workload)
-    return replace(steps, refused=refused)
+class Evaluation(ABC):
+    """How the steps of many candidates are worked out."""
+
+    @abstractmethod
+    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+        """The steps of every candidate, in their order."""
 
 
-def steps_one_by_one(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-    """The steps of every candidate, each predicted by itself."""
+@final
+@dataclass(frozen=True, slots=True)
+class Batched(Evaluation):
+    """Steps of whole networks as arrays, by a model without a calibration and without free resources."""
 
-    def predicted(cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-        prediction = predictor.step(workload, cluster, strategy)
+    model: StepModel
+
+    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+        """The steps of candidates whose devices each hold the whole network."""
+        workload = self.model.workload
+        candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
+        steps, refused = _empty(candidates), dict[int, str]()
+        passes = _PassTable(self.model)
+        for members in _alike(candidates, refused):
+            group = _SameExchange.of(candidates, members, passes, refused)
+            if len(group.members):
+                steps.step_s[group.members] = group.seconds(passes)
+                steps.memory_bytes[group.members] = group.memory(workload)
+        return replace(steps, refused=refused)
+
+
+class OneByOne(Evaluation):
+    """Steps that are each worked out alone."""
+
+    @abstractmethod
+    def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        """Seconds and bytes of one step. Raises UserError where it cannot be predicted."""
+
+    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+        """The steps of every candidate."""
+        steps, refused = _empty(candidates), dict[int, str]()
+        for index, (cluster, strategy) in enumerate(candidates):
+            try:
+                steps.step_s[index], steps.memory_bytes[index] = self.figures(cluster, strategy)
+            except UserError as error:
+                refused[index] = error.message
+        return replace(steps, refused=refused)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Predicted(OneByOne):
+    """Steps as a predictor answers them, with its calibration, corrections and free resources."""
+
+    predictor: OneStep
+    workload: Workload
+
+    def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        """Seconds and bytes of one prediction."""
+        prediction = self.predictor.step(self.workload, cluster, strategy)
         return prediction.step_time_s, prediction.memory_bytes
 
-    return steps_of(candidates, predicted)
 
+@final
+@dataclass(frozen=True, slots=True)
+class OnMesh(OneByOne):
+    """Steps of networks that several devices hold together, without their ranges."""
 
-def steps_of(candidates: Sequence[Candidate], predicted: Callable[[Cluster, Strategy], tuple[float, float]]) -> Steps:
-    """The steps of every candidate by a function that gives seconds and bytes of one, or raises UserError."""
-    steps, refused = _empty(candidates), dict[int, str]()
-    for index, (cluster, strategy) in enumerate(candidates):
-        try:
-            steps.step_s[index], steps.memory_bytes[index] = predicted(cluster, strategy)
-        except UserError as error:
-            refused[index] = error.message
-    return replace(steps, refused=refused)
+    model: StepModel
+
+    def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        """Seconds of a step and bytes on the fullest device. Raises UserError as ``mesh_step``, also for another mesh size."""
+        strategy.parallelism.check_covers(cluster.world_size)
+        step = mesh_step(self.model, cluster, strategy.settled(self.model.workload, cluster))
+        return step.seconds, sum(step.memory().values())
 
 
 def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
@@ -99,15 +141,12 @@ def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) 
     return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
 
 
-def corrected_steps(
-    predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps, loader: float = 0.0
-) -> Steps:
+def corrected_steps(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps) -> Steps:
     """The steps as a correction has them. Candidates that it cannot tell apart share the factor of the fastest.
 
     Args:
         predictor: the corrected one, without a loader.
         steps: those of its model, uncorrected.
-        loader: samples/s that no step is faster than; 0: none.
     """
     alike: dict[Hashable, list[int]] = {}
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
@@ -135,8 +174,6 @@ def corrected_steps(
         fastest = min(members, key=lambda i: float(steps.step_s[i]))
         corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
         step_s[members] *= corrected_s / steps.step_s[fastest]
-    if loader:
-        step_s = np.maximum(step_s, np.array([s.global_batch_size / loader for _, s in candidates]))
     return replace(steps, step_s=step_s)
 
 

@@ -1,6 +1,6 @@
 """Bounds of very many layouts at once: seconds that no step of a layout undercuts, and bytes that it needs at least.
 
-A layout is a strategy whose replicas are several devices each. The model of one step (``parallel_step``) takes milliseconds; a
+A layout is a strategy whose replicas are several devices each. The model of one step (``mesh_step``) takes milliseconds; a
 search over a million of them needs a figure in microseconds. The bounds here are put together from the model's own seconds of
 each layer (``division``), bytes of each block and parameter (``memory``) and collectives (``network``). Only what waits for
 what is bounded, not simulated (``pipeline_bounds``). One collective of all bytes takes no longer than several of parts of them,

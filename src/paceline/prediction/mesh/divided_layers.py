@@ -1,6 +1,6 @@
 """What one device has of every layer where tensor, context and expert groups divide the layers, and what it waits for in each.
 
-The pipeline, the replicas and the sharding change nothing here: steps (``parallel_step``) and bounds of very many layouts
+The pipeline, the replicas and the sharding change nothing here: steps (``mesh_step``) and bounds of very many layouts
 (``layout_bounds``) are put together from the same parts.
 """
 

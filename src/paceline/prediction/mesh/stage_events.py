@@ -8,7 +8,7 @@ from dataclasses import replace
 from paceline.prediction.answer.waits import BUBBLE, OVERLAP_LOSS, in_turn, waits
 from paceline.prediction.exchange.exchange_overlap import ExchangeBeside, exchange_events
 from paceline.prediction.mesh.pipeline import Pass
-from paceline.prediction.step_model import Step
+from paceline.prediction.step_model import WholeStep
 from paceline.prediction.timeline import input_event
 from paceline.record import Event
 
@@ -16,7 +16,7 @@ EXCHANGE = "wait for exchange"
 
 
 def stage_events(
-    step: Step,
+    step: WholeStep,
     passes: Sequence[Pass],
     parts: int,
     beside: ExchangeBeside | None,
@@ -68,12 +68,12 @@ def stage_events(
     return (*known, *bubbles, *(bar for bar in bars if bar.lane != "wait"))
 
 
-def _gathers_s(step: Step) -> float:
+def _gathers_s(step: WholeStep) -> float:
     """What a micro batch waits for shared weights and gradients."""
     return max(0.0, float(step.schedule.micro_step) - float(step.pieces.forward + step.pieces.backward))
 
 
-def _behind(step: Step, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
+def _behind(step: WholeStep, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
     """The exchange that follows the passes, and what is waited for until the step of the stage itself would end."""
     placed, p = step.schedule, step.pieces
     after, loss = float(placed.update_start) - step.passes_s, float(placed.penalty)

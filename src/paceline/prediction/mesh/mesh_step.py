@@ -32,15 +32,16 @@ from paceline.prediction.passes.compute import Seconds
 from paceline.prediction.passes.costs import ExchangeSeconds, Resource
 from paceline.prediction.passes.memory import numbers_of, sample_bytes
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
-from paceline.prediction.step_model import Step, StepModel
+from paceline.prediction.step import Step
+from paceline.prediction.step_model import StepModel, WholeStep
 from paceline.record import Event
 from paceline.strategy.buckets import BUCKET_BYTES
 from paceline.strategy.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class ParallelStep:
-    """A step on a mesh. It has what ``Step`` has.
+class MeshStep(Step):
+    """Step of a network that several devices hold together.
 
     Attributes:
         steps: of each stage, its micro batches one after the other, with the exchange among its replicas.
@@ -59,7 +60,7 @@ class ParallelStep:
     strategy: Strategy
     cluster: Cluster
     stages: tuple[Stage, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[WholeStep, ...]
     pipeline: PipelineSchedule
     send_s: tuple[float, ...]
     send_far: tuple[bool, ...]
@@ -143,7 +144,7 @@ class ParallelStep:
         waits = replace(self, bubble_free=False)
         return max(0.0, waits.seconds - waits._with_sends([0.0] * len(self.send_s)).seconds)
 
-    def _with_sends(self, send_s: Sequence[float]) -> ParallelStep:
+    def _with_sends(self, send_s: Sequence[float]) -> MeshStep:
         """The same step with other seconds from each part to the next."""
         pipeline = _pipeline(self.steps, self.stages, self.strategy, send_s, self.weight_s)
         exchanges = [step.costs.exchange for step in self.steps]
@@ -214,7 +215,7 @@ class ParallelStep:
         """Bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
         step, stage = self.steps[number], self.stages[number]
         held = self.pipeline.in_flight[number] / len(stage.parts)
-        sizes = step.memory(divided=True)
+        sizes = step.memory_of_part()
         micro = step.strategy.micro_batch_size
         numbers, mesh = numbers_of(self.strategy), self.strategy.parallelism
         sharers = mesh.tensor if mesh.sequence else 1
@@ -258,7 +259,7 @@ class ParallelStep:
         )
 
 
-def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> ParallelStep:
+def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshStep:
     """The step of a strategy whose replicas are several devices each.
 
     Raises:
@@ -284,7 +285,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
         inner = replace(inner, first_bucket_bytes=size, bucket_bytes=size)
     model = replace(model, loader=model.loader * mesh.context)
     own_layers = _own_layers(parts)
-    known: dict[int, Step] = {}
+    known: dict[int, WholeStep] = {}
     steps = []
     for number, stage in enumerate(parts):
         key = id(stage.workload)
@@ -304,7 +305,7 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     work = group_work(collectives, waits[0], strategy)
     own = [[work[layer] for layer in layers if layer in work] for layers in own_layers]
     pipeline = _pipeline(steps, parts, strategy, send, weights)
-    return ParallelStep(
+    return MeshStep(
         strategy=strategy,
         cluster=cluster,
         stages=parts,
@@ -324,16 +325,8 @@ def parallel_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> Par
     )
 
 
-def figures(model: StepModel, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-    """Seconds of a step, and bytes on the fullest device. Raises UserError as ``parallel_step``, and where the mesh has another
-    number of devices than the cluster."""
-    strategy.parallelism.check_covers(cluster.world_size)
-    step = parallel_step(model, cluster, strategy.settled(model.workload, cluster))
-    return step.seconds, sum(step.memory().values())
-
-
 def _beside(
-    steps: Sequence[Step], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
+    steps: Sequence[WholeStep], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
 ) -> tuple[ExchangeBeside, ...]:
     """When each stage exchanges."""
     return tuple(
@@ -355,7 +348,7 @@ def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
 
 
 def _pipeline(
-    steps: Sequence[Step],
+    steps: Sequence[WholeStep],
     parts: Sequence[Stage],
     strategy: Strategy,
     send_s: Sequence[float],

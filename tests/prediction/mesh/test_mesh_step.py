@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Prediction, Predictor
-from paceline.prediction.mesh.parallel_step import parallel_step
+from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.workload import TransformerShape
 from prediction_toys import FAST_HOST
@@ -176,7 +176,7 @@ def test_only_boundaries_between_nodes_wait_for_the_network() -> None:
         world_size=16, pipeline=8, grad_accum_steps=8, global_batch_size=64, precision="bf16", optimizer="adam"
     )
     slow = Cluster.named("2x8 A100", network="10Gb/s")
-    whole = parallel_step(Predictor().model(deep), slow, strategy)
+    whole = mesh_step(Predictor().model(deep), slow, strategy)
     assert whole.send_far == (False, False, False, True, False, False, False)  # stages 0 to 3 lie in the first node
     assert whole.send_s[3] > 10 * max(whole.send_s[:3])
     pairs = 2 * 4.0 * 51200 * 1024 / 1.25e9  # two pairs share a network of 10 Gb/s; each sends the table once

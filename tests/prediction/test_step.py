@@ -1,0 +1,41 @@
+"""Both kinds of a step answer the same questions."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from paceline.hardware.cluster import cluster
+from paceline.prediction import ORDINARY
+from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
+from paceline.prediction.step import Step
+from paceline.prediction.step_model import WholeStep
+from paceline.strategy import Strategy
+from paceline.workload import Workload
+
+NET, PLACE = Workload.named("gpt2"), cluster("A100", 4, 2, "100Gb/s")
+
+
+def step(**mesh: int) -> Step:
+    strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", **mesh).settled(NET, PLACE)
+    model = ORDINARY.model(NET, PLACE.device)
+    return mesh_step(model, PLACE, strategy) if mesh else model.step(PLACE, strategy)
+
+
+@pytest.mark.parametrize(("kind", "mesh"), [(WholeStep, {}), (MeshStep, {"tensor": 2, "pipeline": 2})])
+def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, int]) -> None:
+    found = step(**mesh)
+    assert type(found) is kind and not inspect.isabstract(kind)
+    assert sum(found.exposed.values()) == pytest.approx(found.seconds)
+    assert 0 <= found.waited_s < found.seconds and found.wire_bytes == found.dense_wire_bytes > 0
+    assert found.seconds_with_links(1.0, 1.0) == pytest.approx(found.seconds)
+    assert found.seconds_with_links(10.0, 10.0) > found.seconds
+    assert all(size >= 0 for size in found.memory().values())
+    ends = [event.start_s + event.duration_s for event in found.events()]
+    assert max(ends) == pytest.approx(found.seconds)
+    assert len(found.stage_work_s) == mesh.get("pipeline", 0)
+
+
+def test_a_step_is_one_of_its_kinds() -> None:
+    assert inspect.isabstract(Step) and set(Step.__subclasses__()) == {WholeStep, MeshStep}

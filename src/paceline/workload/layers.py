@@ -373,7 +373,7 @@ def once_per_network(function: Callable[Concatenate[Table, P], T]) -> Callable[C
     """Compute a function of a network and of hashable choices once for each network; equal choices give the same object."""
 
     @wraps(function)
-    def cached(network: Table, *choices: P.args, **named: P.kwargs) -> T:
+    def cached(network: Table, /, *choices: P.args, **named: P.kwargs) -> T:
         return network.once((function, choices, *named.items()), lambda: function(network, *choices, **named))
 
     return cached

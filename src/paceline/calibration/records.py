@@ -14,20 +14,16 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import parse_sizes
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
-from paceline.strategy.strategy import Strategy
+from paceline.strategy.choice_values import Flag, RealNumber
+from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
 """Columns of a table. Each row is a job; ``step_s`` and ``sync_s`` are in seconds."""
-_TEXTS = ("precision", "compression", "exchange", "sharding", "optimizer", "schedule", "context_exchange", "offload")
-_COUNTS = (
-    *("tensor", "context", "pipeline", "virtual_stages", "expert", "expert_tensor", "servers", "ranks_per_node"),
-    *("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers", "gather_bits", "gradient_bits"),
-)
-_MACHINE = ("devices_per_node", "nodes", "network", "seq_len", "grad_accum", "recompute", "sequence", "sync_s")
-COLUMNS = (*NEEDED, *_MACHINE, *_TEXTS, *_COUNTS)
+_MACHINE = ("devices_per_node", "nodes", "network", "seq_len", "sync_s")
+_CHOSEN = {item.column: item for item in CHOICES.values() if item.column}
+COLUMNS = (*NEEDED, *_MACHINE, *_CHOSEN)
 """Columns that a table may have: those of the job, and choices of ``Strategy`` by name. One that begins with # is a remark."""
-_FLAGS = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
 PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
@@ -112,8 +108,31 @@ def _table(path: Path) -> list[Observation]:
     return [observation(row) for row in rows]
 
 
-_RECOMPUTE = {"": "none", "0": "none", "1": "full"}
+_RECOMPUTE = {"0": "none", "1": "full"}
 """Other words for a choice of recomputation."""
+
+
+def _chosen(row: Row) -> dict[str, Any]:
+    """The choices that a row makes, by name; an empty cell and the number 0 make none. Raises UserError."""
+    chosen: dict[str, Any] = {}
+    for column, item in _CHOSEN.items():
+        text = row.text(column)
+        if not text:
+            continue
+        if item.values.counted:
+            value: Any = row.whole(column)
+        elif isinstance(item.values, RealNumber):
+            value = row.number_of(column)
+        elif isinstance(item.values, Flag):
+            try:
+                value = item.values.parse(text, column)
+            except UserError:
+                raise row.wrong(column, "yes or no") from None
+        else:
+            value = _RECOMPUTE.get(text, text.casefold()) if item.name == "recompute" else item.values.from_argument(text)
+        if value not in (0, None) or isinstance(item.values, Flag | RealNumber):
+            chosen[item.name] = value
+    return chosen
 
 
 def observation(row: Row) -> Observation:
@@ -125,14 +144,7 @@ def observation(row: Row) -> Observation:
     step, batch = row.positive("step_s"), row.whole("global_batch")
     if step is None or batch is None:
         raise row.wrong("step_s" if step is None else "global_batch", "a number above 0")
-    again, sequence = row.text("recompute").casefold(), row.text("sequence").casefold()
-    if sequence not in _FLAGS:
-        raise row.wrong("sequence", "yes or no")
-    chosen: dict[str, Any] = {
-        **{name: row.text(name) for name in _TEXTS},
-        **{name: row.whole(name) for name in _COUNTS},
-        "sequence": _FLAGS[sequence],
-    }
+    chosen = _chosen(row)
     try:
         sizes = parse_sizes(row.text("devices_per_node")) if "+" in row.text("devices_per_node") else whole("devices_per_node")
         nodes = row.whole("nodes") or (len(sizes) if isinstance(sizes, tuple) else 1)
@@ -143,9 +155,7 @@ def observation(row: Row) -> Observation:
             strategy=Strategy.of(
                 world_size=cluster.world_size,
                 global_batch_size=batch,
-                grad_accum_steps=whole("grad_accum"),
-                recompute=_RECOMPUTE.get(again, again),
-                **{name: value for name, value in chosen.items() if value},
+                **chosen,
             ),
             step_s=step,
             sync_s=row.number_of("sync_s"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paceline.record import Metrics, RunRecord
+from paceline.strategy.strategy import CHOICES
 from paceline.units import digits3, format_bytes, format_memory, format_seconds, format_seconds_range
 
 UNKNOWN = "unknown"
@@ -120,28 +121,8 @@ def accuracy_of(run: Metrics) -> float:
     return run.accuracy if isinstance(run, RunRecord) else math.nan
 
 
-_USUAL: Mapping[str, object] = {
-    **dict.fromkeys(
-        ("tensor", "pipeline", "context", "expert", "expert_tensor", "ranks_per_node", "servers", "grad_accum_steps"), 1
-    ),
-    "compress_pull": True,
-    **{"codec_at": "", "residual_bits": 32, "residuals_at": "", "dense_bits": 32},
-    "sharding": "ddp",
-    **dict.fromkeys(("shard_devices", "recompute_layers", "first_stage_layers", "last_stage_layers"), 0),
-    **dict.fromkeys(("gather_bits", "gradient_bits"), 0),
-    "offload": "none",
-    "sequence": False,
-    "virtual_stages": 1,
-    "schedule": "1f1b",
-    "context_exchange": "ring",
-    "expert_imbalance": 1.0,
-    "expert_exchange": "all_to_all",
-    "expert_overlap": False,
-    **{"sync_every": 1, "fragments": 1, "sync_delay": 0, "mixing": None, "outer_lr": 0.7, "outer_momentum": 0.9},
-}
+_USUAL: Mapping[str, object] = {item.name: item.default for item in CHOICES.values() if item.has_default and not item.said}
 """Choices of a strategy that are not shown where they have this value."""
-_NO_RECOMPUTATION = (False, "none")
-"""Of ``recompute``; runs of before have the first."""
 
 
 _IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
@@ -176,9 +157,7 @@ def _choices(strategy: Mapping[str, object]) -> list[str]:
     shown = {
         k: v
         for k, v in strategy.items()
-        if v not in (None, "", {})
-        and not (k in _USUAL and v == _USUAL[k])
-        and not (k == "recompute" and v in _NO_RECOMPUTATION)
+        if v not in (None, "", {}) and not (k in _USUAL and v == _USUAL[k]) and (k, v) != ("recompute", False)  # of old runs
     }
     return [choice(k, v) for k, v in shown.items()]
 

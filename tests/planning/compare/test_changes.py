@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster
 from paceline.planning import Change, parse_change, whatif
-from paceline.planning.compare.changes import FROM_ZERO, OF_STRATEGY, BatchScaling, apply
+from paceline.planning.compare.changes import OF_STRATEGY, BatchScaling, apply
 from paceline.planning.compare.strategy_text import parse_wanted
 from paceline.strategy import GradientExchange, Strategy
 from paceline.workload import Workload
@@ -102,7 +102,7 @@ def test_groups_of_experts_change_with_all_that_is_said_of_them() -> None:
     assert (mesh.expert, mesh.expert_tensor, mesh.expert_imbalance) == (8, 2, 1.5)
     assert mesh.expert_exchange == "once_per_node" and mesh.expert_overlap
     assert apply([parse_change(words[1])], TWO, before, "strong")[1].parallelism.expert == 2
-    with pytest.raises(UserError, match=r"'much' in expert-imbalance=much is not a number; write it as expert-imbalance=1.2"):
+    with pytest.raises(UserError, match=r"'much'.* is not a number; write it as expert-imbalance=1.2"):
         apply([parse_change("expert-imbalance=much")], TWO, before, "strong")
     with pytest.raises(UserError, match="expert-imbalance is not a number"):
         parse_change("expert-imbalance+1")
@@ -140,14 +140,14 @@ def test_an_instance_brings_its_devices_and_its_network() -> None:
     assert machines == cluster("p5.48xlarge", None, 4, leaf_nodes=2, oversubscription=2)
 
 
-@pytest.mark.parametrize("name", FROM_ZERO)
+@pytest.mark.parametrize("name", [word for word, item in OF_STRATEGY.items() if item.values.counted and not item.values.least])
 def test_a_number_whose_default_is_0_may_go_back_to_it(name: str) -> None:
     choices = {"sharding": "zero1", "pipeline": 2, "precision": "fp16", "recompute": "full"}
     choices = {"sync_every": 4} if name == "sync-delay" else choices
     given = 16 if name.endswith("bits") else 2
-    before = Strategy.of(world_size=16, global_batch_size=64, **choices, **{OF_STRATEGY[name]: given})
+    before = Strategy.of(world_size=16, global_batch_size=64, **choices, **{OF_STRATEGY[name].name: given})
     _, after, _ = apply([parse_change(f"{name}=0")], cluster("V100", 8, 2, "10Gb/s"), before, "strong")
-    assert after.choice(OF_STRATEGY[name]) == 0
+    assert after.choice(OF_STRATEGY[name].name) == 0
 
 
 def test_attention_software_and_leaf_switches_change_as_predict_takes_them() -> None:

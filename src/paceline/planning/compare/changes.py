@@ -12,86 +12,20 @@ from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.placement import parse_sizes
-from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, fixed, yes_or_no
+from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fixed
 from paceline.prediction import Predictor
 from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy.choice_values import Name
 from paceline.strategy.parallelism import MODEL
-from paceline.strategy.recompute import recompute_choice
-from paceline.units import parse_bytes
 
 BatchScaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
 OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
 """Changes of what joins the nodes, which no listing of a device prices."""
 OF_PREDICTOR = ("attention", "software")
-OF_STRATEGY = {
-    "precision": "precision",
-    "compression": "compression",
-    "exchange": "exchange",
-    "codec-at": "codec_at",
-    "residual-bits": "residual_bits",
-    "residuals-at": "residuals_at",
-    "dense-bits": "dense_bits",
-    "servers": "servers",
-    "sharding": "sharding",
-    "gather-bits": "gather_bits",
-    "gradient-bits": "gradient_bits",
-    "shard-devices": "shard_devices",
-    "offload": "offload",
-    "global-batch": "global_batch_size",
-    "accumulation": "grad_accum_steps",
-    "bucket": "bucket_bytes",
-    "recompute": "recompute",
-    "recompute-layers": "recompute_layers",
-    "optimizer": "optimizer",
-    "tensor": "tensor",
-    "pipeline": "pipeline",
-    "context": "context",
-    "expert": "expert",
-    "expert-tensor": "expert_tensor",
-    "expert-imbalance": "expert_imbalance",
-    "expert-exchange": "expert_exchange",
-    "expert-overlap": "expert_overlap",
-    "virtual-stages": "virtual_stages",
-    "schedule": "schedule",
-    "first-stage-layers": "first_stage_layers",
-    "last-stage-layers": "last_stage_layers",
-    "sync-every": "sync_every",
-    "fragments": "fragments",
-    "sync-delay": "sync_delay",
-    "mixing": "mixing",
-    "outer-lr": "outer_lr",
-    "outer-momentum": "outer_momentum",
-}
-NUMBERS = (
-    "global-batch",
-    "accumulation",
-    "servers",
-    "tensor",
-    "pipeline",
-    "context",
-    "expert",
-    "expert-tensor",
-    "virtual-stages",
-    "shard-devices",
-    "gather-bits",
-    "gradient-bits",
-    "residual-bits",
-    "dense-bits",
-    "recompute-layers",
-    "first-stage-layers",
-    "last-stage-layers",
-    "sync-every",
-    "fragments",
-    "sync-delay",
-)
-FROM_ZERO = (
-    *("shard-devices", "gather-bits", "gradient-bits", "recompute-layers", "first-stage-layers", "last-stage-layers"),
-    "sync-delay",
-)
-"""Numbers of which 0, the default, leaves the choice open."""
-FACTORS = ("expert-imbalance", "mixing", "outer-lr", "outer-momentum")
-"""Numbers that need not be whole."""
+OF_STRATEGY = {word: item for word, item in WORDS.items() if item.name != "world_size"}
+"""Changes of the strategy; the devices follow from the cluster."""
+_COUNTED = ("nodes", "devices-per-node", "leaf-nodes", *(word for word, item in OF_STRATEGY.items() if item.values.counted))
 SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
 
 
@@ -119,7 +53,7 @@ def parse_change(text: str) -> Change:
             example = {"nodes": "nodes+1", "network": "network=100Gb/s"}.get(name, f"{name}={EXAMPLES.get(name, 'VALUE')}")
             raise UserError(f"{name} has no value", f"write {example}")
         if rest[:1] in ("=", "+", "-", "x") and len(rest) > 1:
-            if rest[0] != "=" and name not in ("nodes", "devices-per-node", "leaf-nodes", *NUMBERS):
+            if rest[0] != "=" and name not in _COUNTED:
                 raise UserError(f"{name} is not a number: {rest!r} cannot change it", f"write it as {name}=VALUE")
             return Change(name, rest[0], rest[1:].strip())
     given = text.rstrip("0123456789").partition("=")[0].rstrip("+-x ")
@@ -198,17 +132,10 @@ def _number(change: Change, before: int) -> int:
     except ValueError:
         raise UserError(f"{change.value!r} in {change} is not a whole number", f"write it as {change.name}+1") from None
     after = {"=": value, "+": before + value, "-": before - value, "x": before * value}[change.operator]
-    least = 0 if change.name in FROM_ZERO else 1
+    least = OF_STRATEGY[change.name].values.least if change.name in OF_STRATEGY else 1
     if after < least:
         raise UserError(f"{change} leaves {after} of {before} {change.name}", f"keep at least {least}")
     return after
-
-
-def _factor(change: Change) -> float:
-    try:
-        return float(change.value)
-    except ValueError:
-        raise UserError(f"{change.value!r} in {change} is not a number", f"write it as {change.name}=1.2") from None
 
 
 def _cluster(change: Change, cluster: Cluster) -> Cluster:
@@ -237,17 +164,11 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     """The fields of the strategy that a change sets. A new compression takes its own exchange and options, so do servers."""
-    field, value = OF_STRATEGY[change.name], change.value
-    if change.name in NUMBERS:
-        given = {field: _number(change, strategy.choice(field))}
-        return {**given, "exchange": "parameter_server"} if change.name == "servers" else given
-    if change.name == "bucket":
-        return {field: int(parse_bytes(value))}
-    if change.name == "recompute":
-        return {field: recompute_choice(value)}
-    if change.name == "expert-overlap":
-        return {field: yes_or_no(change.name, value)}
-    if change.name in FACTORS:
-        return {field: _factor(change)}
-    alone = {"servers": 1} if change.name == "compression" or value in SERVERLESS else {}
-    return {field: value, **alone}
+    item, value = OF_STRATEGY[change.name], change.value
+    if item.values.counted:
+        given = {item.name: _number(change, strategy.choice(item.name))}
+        return {**given, "exchange": "parameter_server"} if item.name == "servers" else given
+    if not isinstance(item.values, Name):
+        return {item.name: item.values.parse(value, change.name)}
+    alone = {"servers": 1} if item.name == "compression" or value in SERVERLESS else {}
+    return {item.name: value, **alone}

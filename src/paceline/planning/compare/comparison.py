@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.compare.strategy_text import FIELDS, POINTLESS, Wanted, describe, saves_memory
+from paceline.planning.compare.strategy_text import POINTLESS, WORDS, Wanted, describe, saves_memory
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.space import Space
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.memory import FRAGMENTED, fit_of, usable_bytes
+from paceline.strategy.choice_values import ByteSize
 from paceline.strategy.recompute import recompute_choice
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
@@ -54,7 +55,7 @@ def illegal(
         predictor: the one that predicted the best, so that both rates come from one model.
         least: layouts with these choices that lack least memory, where some were searched, and the bytes that they lack.
     """
-    fields = {FIELDS[k]: v for k, v in wanted.items() if k in FIELDS}
+    fields = {WORDS[k].name: v for k, v in wanted.items() if k in WORDS}
     if "servers" in fields:
         fields = {"exchange": "parameter_server", **fields}
     if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
@@ -96,7 +97,7 @@ def illegal(
     pace = f"it would train {rate:.2f} times as many samples a second as the best"
     if barred_for := barred.get(strategy.gradient_exchange.compression):
         return f"{title} is left out: {barred_for}. Over {strategy.gradient_exchange.exchange} {pace}."
-    return f"{title} was not tried{_outside(shown, space)}. With the other choices of the best {pace}."
+    return f"{title} was not tried{_outside(wanted, space)}. With the other choices of the best {pace}."
 
 
 def lacking(needed: float, cluster: Cluster) -> str:
@@ -108,21 +109,11 @@ def lacking(needed: float, cluster: Cluster) -> str:
     return f"{headroom} of the headroom for fragments ({FRAGMENTED:.0%}) are missing on each device"
 
 
-def _outside(wanted: Mapping[str, object], space: Space) -> str:
+def _outside(wanted: Wanted, space: Space) -> str:
     """Which of the wanted values are not among those that the plan tries."""
-    tried = {
-        "accumulation": space.accumulations,
-        "bucket": tuple(format_bytes(size) for size in space.buckets),
-        "servers": space.servers,
-        "optimizer": (space.optimizer,),
-        "global-batch": space.batches,
-        "tensor": space.tensors,
-        "context": space.contexts,
-        "pipeline": space.pipelines,
-        "expert": space.experts,
-        "precision": space.precisions,
-        "exchange": space.exchanges,
-        "sharding": space.shardings,
-    }
-    missing = [name for name, value in wanted.items() if tried.get(name) and value not in tried[name]]
-    return "".join(f"; of {name} the plan tries {', '.join(map(str, tried[name]))}" for name in missing)
+    missing = {}
+    for word, value in wanted.items():
+        tried = space.tried(WORDS[word]) if word in WORDS else ()
+        if tried and WORDS[word].values.check(value, word) not in tried:
+            missing[word] = map(format_bytes if isinstance(WORDS[word].values, ByteSize) else str, tried)
+    return "".join(f"; of {word} the plan tries {', '.join(tried)}" for word, tried in missing.items())

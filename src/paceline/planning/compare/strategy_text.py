@@ -2,72 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from paceline.errors import UserError, known_name, unknown
-from paceline.hardware import PRECISIONS, Cluster, device
+from paceline.errors import UserError, unknown
+from paceline.hardware import Cluster, device
 from paceline.hardware.placement import nodes_text
-from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
-from paceline.names import NO_ALIASES
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.recompute import saved_bytes
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, EXCHANGES, OPTIMIZERS, PLACES, SHARDINGS, Strategy
-from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
-from paceline.strategy.parallelism import SCHEDULES
-from paceline.strategy.recompute import FULL, recompute_choice
-from paceline.units import format_bytes, parse_bytes
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.strategy.choice import StrategyChoice
+from paceline.strategy.choice_values import WholeNumber
+from paceline.strategy.recompute import FULL
+from paceline.strategy.strategy import CHOICES
+from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
 Wanted = Mapping[str, object]
-"""Choices by name: ``compression``, ``sharding``, ``nodes``, ``device`` and the rest of ``NAMES``."""
-
-FIELDS = {
-    "precision": "precision",
-    "compression": "compression",
-    "exchange": "exchange",
-    "servers": "servers",
-    "sharding": "sharding",
-    "recompute": "recompute",
-    "global-batch": "global_batch_size",
-    "accumulation": "grad_accum_steps",
-    "bucket": "bucket_bytes",
-    "optimizer": "optimizer",
-    "workers": "world_size",
-    "tensor": "tensor",
-    "context": "context",
-    "pipeline": "pipeline",
-    "expert": "expert",
-    "schedule": "schedule",
-    "sequence": "sequence",
-}
-NAMES = (*FIELDS, "device", "nodes")
-ALIASES = {"grad-accum": "accumulation"}
-"""Names of options for the same choices."""
-LEGAL: Mapping[str, Iterable[str]] = {
-    "precision": PRECISIONS,
-    "compression": COMPRESSIONS,
-    "exchange": EXCHANGES,
-    "sharding": SHARDINGS,
-    "optimizer": OPTIMIZERS,
-    "schedule": SCHEDULES,
-}
-"""Choices that are names from a short list."""
-SPELLINGS = {"precision": PRECISION_ALIASES, "sharding": SHARDING_ALIASES}
-"""Other names of them."""
+"""Choices by word: ``compression``, ``sharding``, ``nodes``, ``device`` and the rest of ``NAMES``."""
+WORDS: Mapping[str, StrategyChoice] = {item.word: item for item in CHOICES.values() if item.word}
+"""Choices of a strategy by the word that a user types for each."""
+NAMES = (*WORDS, "device", "nodes")
+ALIASES = {other: item.word for item in WORDS.values() for other in item.other_words}
+"""Other words for the same choices."""
 POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
 EXAMPLES = {
+    **{word: item.example for word, item in WORDS.items()},
     "nodes": "4",
-    "workers": "8",
-    "servers": "4",
-    "global-batch": "1024",
-    "accumulation": "2",
-    "bucket": "25MiB",
-    "recompute": "full",
-    "tensor": "4",
-    "context": "2",
-    "pipeline": "4",
-    "expert": "8",
-    "sequence": "yes",
     "attention": "fa2",
     "software": "tuned",
     "leaf-nodes": "16",
@@ -75,18 +35,8 @@ EXAMPLES = {
     "device": "A100",
     "nic": "inceptionn",
     "aggregation": "SwitchML",
-    "codec-at": PLACES[-1],
-    "residual-bits": "16",
-    "residuals-at": "host",
-    "dense-bits": "16",
-    "sync-every": "32",
-    "fragments": "4",
-    "sync-delay": "8",
-    "mixing": "0.5",
-    "outer-lr": "0.7",
-    "outer-momentum": "0.9",
-    **{name: next(iter(legal)) for name, legal in LEGAL.items()},
 }
+_NODES = WholeNumber("nodes")
 
 
 def parse_wanted(text: str) -> dict[str, object]:
@@ -106,30 +56,9 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 def choice_value(name: str, text: str) -> object:
     """The value of one choice. Raises UserError for an illegal one."""
-    if name in ("global-batch", "accumulation", "workers", "nodes", "servers", "tensor", "context", "pipeline", "expert"):
-        try:
-            number = int(text)
-        except ValueError:
-            number = 0
-        if number < 1:
-            raise UserError(f"{name} {text!r} is not a whole number from 1 up", f"write it as {name}=8")
-        return number
-    if name == "recompute":
-        return recompute_choice(text)
-    if name == "sequence":
-        return yes_or_no(name, text)
-    if name in LEGAL:
-        return known_name(name, text, tuple(LEGAL[name]), SPELLINGS.get(name, NO_ALIASES))
-    if name == "bucket":
-        return int(parse_bytes(text))
-    return device(text).name
-
-
-def yes_or_no(name: str, text: str) -> bool:
-    """``yes`` or ``true``, ``no`` or ``false``. Raises UserError for anything else."""
-    if text.lower() not in ("yes", "true", "no", "false"):
-        raise unknown(name, text, ["yes", "no"])
-    return text.lower() in ("yes", "true")
+    if name == "device":
+        return device(text).name
+    return (_NODES if name == "nodes" else WORDS[name].values).parse(text, name)
 
 
 def fixed(name: str) -> UserError | None:
@@ -148,8 +77,11 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
     """Whether a candidate has every choice that is wanted."""
     cluster, strategy = candidate
     here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
-    plain = {k: recompute_choice(v) if k == "recompute" else v for k, v in wanted.items()}
-    return all((here[k] if k in here else strategy.choice(FIELDS[k])) == v for k, v in plain.items())
+    return all(here[k] == v if k in here else _is(strategy, WORDS[k], v) for k, v in wanted.items())
+
+
+def _is(strategy: Strategy, item: StrategyChoice, value: object) -> bool:
+    return bool(strategy.choice(item.name) == item.values.check(value, item.name))
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:

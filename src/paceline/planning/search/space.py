@@ -116,6 +116,17 @@ class Space:
         """Every combination of values of the ``others``."""
         return tuple(dict(zip(self.others, values, strict=True)) for values in product(*self.others.values()))
 
+    def tried(self, item: StrategyChoice) -> tuple[Any, ...]:
+        """The values of a choice that are tried; empty if that depends on the network, the cluster or other choices."""
+        if item.plan is None:
+            return ()
+        if not item.plan.axis:
+            return tuple(self.others.get(item.name, (item.default,)))
+        values = getattr(self, item.plan.axis)
+        if item.plan.single:
+            return () if values == item.default else (values,)
+        return tuple(item.values.check(value, item.name) for value in values)
+
     def _check_others(self) -> None:
         """Raises UserError for further choices that are illegal, or that nothing named can have."""
         for name, values in self.others.items():

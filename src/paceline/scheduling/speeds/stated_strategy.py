@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.errors import UserError, known_name, shorten, unknown
-from paceline.planning.compare.strategy_text import ALIASES, FIELDS, LEGAL, SPELLINGS, choice_value
+from paceline.errors import UserError, shorten, unknown
+from paceline.planning.compare.strategy_text import ALIASES, WORDS, choice_value
 
-NAMES = tuple(name for name in FIELDS if name not in ("global-batch", "workers"))
+NAMES = tuple(word for word, item in WORDS.items() if item.name not in ("global_batch_size", "world_size"))
 """Choices that a job may state; its batch and devices have columns of their own."""
 
 
@@ -24,14 +24,14 @@ def parse_strategy(text: str) -> dict[str, Any]:
     for part in text.split("+"):
         given, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
-            given, value = "sharding", known_name("strategy", given, tuple(LEGAL["sharding"]), SPELLINGS["sharding"])
+            given, value = "sharding", WORDS["sharding"].values.parse(given, "strategy")
         hyphenated = given.replace("_", "-")
         name = ALIASES.get(hyphenated, hyphenated)
         if name not in NAMES:
             raise unknown("choice of a strategy", name, NAMES, "write it as zero3, or tensor=4+pipeline=2")
-        if FIELDS[name] in choices:
+        if WORDS[name].name in choices:
             raise UserError(f"strategy {shorten(text)!r} names {name} twice", "name each choice once")
-        choices[FIELDS[name]] = choice_value(name, value)
+        choices[WORDS[name].name] = choice_value(name, value)
     return choices
 
 

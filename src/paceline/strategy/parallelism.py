@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError
-from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice
+from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice, declared
 from paceline.strategy.choice_values import Bits, Flag, Name, Parsed, RealNumber, WholeNumber
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.recompute import MODULES, RECOMPUTATIONS, Recomputation, recompute_choice
@@ -422,7 +423,7 @@ class Parallelism:
         plan=Searched("gradient_bits", single=True, help="{help}"),
         train=Trained(
             "gradient_bits {value} with sharding {of.sharding}",
-            "train with compression bf16, or with FSDP2's reduce_dtype in your own script",
+            "leave gradient_bits out, train with compression bf16, or with FSDP2's reduce_dtype in your own script",
             runs=lambda mesh: mesh.gradient_bits == 32 and mesh.shares.weights,
         ),
         source="Megatron-Core, distributed optimizer",
@@ -506,6 +507,12 @@ class Parallelism:
     def recomputation(self) -> Recomputation:
         """What the backward pass computes again."""
         return Recomputation.of(self.recompute, self.recompute_layers)
+
+    @cached_property
+    def moving(self) -> tuple[Hashable, ...]:
+        """The choices that affect bytes on any link, without the number of replicas: equal ones move equal bytes."""
+        items = (item for item in declared(Parallelism) if "bytes" in item.affects and item.field != "data")
+        return tuple(getattr(self, item.field) for item in items)
 
     @property
     def sharers(self) -> int:

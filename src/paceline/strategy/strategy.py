@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic
 
@@ -21,6 +21,7 @@ from paceline.strategy.choice import (
     check_values,
     choice,
     collected,
+    filled,
 )
 from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
 from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
@@ -491,3 +492,12 @@ def _multiples(value: int, of: int) -> str:
     """The multiples of ``of`` on both sides of ``value``; the first one where that is the nearest."""
     low = max(value // of * of, of)
     return f"{low} or {low + of}" if value > of else f"{of}"
+
+
+def untrained(strategy: Strategy) -> Iterator[UserError]:
+    """Why ``train`` does not run a strategy that can be predicted: an error for each choice that it refuses."""
+    for name, (part, _) in _PLACES.items():
+        item, owner = CHOICES[name], getattr(strategy, part) if part else strategy
+        value = getattr(owner, item.field)
+        if value != item.default and not item.train.runs(owner):
+            yield UserError(*(filled(text, owner, item.name, value) for text in (item.train.what, item.train.fix)))

@@ -421,7 +421,10 @@ def test_an_optimizer_that_is_left_out_for_a_network_of_the_users_is_that_of_an_
             {"strategy": Strategy.of(world_size=2, global_batch_size=4, sharding="distributed_optimizer")},
             "cannot run sharding distributed_optimizer",
         ),
-        ({"strategy": Strategy.of(world_size=2, global_batch_size=4, sharding="zero1", gradient_bits=16)}, "leave gather_bits"),
+        (
+            {"strategy": Strategy.of(world_size=2, global_batch_size=4, sharding="zero1", gradient_bits=16)},
+            "leave gradient_bits",
+        ),
         ({"strategy": Strategy.of(world_size=2, global_batch_size=4, recompute=True)}, "cannot run activation recomputation"),
         (
             {"strategy": Strategy.of(world_size=2, global_batch_size=4, exchange="parameter_server", servers=2)},

@@ -192,11 +192,7 @@ def seconds_key(strategy: Strategy) -> Hashable:
         s.gradient_exchange,
         s.first_bucket_bytes,
         s.bucket_bytes,
-        mesh.sharding,
-        mesh.shard_devices,
-        mesh.offload,
-        mesh.gather_bits,
-        mesh.gradient_bits,
+        mesh.moving,
         _width(s.precision) if level.scatters or mesh.gather_bits else 0,
         s.local,
     )

@@ -151,22 +151,8 @@ def corrected_steps(predictor: OneStep, workload: Workload, candidates: Sequence
     alike: dict[Hashable, list[int]] = {}
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
         cluster, s = candidates[index]
-        x, mesh = s.gradient_exchange, s.parallelism
-        division = (
-            s.precision,
-            x.compression,
-            x.exchange,
-            x.codec_at,
-            x.residual_bits,
-            x.residuals_at,
-            x.dense_bits,
-            x.servers,
-            s.local,
-            mesh.sharding,
-            mesh.shard_devices,
-            mesh.offload,
-            mesh.recomputation,
-        )
+        mesh = s.parallelism
+        division = (s.precision, s.gradient_exchange, s.local, mesh.moving, mesh.recomputation)
         where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
         alike.setdefault(where, []).append(index)
     step_s = steps.step_s.copy()

@@ -15,7 +15,7 @@ from paceline.strategy.codec_place import check_runs
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
-from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.strategy.strategy import untrained
 from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
@@ -159,22 +159,9 @@ class TrainingRun:
         """Refuse what can be predicted but not run."""
         x, mesh, delay = self.strategy.gradient_exchange, self.strategy.parallelism, self.strategy.local.sync_delay
         check_runs(x)
+        for refusal in untrained(self.strategy):
+            raise UserError(f"train cannot run {refusal.message}: only predict can", refusal.fix)
         for what, is_on, instead in (
-            (
-                f"sharding {mesh.sharding}",
-                mesh.sharding not in TORCH_SHARDINGS,
-                f"train with sharding {', '.join(TORCH_SHARDINGS)}",
-            ),
-            (
-                "gather_bits or gradient_bits with sharding zero1",
-                mesh.sharding == "zero1" and bool(mesh.gather_bits or mesh.gradient_bits),
-                "leave gather_bits and gradient_bits out",
-            ),
-            (
-                f"gradient_bits {mesh.gradient_bits} with sharding {mesh.sharding}",
-                mesh.shares.weights and mesh.gradient_bits == 16,
-                "train with compression bf16, or with FSDP2's reduce_dtype in your own script",
-            ),
             (
                 f"an elastic run with sync_delay {delay}",
                 self.elastic and bool(delay),
@@ -186,36 +173,9 @@ class TrainingRun:
                 "slim with sharding ddp",
             ),
             (
-                f"tensor parallelism of {mesh.tensor}",
-                mesh.tensor > 1,
-                "train with data parallelism alone, or with torch's parallelize_module in your own script",
-            ),
-            (
-                f"context parallelism of {mesh.context}",
-                mesh.context > 1,
-                "train with data parallelism alone, or with torch's context_parallel in your own script",
-            ),
-            (
-                f"a pipeline of {mesh.pipeline} stages",
-                mesh.pipeline > 1,
-                "train with data parallelism alone, or with torch.distributed.pipelining in your own script",
-            ),
-            (
-                f"expert parallelism of {mesh.expert_devices}",
-                mesh.expert_devices > 1,
-                "train with data parallelism alone, or with Megatron-Core in your own script",
-            ),
-            (f"offload {mesh.offload}", mesh.offload != "none", "use FSDP's CPUOffload or DeepSpeed in your own script"),
-            ("activation recomputation", mesh.recompute != "none", "use torch.utils.checkpoint in your own model"),
-            (
                 f"structures that are removed while {self.strategy.sync_every} local steps are taken",
                 bool(self.slimming) and self.strategy.sync_every > 1,
                 "exchange in every step",
-            ),
-            (
-                f"{mesh.micro_batches} micro steps",
-                mesh.micro_batches > 1,
-                "train with 1, or with no_sync() in your own script",
             ),
         ):
             if is_on:

@@ -38,7 +38,7 @@ def disk_full(job: Job) -> None:
         job.happens()
         job.check(job.ranks[0].said("No space left on device", LIMIT_S), "a full disk is not said")
         line = next((line for rank in job.ranks for line in rank.lines if "No space left" in line), "")
-        job.check("rank " in line and "training goes on" in line, "the line does not name the rank")
+        job.check("rank " in line and "training continues" in line, "the line does not name the rank")
         job.keeps(saved)
         ballast.unlink()
         known = len(job.ranks[0].lines)

@@ -12,7 +12,7 @@ from paceline.integrations.hook_state import gathered, load_states
 from paceline.integrations.step_comparison import CallbackBase
 
 KEY = "paceline_hook"
-"""Of the states in a checkpoint."""
+"""Name of the states in a checkpoint."""
 _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 """Beginnings of the Trainer's names, and ours."""
 
@@ -20,13 +20,13 @@ _PRECISIONS = {"bf16": "bf16", "16": "fp16", "32": "fp32"}
 class LightningCallback(CallbackBase, Callback):
     """Show the predicted step next to the measured one, and compress gradients.
 
-    The first rank prints the line after 20 steps and at the end. Steps beside a validation or a checkpoint do not count.
+    The first rank prints the line after 20 steps and at the end. Steps next to a validation or a checkpoint do not count.
 
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression: as for ``paceline.attach``; None leaves gradients as they are. The residuals of all ranks are in the
             Trainer's checkpoints, but for those of weights alone, and a resumed run continues with them.
-        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's if none is given.
+        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's by default.
 
     Raises:
         UserError: at the start of training: compression without Lightning's strategy ``ddp``; or as ``paceline.attach``.

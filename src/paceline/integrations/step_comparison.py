@@ -93,7 +93,7 @@ class StepComparison:
         self._started = now
 
     def interrupt(self) -> None:
-        """What happens now belongs to no step: an evaluation, a checkpoint. The step that it cuts is not measured."""
+        """Exclude the present from steps: an evaluation, a checkpoint. The step that it interrupts is not measured."""
         self._started = None
 
     def end(self) -> None:

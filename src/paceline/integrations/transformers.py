@@ -19,13 +19,13 @@ _OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "lars": "lars", "lamb": "lamb"}
 class TransformersCallback(CallbackBase, TrainerCallback):
     """Show the predicted step next to the measured one, and compress gradients.
 
-    The first rank prints the line after 20 steps and at the end. Steps beside an evaluation or a checkpoint do not count.
+    The first rank prints the line after 20 steps and at the end. Steps next to an evaluation or a checkpoint do not count.
 
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression: as for ``paceline.attach``; None leaves gradients as they are. Each rank writes its residuals into the
             Trainer's checkpoints, and a run that is resumed from one in its ``output_dir`` reads them.
-        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's if none is given.
+        options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's by default.
 
     Raises:
         UserError: at the start of training: compression with one process; at the first step: without

@@ -111,7 +111,7 @@ def stop_host(topology: Topology, directory: Path, host: int) -> None:
 
 
 def is_alive(topology: Topology, directory: Path, host: int) -> bool:
-    """Whether the host's card is at work."""
+    """Return whether the host's card is at work."""
     counters = read(directory, host)
     return counters is not None and kernel.has_mark(counters.process, topology.name)
 

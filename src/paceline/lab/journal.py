@@ -44,7 +44,7 @@ class LabState:
 
     @property
     def stale(self) -> bool:
-        """Whether the machine was started anew since: then nothing of the lab is left."""
+        """True if the machine was started anew since: then nothing of the lab is left."""
         return self.boot != boot_id()
 
     def created(self, name: str, inode: int) -> LabState:

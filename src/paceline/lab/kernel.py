@@ -80,7 +80,7 @@ def missing() -> list[str]:
 
 
 def has_netem() -> bool:
-    """Whether the kernel can delay packets. False also where nothing may be tried."""
+    """Return whether the kernel can delay packets. False also where nothing may be tried."""
     return not missing() and not lacking_parts("netem")
 
 
@@ -122,12 +122,12 @@ def add_namespace(name: str) -> int:
 
 
 def exists(name: str) -> bool:
-    """Whether the name is taken."""
+    """Return whether the name is taken."""
     return (Path(NETNS) / name).exists()
 
 
 def is_same(name: str, inode: int | None) -> bool:
-    """Whether the name still stands for the namespace with that inode.
+    """Return whether the name still stands for the namespace with that inode.
 
     None (a creation that was cut short) stands for any, and so does a name that is no longer mounted (a restarted container).
     """
@@ -140,7 +140,7 @@ def is_same(name: str, inode: int | None) -> bool:
 
 
 def is_alive(name: str, inode: int | None) -> bool:
-    """Whether the namespace that was created under the name is still there to enter."""
+    """Return whether the namespace that was created under the name is still there to enter."""
     try:
         entry = (Path(NETNS) / name).stat()
         return inode is not None and entry.st_ino == inode and entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
@@ -201,7 +201,7 @@ def _wait_for_end(handles: Iterable[int], seconds: float) -> None:
 
 
 def has_mark(pid: int, lab: str) -> bool:
-    """Whether the lab started it, and it still runs: a zombie has no environment left."""
+    """Return whether the lab started it, and it still runs: a zombie has no environment left."""
     try:
         return f"{MARK}={lab}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -209,7 +209,7 @@ def has_mark(pid: int, lab: str) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal such as SIGSTOP holds the process."""
+    """Return whether a signal such as SIGSTOP holds the process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):

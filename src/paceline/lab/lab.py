@@ -123,7 +123,7 @@ class Lab(Loopback):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it has no network of its own."""
+        """True if it has no network of its own."""
         return self.topology.link is None
 
     def status(self) -> LabStatus:

@@ -45,7 +45,7 @@ class LabStatus:
 
     @property
     def complete(self) -> bool:
-        """Whether all that was created is still there. A link that was cut on purpose is."""
+        """True if all that was created is still there. A link that was cut on purpose is."""
         return not self.lacking
 
     def to_json(self) -> dict[str, Any]:

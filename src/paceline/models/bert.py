@@ -3,7 +3,7 @@
 Source: Devlin et al., NAACL 2019 (arXiv:1810.04805), section 3: 110 M and 340 M parameters; uncased vocabulary of
 30,522. The head (a dense layer, GELU, normalisation and the tied token embedding with a bias) is that of the
 pre-training code and reads every position, where the original reads the masked 15 % only; there is no pooler and no
-next-sentence head. That makes 109,514,298 and 335,174,458 parameters. All tokens are of segment 0, none is padding.
+next-sentence head. The result is 109,514,298 and 335,174,458 parameters. All tokens are of segment 0, without padding.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from paceline.models.init import he_init
 Stages = Sequence[Sequence[tuple[int, int]]]
 """By stage, of each block: outputs of its 1x1 convolution, and of each of its three branches."""
 Block = Callable[[int, int, int], nn.Module]
-"""Of inputs, outputs of the 1x1 convolution, and a third of the outputs."""
+"""Numbers of inputs, of outputs of the 1x1 convolution, and a third of the outputs."""
 _SMALL: Stages = (((12, 16),), ((16, 24),), ((24, 32),))
 _IMAGENET: Stages = (
     ((32, 48), (32, 48)),

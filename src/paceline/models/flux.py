@@ -1,9 +1,9 @@
 """FLUX.1-schnell: latents of an image of 256 pixels a side to the velocity of each, 11.9 B parameters.
 
 Source: Black Forest Labs 2024, FLUX.1, the released model, as MLPerf Training v5.1 trains it (mlcommons/training,
-text_to_image): 19 blocks in which image and text have weights of their own and attend together, 38 in which they share them
-and attention runs beside the feed-forward network; width 3072, 24 heads. 256 tokens of the image, 256 of the text. The frozen
-encoders ran before.
+text_to_image): 19 blocks in which image and text have separate weights and attend together, 38 in which they share them
+and attention runs parallel to the feed-forward network; width 3072, 24 heads. 256 tokens of the image, 256 of the text. The
+frozen encoders ran before.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Heads(nn.Module):
 
 
 class FluxStream(nn.Module):
-    """What the image, or the text, has of its own in a double block."""
+    """Layers for the image alone, or for the text alone, in a double block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class DoubleBlock(nn.Module):
 
 
 class SingleBlock(nn.Module):
-    """Text and image (B, 512, 3072): attention and the feed-forward network beside each other."""
+    """Text and image (B, 512, 3072): attention and the feed-forward network in parallel."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Residual networks: ResNet-18, -34, -50, -101 and -152 for ImageNet, ResNet-18 for CIFAR, and the bodies of detectors.
 
 Source: He et al., CVPR 2016 (arXiv:1512.03385), table 1, in the form called v1.5: the stride of a stage's first block
-is on its 3x3 convolution, as in Goyal et al. 2017 (arXiv:1706.02677), not on its first 1x1. That costs 4.09 instead of
+is on its 3x3 convolution, as in Goyal et al. 2017 (arXiv:1706.02677), not on its first 1x1. It costs 4.09 instead of
 3.8 G multiply-adds in ResNet-50. The last normalisation of each block starts at zero, as there (section 5.1).
 ResNeXt: Xie et al., CVPR 2017 (arXiv:1611.05431), table 1. The form for CIFAR is that of kuangliu/pytorch-cifar: the widths
 of ResNet-18 after one 3x3 convolution and no pooling, over images of 32x32, 11,173,962 parameters.

@@ -38,7 +38,7 @@ class Rhn(nn.Module):
         ends: list[Tensor] = []
         for now in self.enter(x).unbind(1):
             for number, layer in enumerate(self.depths):
-                # without a state its product is left out: a tensor of zeros would have a size of its own
+                # without a state its product is left out: a tensor of zeros would need memory
                 both: Any = layer.bias if state is None else layer(state)
                 candidate, gate = (both + now if number == 0 else both).chunk(2, -1)
                 new, share = torch.tanh(candidate), torch.sigmoid(gate)

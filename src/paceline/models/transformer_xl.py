@@ -26,7 +26,7 @@ from torch.nn import functional as F
 WORDS = 267735
 CUTOFFS = (0, 19997, 39997, 199997, WORDS)
 SHARES = (0.021, 0.025, 0.0025)
-"""Of the words in each part of the vocabulary but the first."""
+"""Shares of a text's words in each part of the vocabulary but the first."""
 BASE_LENGTH, LARGE_LENGTH, WHOLE_LARGE_LENGTH = 192, 384, 256
 
 

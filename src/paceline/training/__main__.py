@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     stops = StopRequests()
     given = sys.argv[1:] if arguments is None else arguments
     rank = os.environ.get("RANK", "0")
-    alike = True  # until training starts, the ranks have the same error, and the first of each node says it
+    same = True  # until training starts, the ranks have the same error, and the first of each node says it
     try:
         with ExitStack() as held:
             if given[:1] == ["--run"]:
@@ -39,13 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
                 instead = "on one machine use paceline train, on several torchrun -m paceline.training"
                 raise UserError("torchrun has not started this process", instead)
             run, device = joined(options, held)
-            alike = False
+            same = False
             train(run, device, stops)
         if rank == "0":
             print(json.dumps({"out": run.out, "label": run.label}), file=sys.stderr)
     except UserError as error:
-        if not leave_error(error.message, error.fix, mistake=True) and not (alike and os.environ.get("LOCAL_RANK", "0") != "0"):
-            print(f"paceline: {'' if alike else f'rank {rank}: '}{with_options(str(error))}", file=sys.stderr)
+        if not leave_error(error.message, error.fix, mistake=True) and not (same and os.environ.get("LOCAL_RANK", "0") != "0"):
+            print(f"paceline: {'' if same else f'rank {rank}: '}{with_options(str(error))}", file=sys.stderr)
         return 2
     except Interrupted as stop:
         if rank == "0" and LAUNCHER not in os.environ:
@@ -64,13 +64,13 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stderr.write("".join(traceback.format_exception(error)))  # in one piece: other ranks may write too
         if not leave_error(what, lost=tells_of_a_loss(error)):
             print(f"paceline: rank {rank}: {what}", file=sys.stderr)
-        # Of two interrupts, which end a rank at once, a peer may have the second one first.
+        # The second of two interrupts ends a rank at once, and a peer may get it first.
         return 128 + signal.SIGINT if named and stops.number == signal.SIGINT else 1
     return 0
 
 
 def _place(error: Exception) -> str:
-    """Where in the user's code an error was raised, in parentheses; empty where that had no part in it."""
+    """Place in the user's code where an error was raised, in parentheses; empty if none was."""
     others = {"paceline", "torch", "__main__", *sys.stdlib_module_names}
     places = [
         f" ({frame.f_code.co_filename}:{line})"

@@ -1,4 +1,4 @@
-"""What a step of an attached model raises: types of their own, for ``except`` around ``backward()``. No torch is needed."""
+"""Errors of a step of an attached model, for ``except`` around ``backward()``. This module needs no torch."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_a_parameter_that_is_unfrozen_after_it_is_refused() -> None:
     for ranks in launch_once(thaw, 2):
         for texts, (_, _, _, names) in zip(ranks, THAWED, strict=True):
             expected = (
-                f"{names}: frozen or not there when attach_local was called, trained now. Nobody exchanges it; set requires"
+                f"{names}: frozen or not there when attach_local was called, trained now. It is not exchanged; set requires"
             )
             assert all(text.startswith(expected) for text in texts), texts
 

@@ -23,10 +23,10 @@ SAID = {
     "no root": "call fully_shard(model) last",
     "ddp gathers": "DistributedDataParallel gathers no weights",
     "compressions": "the ranks disagree on gradient exchange (rank 0: compression int4, dense_rule.last_layer True; "
-    "rank 1: compression int8, dense_rule.last_layer False); call attach() alike on every rank",
+    "rank 1: compression int8, dense_rule.last_layer False); call attach() with the same arguments on every rank",
     "options": "on exchange (rank 0: sharded; rank 1: ring), gradient exchange (rank 0: exchange sharded, options.block 64; "
     "rank 1: exchange ring, options.block 128), options (rank 0: block 64; rank 1: block 128); "
-    "call attach() alike on every rank",
+    "call attach() with the same arguments on every rank",
     "twice": "this model has a communication hook already; attach once, right after fully_shard",
     "own reduce-scatter": "this model has a communication hook already: OwnReduceScatter; attach once",
     "child": "this Sequential is a part of a sharded model: it is 2 of Sequential. The other parts would be sent dense; "
@@ -34,8 +34,8 @@ SAID = {
     "child, before its root": "this Linear is a part of a sharded model: it is 0 of Sequential.",
     "sparse embedding": "0: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
-    "unfrozen 0.weight": "0.weight: frozen when attach was called, trained now. Nobody compresses it; set requires_grad before",
-    "unfrozen 2.0.bias": "2.0.bias: frozen when attach was called, trained now. Nobody compresses it; set requires_grad before",
+    "unfrozen 0.weight": "0.weight: frozen when attach was called, trained now. It is not compressed; set requires_grad before",
+    "unfrozen 2.0.bias": "2.0.bias: frozen when attach was called, trained now. It is not compressed; set requires_grad before",
 }
 
 

@@ -108,7 +108,7 @@ SAYS = {
     "replicated by FSDP2": "this model is replicated by replicate(), which no exchange can be attached to; wrap it in ",
     "embedding": "Embedding: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "bag": "0: sparse gradients cannot be exchanged here",
-    "mixed": "DDP's mixed_precision exchanges gradients through a communication hook of its own",
+    "mixed": "DDP's mixed_precision exchanges gradients through its own communication hook",
     "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
 }
 SERVED = ("sharded", "compiled DDP", "frozen", "another sparse", "own lookup")

@@ -242,5 +242,5 @@ def test_synchronised_batch_norm_of_sharded_models_must_be_equal(workers: int) -
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_trained_tensors_in_no_unit_are_named_at_attach(workers: int) -> None:
     for rank, r in enumerate(launch_once(sharded, workers)):
-        said = "4.bias: trained, but in no unit of fully_shard. Nobody exchanges it; leave it out of ignored_params"
+        said = "4.bias: trained, but in no unit of fully_shard. It is not exchanged; leave it out of ignored_params"
         assert len(r["ignored"]) == (rank == 0) and all(text.startswith(said) for text in r["ignored"])

@@ -458,7 +458,7 @@ def test_an_error_of_the_users_model_has_its_type_and_place_and_ends_an_elastic_
         lines[-2],
     )
     assert re.fullmatch(
-        r"step \d+ of epoch \d+ is kept, from the memory of rank 0; the same command goes on from it", lines[-1]
+        r"step \d+ of epoch \d+ is kept, from the memory of rank 0; the same command continues from it", lines[-1]
     )
     assert sum(line.startswith("Traceback") for line in lines) == 1
     assert f'  File "{module}", line {number}, in _look_up' in lines

@@ -61,16 +61,16 @@ def attach(
 
     A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) goes dense and leaves the residuals
     unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every rank: a
-    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. That holds for the units of a sharded model too, over all
-    ranks of its mesh. Codecs compute in fp32.
+    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. The same is true for the units of a sharded model, over
+    all ranks of its mesh. Codecs compute in fp32.
     Parameters that the script told DDP to ignore or to average apart are not exchanged.
 
     Args:
         model: in ``DistributedDataParallel``, compiled or not, or sharded by ``fully_shard``.
         compression: a ``GradientExchange``, or the name of a compression (``paceline.strategy.COMPRESSIONS``). ``auto`` times
             some steps and takes the fastest of dense and its candidates, over a named exchange (``int8:ring``) or over their
-            default one, a ring and between nodes. It keeps a compression only if measured steps were faster with it. That
-            needs 9 steps, and 9 more for each of at most two candidates.
+            default one, a ring and between nodes. It keeps a compression only if measured steps were faster with it. The
+            choice takes 9 steps, and 9 more for each of at most two candidates.
         options: seed, checks, time limit and measurements.
         keywords: short forms of the two values. Fields of ``AttachOptions``, which replace those of ``options``; with the name
             of a compression also fields of ``GradientExchange``, options of the compression such as ``density``, and two
@@ -135,7 +135,7 @@ def attach_momentum(
 
 
 class _Request(NamedTuple):
-    """What all ranks were asked for: the exchange, or for ``auto`` those to try, of which the first runs until it decides."""
+    """The exchange of all ranks and its options. For ``auto``: the exchanges to try, of which the first runs meanwhile."""
 
     exchanges: Sequence[GradientExchange]
     options: AttachOptions

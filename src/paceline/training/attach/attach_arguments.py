@@ -38,7 +38,7 @@ _LEGAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments of ``attach``. Its methods raise UserError, so that all ranks can compare first and raise alike.
+    """Arguments of ``attach``. Its methods raise UserError, so that all ranks can compare first and raise together.
 
     Attributes:
         compression: a name, or the whole exchange.
@@ -66,7 +66,7 @@ class Arguments:
         return isinstance(self.compression, GradientExchange) or bool(self.keywords.get("exchange"))
 
     def compared(self) -> dict[str, Any]:
-        """What all ranks must have given alike, legal or not, by name. A node may have another number of ranks."""
+        """Arguments that must be equal on all ranks, legal or not, by name. Nodes may have different numbers of ranks."""
         name = self.compression.compression if isinstance(self.compression, GradientExchange) else self.compression
         run = {field: getattr(self.run, field) for field in RUN} if self.run else RUN
         given = {"compression": name, "options": self.compression_options, **self.exchange_keywords, **run}

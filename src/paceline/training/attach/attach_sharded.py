@@ -93,7 +93,7 @@ def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:
     unsent = [name for name, p in model.named_parameters() if p.requires_grad and name not in known]
     if unsent and dist.get_rank() == 0:
         _log.warning(
-            "%s: trained, but in no unit of fully_shard. Nobody exchanges it; leave it out of ignored_params, or average its "
+            "%s: trained, but in no unit of fully_shard. It is not exchanged; leave it out of ignored_params, or average its "
             "gradients in the script",
             ", ".join(unsent),
         )

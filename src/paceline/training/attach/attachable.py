@@ -1,4 +1,4 @@
-"""Which models ``attach`` can serve. All others are told why not, and what to do."""
+"""Models that ``attach`` can serve. For all others the error says why not, and what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ddp_of(model: object, or_sharded: bool = True) -> DistributedDataParallel:
 
 
 def replicated() -> UserError:
-    """What to say of a model that ``replicate`` has taken."""
+    """Error for a model that ``replicate`` has taken."""
     return UserError(
         "this model is replicated by replicate(), which no exchange can be attached to",
         "wrap it in DistributedDataParallel instead, or shard it with fully_shard, and attach to that",
@@ -58,7 +58,7 @@ def check_model(model: DistributedDataParallel) -> None:
     """Raises UserError for a DDP model whose gradients cannot be exchanged here."""
     if model.mixed_precision is not None:
         raise UserError(
-            "DDP's mixed_precision exchanges gradients through a communication hook of its own, and DDP takes one",
+            "DDP's mixed_precision exchanges gradients through its own communication hook, and DDP takes one",
             "leave mixed_precision out of DistributedDataParallel, and run the forward pass under torch.autocast",
         )
     if getattr(model, "_comm_hooks", None):
@@ -104,6 +104,6 @@ def look_once(parameter: torch.Tensor, name: str) -> None:
 
 
 def _is_a(package: str, name: str, value: object) -> bool:
-    """Whether it is of a class of a package that may not be loaded, in which case nothing is of it."""
+    """Return whether an object is an instance of a class whose package may not be loaded. If it is not, no object is one."""
     kind = getattr(sys.modules.get(package), name, None)
     return isinstance(kind, type) and isinstance(value, kind)

@@ -1,9 +1,10 @@
 """``attach(model, "auto")``: time the link and the codecs on this cluster, then send gradients the fastest way, dense included.
 
 Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
-through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. What the backward
-pass hides costs nothing, so only the exposed part of a dense exchange can be saved. The most promising exchange then runs for
-as many steps, and stays only if they were faster: codecs and the backward pass may compete for cores, which no trial shows.
+through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. An exchange that the
+backward pass hides costs nothing, so only the exposed part of a dense exchange can be saved. The most promising exchange then
+runs for as many steps, and stays only if they were faster: codecs and the backward pass may compete for cores, which no trial
+shows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class AutoDecision(NamedTuple):
 
 
 class Auto:
-    """Measures during the first steps of a dense run and decides once, on every rank alike.
+    """Measures during the first steps of a dense run and decides once, with the same result on every rank.
 
     Every method runs on the exchange thread and counts the steps that this thread has ended: the backward pass of a fast
     rank may be a bucket ahead.

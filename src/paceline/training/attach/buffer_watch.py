@@ -36,9 +36,9 @@ class BufferChecksums(NamedTuple):
 
 
 class UnsentBuffers:
-    """Buffers that nobody broadcasts: those that should be equal by themselves, and each rank's own.
+    """Buffers that DDP does not broadcast: those that should be equal anyway, and those that each rank has for itself.
 
-    Those that no checkpoint holds, such as caches, are not among them.
+    Buffers that no checkpoint holds, such as caches, are left out.
 
     Args:
         ranks: of the model's data, or those of them that this rank exchanges with.
@@ -68,7 +68,7 @@ class UnsentBuffers:
         return alike, own
 
     def tell_of_own(self) -> None:
-        """Say once that ranks have buffers of their own, and what that means."""
+        """Warn once that ranks have different buffers, and say what follows."""
         if not self._told:
             self._told = True
             names = ", ".join(self.own_names[:3]) + (", ..." if len(self.own_names) > 3 else "")
@@ -120,7 +120,7 @@ class BufferWatch(UnsentBuffers):
         self._handle = None
 
     def checksums(self) -> BufferChecksums:
-        """Those of the step that ends; to be called once a step that is checked."""
+        """Checksums of the step that ends. Call it once in a step that is checked."""
         seen, self._seen = self._seen, UNSEEN
         return BufferChecksums(seen, *self.unsent())
 
@@ -140,7 +140,7 @@ class _AfterBroadcast:
 
 
 def _spans(module: nn.SyncBatchNorm, ranks: Collection[int]) -> bool:
-    """Whether its statistics are of all these ranks."""
+    """Return whether its statistics cover all these ranks."""
     return set(ranks).issubset(dist.get_process_group_ranks(module.process_group))
 
 

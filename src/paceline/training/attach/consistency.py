@@ -20,7 +20,7 @@ from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective
 from paceline.workload.factory import user_module
 
 CODE = "code"
-"""What ``agree`` calls the version of this package."""
+"""Name of this package's version in ``agree``."""
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
@@ -31,7 +31,7 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
     """
     shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
     layout = {"wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}
-    same_everywhere(group, {**settings, **layout, CODE: code_version()}, "call attach() alike on every rank")
+    same_everywhere(group, {**settings, **layout, CODE: code_version()}, "call attach() with the same arguments on every rank")
 
 
 def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: str) -> None:
@@ -47,7 +47,7 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
 
 
 def _by_rank(values: Sequence[Any]) -> str:
-    """Which ranks have which value; of mappings what differs is shown."""
+    """Ranks and their values, as text; for mappings only the differing fields."""
     ranks: dict[str, list[int]] = {}
     for rank, value in enumerate(_differing_fields(values)):
         ranks.setdefault(str(value), []).append(rank)
@@ -66,7 +66,7 @@ def _runs(ranks: Sequence[int]) -> str:
 
 
 def _differing_fields(values: Sequence[Any]) -> list[Any]:
-    """Of mappings the fields that are not alike in all, as text; other values as they are."""
+    """Differing fields of mappings, as text; other values unchanged."""
     if not all(isinstance(value, Mapping) for value in values):
         return list(values)
     flat = [dict(_flat(value)) for value in values]
@@ -86,7 +86,7 @@ def _flat(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any
 
 @functools.cache
 def code_version() -> str:
-    """The version of this package, and a digest of its Python source: that of two ranks is alike where their code is."""
+    """Version of this package and a digest of its Python source. Ranks with equal code have equal digests."""
     digest, root = hashlib.sha256(), Path(__file__).parents[2]
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
@@ -104,7 +104,7 @@ def module_version(name: str) -> str:
 def same_weights(
     group: dist.ProcessGroup, weights: Iterable[torch.Tensor], device: torch.device, left_out: bool = False
 ) -> None:
-    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank alike.
+    """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank.
 
     Args:
         left_out: this rank's weights are behind, as it has run out of data, and are not compared.
@@ -114,31 +114,31 @@ def same_weights(
 
 
 def same_in_mesh(
-    what: str, own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+    what: str, own: int, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> None:
-    """Compare a checksum as ``odd_in_mesh`` does. Raises ReplicasDiverged on every rank of the mesh alike."""
-    odd = odd_in_mesh(own, alike, others, device)
+    """Compare a checksum as ``odd_in_mesh`` does. Raises ReplicasDiverged on every rank of the mesh."""
+    odd = odd_in_mesh(own, same, others, device)
     if odd:
         told = "; ".join(f"{what} of rank {rank} differ from those of rank {first}" for rank, first in sorted(odd.items()))
         raise ReplicasDiverged(told)
 
 
 def odd_in_mesh(
-    own: int, alike: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
+    own: int, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> dict[int, int]:
     """The ranks whose checksum differs from that of the first rank that should have the same, with that rank; on every rank.
 
     Args:
         own: the checksum of this rank.
-        alike: groups; over one after another this rank reaches all those that should have the same checksum.
+        same: groups; over one after another this rank reaches all ranks that should have the same checksum.
         others: groups; over these too it reaches all ranks of the mesh.
     """
     known = [dist.get_rank(), own]
-    for group in alike:
+    for group in same:
         known = _told_by_all(group, known, device)
     length = len(known)
     for group in others:
-        if group not in alike:
+        if group not in same:
             known = _told_by_all(group, known, device)
     odd: dict[int, int] = {}
     for start in range(0, len(known), length):

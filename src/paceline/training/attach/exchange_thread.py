@@ -1,4 +1,4 @@
-"""One thread beside the backward pass that runs what it is given, in order, and the exchanges of a model on it."""
+"""A thread next to the backward pass that runs functions in order, and the exchanges of a model on it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Background:
 class Exchanges:
     """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it.
 
-    A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. What went wrong is raised by
-    ``after_backward``, with its type.
+    A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. ``after_backward`` raises the
+    error with its own type.
 
     Args:
         wire: of the exchanges.
@@ -73,7 +73,7 @@ class Exchanges:
             future.set_result(buffer)
 
     def _fail(self, error: Exception) -> Exception:
-        """What is raised from now on: of the first error, of any thread, with the lost ranks named."""
+        """Error to raise from now on: the first of any thread, with the lost ranks named."""
         with self._failing:
             if self._failed is None:
                 lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
@@ -97,8 +97,8 @@ class Exchanges:
             raise self._failed
 
     def after_backward(self, then: Task) -> None:
-        """Within a backward pass: ``check`` and then ``then`` at its end, behind DDP's own callback, which waits for all
-        futures of the step and has put the means in their place.
+        """Within a backward pass: call ``check`` and then ``then`` at its end, after DDP's own callback, which waits for all
+        futures of the step and writes the means into the gradients.
 
         DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
         """

@@ -35,7 +35,7 @@ class Roll:
         self._rank, self._ranks = dist.get_rank(), dist.get_process_group_ranks(group)
         store: Any = dist.distributed_c10d._get_default_store()
         with suppress(AttributeError, RuntimeError):
-            store = store.clone()  # a connection of its own: the beat must not wait behind someone's blocking get
+            store = store.clone()  # a separate connection: the beat must not wait behind someone's blocking get
         self._store: Any = dist.distributed_c10d.PrefixStore(f"paceline/{_label(group)}", store)
         self._stop = threading.Event()
         if len(self._ranks) > 1:
@@ -100,14 +100,14 @@ def naming_lost_ranks() -> Iterator[None]:
 
 
 def tells_of_a_loss(error: Exception) -> bool:
-    """Whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
+    """Return whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
     if isinstance(error, LostRank | dist.DistError):
         return True
     return type(error) is RuntimeError and bool(_LOSS.search(str(error)))
 
 
 def _label(group: dist.ProcessGroup) -> str:
-    """A name that no other hook in the store has, alike on every rank: what the group's first rank calls it.
+    """A name that no other hook in the store has, equal on every rank: the group's first rank chooses it.
 
     Ranks count their hooks, and torchrun the restarts of its workers, but not every rank has been in as many of them.
     """

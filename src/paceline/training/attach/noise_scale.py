@@ -39,7 +39,7 @@ class NoiseMeter:
         return asdict(self.scale) if self.scale is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse; from an empty one it begins anew."""
+        """The inverse; from an empty state it restarts."""
         self._finish()
         if self._scale is not None:
             self._scale = NoiseScale(**(state or {"workers": self._scale.workers}))

@@ -18,8 +18,8 @@ from paceline.training.exchanges.wires.collectives import Wire
 def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
     """The tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the parameter.
 
-    Those that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and those that DDP averages apart
-    (``delay_all_reduce_named_params``) are not among them.
+    Tensors that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and tensors that DDP averages
+    apart (``delay_all_reduce_named_params``) are left out.
 
     Raises:
         UserError: DDP has no reducer, or parameters were frozen or unfrozen after DDP wrapped the model.
@@ -35,7 +35,7 @@ def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
     thawed = [n for n, p in named if p.requires_grad and id(p) not in owned and n not in model.parameters_to_ignore]
     if thawed:
         raise UserError(
-            f"{', '.join(thawed)}: frozen when DistributedDataParallel wrapped the model, trained now. Nobody exchanges it",
+            f"{', '.join(thawed)}: frozen when DistributedDataParallel wrapped the model, trained now. It is not exchanged",
             "set requires_grad before wrapping",
         )
     frozen = [n for n, p in named if id(p) in owned and not p.requires_grad]
@@ -55,9 +55,9 @@ def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
 
 
 class Usage:
-    """Which tensors a backward pass has used; of a model that DDP searches for unused ones.
+    """Tensors that a backward pass has used, in a model that DDP searches for unused ones.
 
-    Where no rank has used a tensor DDP leaves its ``grad`` as it was and discards what a hook delivers.
+    If no rank has used a tensor, DDP leaves its ``grad`` as it was and discards the mean of a hook.
     """
 
     def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
@@ -72,14 +72,14 @@ class Usage:
         weakref.finalize(self, _remove, handles).atexit = False
 
     def take(self, names: Collection[str]) -> set[str]:
-        """Those of ``names`` that this rank has used since they were last taken."""
+        """Take the tensors among ``names`` that this rank has used since the last call."""
         used = {name for name in names if name in self._used or name not in self._watched}
         self._used.difference_update(names)
         return used
 
 
 def unused_by_all(wire: Wire, names: Sequence[str], used: Collection[str]) -> set[str]:
-    """Those of ``names`` that no rank has used; every rank calls it with the same names and those that it has used."""
+    """Tensors among ``names`` that no rank has used. Every rank calls it with the same names and those that it has used."""
     flags = torch.tensor([float(name in used) for name in names], device=wire.device)
     ranks = wire.note(flags)().tolist()
     return {name for name, count in zip(names, ranks, strict=True) if not count}

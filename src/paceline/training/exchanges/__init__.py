@@ -30,7 +30,7 @@ CHUNKED: Mapping[str, Exchange] = {
 def exchange_streams(
     streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int, compress_pull: bool = True
 ) -> None:
-    """Replace the values of each stream by their sum over the workers, with the exchange named beside it.
+    """Replace the values of each stream by their sum over the workers, by the named exchange.
 
     The exchange works on chunks, several of which are in flight.
     """

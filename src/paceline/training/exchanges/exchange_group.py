@@ -70,7 +70,7 @@ class ExchangeSetup:
 
     @property
     def narrow(self) -> bool:
-        """Whether what the codec does not encode travels as bfloat16."""
+        """True if numbers that the codec does not encode travel as bfloat16."""
         return isinstance(self.dense, Bf16)
 
     @property
@@ -103,7 +103,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
         dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
-        Whether a gradient of any rank is NaN, infinite or too large for a codec, so that the group is dense.
+        True if a gradient of any rank is NaN, infinite or too large for a codec, so that the group is dense.
     """
     meter, inner, layout = setup.outer.meter, setup.inner, gradients.layout
     packed, kept, *own = gradients.workspace.split(_rooms(setup, layout))
@@ -222,7 +222,7 @@ def _over_nodes(
         scatter(mine, parts, setup.workers, sums.units)  # in place
     for whole, part in ((packed, mine), (kept, own)):
         all_gather(inner, whole, part, setup.narrow)
-    # Each rank has seen the sums of its own share: all look at the whole, so that all decide alike.
+    # A rank has seen only the sums of its share. All look at the whole, so that all decide the same.
     return _Sums(is_finite(packed) and is_finite(kept), sums.units) if alone or _lossless(setup, layout) else sums
 
 
@@ -248,7 +248,7 @@ def _between_nodes(setup: ExchangeSetup, gradients: Gradients, share: _Share, de
 
 
 def _lossless(setup: ExchangeSetup, layout: Layout) -> bool:
-    """Whether every message can represent NaN and infinity, as fp32 and bf16 can."""
+    """Return whether every message can represent NaN and infinity, as fp32 and bf16 can."""
     return isinstance(setup.codec, Fp32 | Bf16) or not layout.compressed
 
 

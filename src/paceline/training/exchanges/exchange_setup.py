@@ -27,7 +27,7 @@ _NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compress
 
 
 def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
-    """What ``exchange_group`` needs; None for the engine's all-reduce, which works on the bucket in place.
+    """Setup of ``exchange_group``; None for the engine's all-reduce, which works on the bucket in place.
 
     Raises:
         UserError: nodes of unequal size.

@@ -1,4 +1,4 @@
-"""How fast LARS and LAMB step on this machine, beside what must be moved at least and beside other people's, in one run."""
+"""Speed of a step of LARS and LAMB on this machine, with the least memory traffic and other libraries as comparison."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WORDS = {"lars": 7, "lamb": 10}
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpeed:
-    """One optimizer's step on fp32 tensors, and what stands beside it; times are medians, in ms.
+    """One optimizer's step on fp32 tensors, and its comparisons; times are medians, in ms.
 
     Contenders take turns, so that a neighbour on the machine slows all of them; before each turn weights and gradients are
     set back and as many bytes as the parameters have are copied or added, which leaves the same in the cache to each.
@@ -104,10 +104,10 @@ def measure(
 
     Args:
         network: a name of ``paceline.models``.
-        variant: of every optimizer that is named; where none is, of those that have it.
-        threads: None is torch's.
+        variant: of every named optimizer; if no optimizer is named, of those that have it.
+        threads: torch's number by default.
         device: ``cpu`` or ``cuda``.
-        repetitions: None is ``REPETITIONS``.
+        repetitions: ``REPETITIONS`` by default.
 
     Raises:
         UserError: an unknown network, optimizer, variant or device, no such device here, fewer than one thread.
@@ -161,15 +161,15 @@ class _Room:
         torch._foreach_copy_(now, self._kept)
 
     def copy(self) -> None:
-        """As many bytes as the parameters have."""
+        """Copy the bytes of the parameters."""
         self.target.copy_(self.first)
 
     def add(self) -> None:
-        """As many elements as there are parameters."""
+        """Add the elements of the parameters."""
         self.target.add_(self.first)
 
     def milliseconds(self, call: OptimizerStep) -> float:
-        """Of one call on an idle device: by the GPU's clock there, else by the host's."""
+        """Time of one call on an idle device, by the GPU's clock if there is one, else by the host's."""
         if self.device.type == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize(self.device)

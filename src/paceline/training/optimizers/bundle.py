@@ -1,4 +1,4 @@
-"""Tensors of one parameter group that one path serves alike: the unit of both passes."""
+"""Tensors of one parameter group that take the same path: the unit of both passes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BITS = {8: torch.int64, 4: torch.int32}
 
 
 def listed(tensors: object) -> list[Tensor]:
-    """What a foreach function returned, as the list that it is or was announced to be."""
+    """The result of a foreach function as a list."""
     return list(cast(Iterable[Tensor], tensors))
 
 
 def dense(weight: Tensor, words: list[Tensor]) -> bool:
-    """Whether weight and fp32 state lie without gaps and in one order, so that one loop over memory serves them."""
+    """Return whether weight and fp32 state lie without gaps and in one order, so that one loop over memory serves them."""
     if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
         return False
     order = weight.stride()
@@ -36,7 +36,7 @@ def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def scalar_dtype(weight: Tensor) -> torch.dtype:
-    """The type of norms, ratios and corrections beside such weights: fp64 on CPUs, which lack nothing for it."""
+    """The type of norms, ratios and corrections for such weights: fp64 on CPUs, which compute it as fast."""
     return torch.float64 if weight.device.type == "cpu" or weight.dtype == torch.float64 else torch.float32
 
 

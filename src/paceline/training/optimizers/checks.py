@@ -1,4 +1,4 @@
-"""What a parameter group and a state to load must be; everything else is one clear error."""
+"""Checks of parameter groups and of states to load; everything illegal is one clear error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_a
             if group[key] == of_all[key]:
                 continue
             raise UserError(f"{kind}: a group has {key}, which is an option of the whole optimizer", f"{kind}(..., {key}=...)")
-        from difflib import get_close_matches  # only once a group has a key of its own
+        from difflib import get_close_matches  # only if a group has a foreign key
 
         # nearer than what ``did_you_mean`` takes: here any other key is legal
         for near in get_close_matches(str(key), options, n=1, cutoff=0.8):
@@ -91,7 +91,7 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is an int or a float, NaN too; no bool."""
+    """Return whether it is an int or a float, NaN too; no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

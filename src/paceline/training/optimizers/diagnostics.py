@@ -19,7 +19,7 @@ KEPT = 1000
 
 
 class Diagnostics:
-    """What the trust ratios were.
+    """Trust ratios of past steps.
 
     Every step writes one row into a buffer on the device; every ``every`` steps, and whenever an attribute is read, the rows
     come to the host in one transfer. Under ``torch.compile`` or in a CUDA graph, where no Python runs, only reading fetches:
@@ -61,7 +61,7 @@ class Diagnostics:
                 self.fetch()
 
     def _find_columns(self, names: list[str], device: torch.device) -> None:
-        """Where these tensors' numbers go; new ones get columns, which earlier rows have as NaN."""
+        """Columns of these tensors; new tensors get new columns, NaN in earlier rows."""
         new = [name for name in names if name not in set(self.names)]
         if new:
             self.fetch()
@@ -127,7 +127,7 @@ class Diagnostics:
         RunDir(directory).write_trust(run, self.history)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to have the rows of the whole one."""
+        """State with which a resumed run has the rows of an uninterrupted one."""
         self.fetch()
         values = torch.from_numpy(np.array(self._values).reshape(len(self._values), 3, len(self.names)))
         return {

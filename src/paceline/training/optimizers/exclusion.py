@@ -1,4 +1,4 @@
-"""Which tensors have neither weight decay nor a trust ratio: by a named rule, by patterns of names, or by a function."""
+"""Tensors without weight decay and trust ratio: by a named rule, by patterns of names, or by a function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_rule(rule: Exclude, named: bool) -> None:
 
 
 def is_excluded(rule: Exclude, name: str, tensor: Tensor) -> bool:
-    """Whether the rule takes this tensor out."""
+    """Return whether the rule excludes this tensor."""
     if isinstance(rule, str):
         return RULES[rule](name, tensor)
     if callable(rule):

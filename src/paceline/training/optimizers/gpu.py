@@ -1,7 +1,7 @@
 """Both passes by Triton kernels, for dense fp32 tensors of an NVIDIA GPU: one launch a pass, whatever the number of tensors.
 
-Every tensor is cut into blocks, one program each, which finds its tensor in a table of addresses. What the trust ratio needs in
-between are sums over blocks, added up in a fixed order by a third kernel. Nothing waits for the GPU: whether the step is
+Every tensor is cut into blocks, one program each, which finds its tensor in a table of addresses. For the trust ratio a third
+kernel adds the sums of the blocks in a fixed order. Nothing waits for the GPU: whether the step is
 skipped is a number on the device, behind which the second pass's stores are masked.
 """
 
@@ -166,7 +166,7 @@ class _Blocks(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Where a bundle's tensors lie, for both passes of one step."""
+    """Addresses of a bundle's tensors, for both passes of one step."""
 
     blocks: _Blocks
     addresses: tuple[Tensor, ...]  # int64, shape (n,), of weights, gradients and each word of state
@@ -179,12 +179,12 @@ class Tables(NamedTuple):
 
     @property
     def places(self) -> tuple[Tensor, ...]:
-        """What every kernel begins with."""
+        """Arguments that every kernel begins with."""
         return (*self.addresses, *self.blocks[:3], self.scale)
 
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
-    """Whether the kernels can take this tensor and its state."""
+    """Return whether the kernels can take this tensor and its state."""
     return weight.is_cuda and weight.dtype == torch.float32 and dense(weight, words)
 
 

@@ -1,4 +1,4 @@
-"""Which kernels serve a tensor: C++ on the CPU, Triton on NVIDIA GPUs; torch's foreach functions serve everything else."""
+"""Kernels for a tensor: C++ on the CPU, Triton on NVIDIA GPUs; torch's foreach functions serve everything else."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _gradient_squares(bundle: Bundle) -> Tensor:
 
 
 def _corrections(bundle: Bundle) -> tuple[Tensor, Tensor]:
-    """What the first moment and the root of the second are multiplied with at the coming step, shape (n,) each."""
+    """Factors of the first moment and of the root of the second in the coming step, shape (n,) each."""
     dtype = scalar_dtype(bundle.weights[0])
     if not LAMB_VARIANTS[bundle.group["variant"]].bias_correction:
         ones = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)

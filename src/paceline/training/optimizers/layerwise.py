@@ -1,8 +1,8 @@
-"""What LARS and LAMB have in common: checks, state, and a step in two passes.
+"""The common part of LARS and LAMB: checks, state, and a step in two passes.
 
 The first pass only reads: it gives every tensor's sums of squares. One reduction makes them those of whole tensors, whatever
-the sharding. From them come the trust ratios and one flag that says whether everything was finite. The second pass writes
-weights and state, or nothing at all. Nothing in between waits for an accelerator.
+the sharding. They give the trust ratios, and one flag that says whether everything was finite. The second pass writes weights
+and state, or nothing at all. Nothing in between waits for an accelerator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
     _words: tuple[str, ...] = ()
     """Names of the state's tensors of the parameter's shape."""
     _saved: tuple[str, ...] = ()
-    """Options of the whole optimizer that its state names, in every group, so that a run goes on with the same."""
+    """Options of the whole optimizer that its state names, in every group, so that a resumed run has the same."""
     _counts_steps = False
     _variants: Mapping[str, Any] = {}
 
@@ -84,7 +84,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     @property
     def _shared(self) -> dict[str, Any]:
-        """Those of them that a state names."""
+        """The options that a state names."""
         return {name: getattr(self, name) for name in self._saved}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return self._diagnostics
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Update every parameter that has a gradient, or none of them if a gradient is not finite.
+        """Update every parameter that has a gradient, or no parameter if a gradient is not finite.
 
         Args:
             closure: evaluates the model again and returns the loss.
@@ -191,7 +191,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return torch.device("cuda" if dist.get_backend(self.norm_group) == "nccl" else "cpu")
 
     def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:
-        """Whether every sum of squares is a number that the weights' type holds, over all ranks of ``norm_group``."""
+        """Return whether every sum of squares is a number that the weights' type holds, over all ranks of ``norm_group``."""
         ends = itertools.accumulate((len(bundle.parameters) for bundle in bundles), initial=0)
         own = [
             (sums[:, first:last] <= torch.finfo(bundle.weights[0].dtype).max).all()
@@ -203,7 +203,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return add_ranks((~within).to(torch.float32), self.norm_group) == 0
 
     def _scale_gradients(self, bundles: list[Bundle], home: torch.device) -> None:
-        """What each gradient is multiplied with before anything else: -1 to maximise; LAMB adds its clip."""
+        """Factor of each gradient before anything else: -1 to maximise; LAMB adds its clip."""
         for bundle in bundles:
             bundle.scale = -1.0 if bundle.group["maximize"] else 1.0
 
@@ -220,7 +220,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         """Pass 2: the new weights and state; the old ones where ``finite`` (a number) is false."""
 
     def _bundles(self) -> Iterator[Bundle]:
-        """Parameters with a gradient, put together where one path serves them alike."""
+        """Parameters with a gradient, in bundles that take the same path."""
         bundles: dict[tuple[Any, ...], Bundle] = {}
         modules = [] if self._foreach else callable_now()
         for index, group in enumerate(self.param_groups):
@@ -267,7 +267,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``; moments and masters keep their precision beside 16-bit weights.
+        """See ``torch.optim.Optimizer``; moments and masters keep their precision with 16-bit weights.
 
         Raises:
             UserError: a state of other groups, shapes, another variant or another optimizer. Nothing was loaded then.
@@ -312,6 +312,6 @@ def rates(group: Mapping[str, Any], ratio: Tensor) -> Tensor:
 
 
 def kept(factor: float, finite: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a moment is multiplied with: ``factor``, or 1 where the step is skipped."""
+    """Factor of a moment: ``factor``, or 1 if the step is skipped."""
     whole = torch.full((), factor, dtype=dtype, device=finite.device)
     return torch.where(finite, whole, torch.ones_like(whole))

@@ -14,12 +14,12 @@ except ImportError:  # a source tree without a build
 
 
 def built() -> bool:
-    """Whether the extension was built."""
+    """Return whether the extension was built."""
     return _native is not None
 
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
-    """Whether the kernels can take this tensor and its state."""
+    """Return whether the kernels can take this tensor and its state."""
     return weight.is_cpu and weight.dtype == torch.float32 and dense(weight, words)
 
 

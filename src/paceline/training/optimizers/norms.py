@@ -15,7 +15,7 @@ NormGroup: TypeAlias = "dist.ProcessGroup | str | None"
 
 
 def zero_group() -> NormGroup:
-    """The ranks of the ZeroRedundancyOptimizer that is making an optimizer now; None where none is.
+    """The ranks of the ZeroRedundancyOptimizer that is making an optimizer now, or None.
 
     It tells nothing of them to the optimizer that it makes, which would take its shard for the whole model.
     """
@@ -34,7 +34,7 @@ def zero_group() -> NormGroup:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Whether this is a DTensor, as ``fully_shard`` makes of parameters."""
+    """Return whether this is a DTensor, as ``fully_shard`` makes of parameters."""
     kind = type(tensor)
     return kind is not torch.nn.Parameter and kind is not Tensor and hasattr(tensor, "placements")
 

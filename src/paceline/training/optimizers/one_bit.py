@@ -64,7 +64,7 @@ class _OneBit(torch.optim.Optimizer):
 
     @property
     def frozen(self) -> bool:
-        """Whether the variance is frozen: from ``freeze_step`` steps on."""
+        """True if the variance is frozen: from ``freeze_step`` steps on."""
         return self.steps_done >= self.freeze_step
 
     def state_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _OneBit(torch.optim.Optimizer):
 
     def _refuse_scaler(self) -> None:
         """Gradients are a rank's own after the freeze: a scaler would skip the step of one rank, for which the others wait."""
-        if "found_inf" not in self.__dict__:  # grad_scale beside it is None after ``unscale_``
+        if "found_inf" not in self.__dict__:  # grad_scale is None after ``unscale_``
             return
         for name in ("grad_scale", "found_inf"):  # the scaler deletes them after a step that returns only
             self.__dict__.pop(name, None)
@@ -177,7 +177,7 @@ class _OneBit(torch.optim.Optimizer):
 
 
 class OneBitAdam(_OneBit, torch.optim.Adam):
-    """Adam that sends one bit an element after ``freeze_step`` steps (Tang et al. 2021). Before it is ``torch.optim.Adam``.
+    """Adam that sends one bit an element after ``freeze_step`` steps (Tang et al. 2021); until then ``torch.optim.Adam``.
 
     Args:
         params: parameters or groups, fp32, all that ``model`` trains; ``model.parameters()`` is usual.
@@ -188,7 +188,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         options: seed, checks and time limit; ``keywords``: fields of ``AttachOptions`` that replace those of ``options``.
 
     Attributes:
-        hook: holds the errors of this rank; save ``hook.state_dict()`` of every rank beside ``state_dict()``.
+        hook: holds the errors of this rank; save ``hook.state_dict()`` of every rank together with ``state_dict()``.
         skipped_compressed: steps after the freeze that changed nothing, as a gradient of some rank was not finite.
 
     Raises:
@@ -228,7 +228,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
 
 
 class OneBitLamb(_OneBit, LAMB):
-    """LAMB that sends one bit an element after ``freeze_step`` steps (Li et al. 2021). Before it is ``paceline.LAMB``.
+    """LAMB that sends one bit an element after ``freeze_step`` steps (Li et al. 2021); until then ``paceline.LAMB``.
 
     After the freeze a tensor's trust ratio is its average before, times a factor: how much smaller a variance of the gradients
     that follow from the momentum would be (``exp_avg_sq_fresh``), within ``FACTOR`` and ``CHANGE``.

@@ -1,4 +1,4 @@
-"""Other people's LARS and LAMB, and a plain one in torch's foreach functions: what ``bench`` sets ours beside."""
+"""Comparisons of ``bench``: LARS and LAMB of other libraries, and plain ones in torch's foreach functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PEERS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
 def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, OptimizerStep], dict[str, str]]:
     """A step of every peer that can be imported, by name; and why each of the others cannot.
 
-    All of them update the same parameters, with state of their own.
+    All of them update the same parameters, each with separate state.
 
     Args:
         optimizer: ``lars`` or ``lamb``.
@@ -53,7 +53,7 @@ def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Optim
             optimizer_class = getattr(importlib.import_module(module), kind)
         except ModuleNotFoundError as error:
             absent[name] = f"{error.name} is not installed"
-        except Exception as error:  # timm imports torchvision, whose operators fail to load beside a torch of another build
+        except Exception as error:  # timm imports torchvision, whose operators fail to load with a torch of another build
             absent[name] = f"cannot be imported: {' '.join(str(error).split())}"
         else:
             steps[name] = optimizer_class(list(parameters), **options).step

@@ -1,7 +1,7 @@
 """CIFAR-10 (Krizhevsky 2009) from a tree of pictures, as 24x24 crops: what the CIFAR network of TernGrad takes.
 
 The tree is ``train/<class>/<number>.jpg`` and ``test/<class>/<number>.jpg``, as it is or in one ``.tar``, ``.tar.xz`` or
-``.tar.gz``. Copies in JPEG are lossy: say so beside results. What was decoded is kept in the user's cache directory.
+``.tar.gz``. Copies in JPEG are lossy: say so next to results. Decoded pictures are kept in the user's cache directory.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Epochs:
         entry = {"epoch": done, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
         self.curve.append({**entry, "noise_scale": trainer.noise_scale()})
         if done < run.epochs:
-            self._remember(done, 0)  # the curve has the epoch: who goes on from here does not end it again
+            self._remember(done, 0)  # the curve has the epoch: a run that continues from here does not end it again
         agreed, self._agreed = self._agreed, Wish()
         stop = agreed.stop if done < run.epochs else 0
         by_steps = self._due_by_steps(done * trainer.steps_per_epoch)
@@ -137,7 +137,7 @@ class Epochs:
             self._save(done, 0)
 
     def save_now(self, epoch: int) -> None:
-        """Write where the run is before it goes on, and wait for that. Raises UserError where it cannot be written."""
+        """Write the state before the run continues, and wait for it. Raises UserError if it cannot be written."""
         self._save(epoch, self._trainer.done)
         self.writer.finish()
 
@@ -145,7 +145,7 @@ class Epochs:
         return bool(self._every[0]) and steps % self._every[0] == 0
 
     def _due_by_time(self) -> bool:
-        """By a clock that nobody sets."""
+        """Seconds of a clock that is never set."""
         return bool(self._every[1]) and time.monotonic() - self._saved_at >= self._every[1]
 
     def _save(self, epoch: int, step: int) -> None:
@@ -181,7 +181,7 @@ class Epochs:
             self._say(failed)
 
     def _say(self, failed: str) -> None:
-        text = f"{self._run.label}: rank {self._trainer.rank}: {failed}; training goes on, what was saved before is kept"
+        text = f"{self._run.label}: rank {self._trainer.rank}: {failed}; training continues, what was saved before is kept"
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
@@ -203,7 +203,7 @@ class Epochs:
 
 
 def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
-    """Where the run is after an epoch: what ``progress.json`` has."""
+    """Place of the run after an epoch: the contents of ``progress.json``."""
     steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
     numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
     rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0

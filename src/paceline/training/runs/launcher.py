@@ -39,7 +39,7 @@ ALWAYS_HELD = 16
 """Workers that any host may start, however slowly they run."""
 
 RESTARTS = 3
-"""Of an elastic run, in all."""
+"""Restarts of an elastic run, in all."""
 SUSPENDED_S = 3.0
 """How long a worker may stay suspended after another one's end."""
 GRACE_S = 60.0
@@ -66,7 +66,7 @@ def check_host_holds(workers: int) -> None:
 
 
 class Interruption:
-    """What signals do to this process in ``interruptible``.
+    """State of this process's signals in ``interruptible``.
 
     Attributes:
         ask: hands a signal's number to workers that stop in order, or at once; None: there are none, and a signal raises
@@ -199,7 +199,7 @@ def _stopped_by(failures: Mapping[int, ProcessFailure]) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, where nobody else handles them, or ask workers to stop."""
+    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, unless the script handles them, or ask workers to stop."""
     interruption = Interruption()
     usual: Any = signal.SIG_DFL
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual, signal.SIGHUP: usual}
@@ -264,7 +264,7 @@ def _left(failure: ProcessFailure) -> Mapping[str, Any]:
 
 
 def _only_lost(failures: Mapping[int, ProcessFailure]) -> bool:
-    """Whether a new start may help: ranks were killed, ended without a word or lost another; none has an error of its own."""
+    """Return whether a new start may help: ranks were killed, ended silently or lost another, and no rank has an error."""
     return all(_left(failure).get("lost", True) for failure in failures.values())
 
 

@@ -69,7 +69,7 @@ class LocalTrainer(Trainer):
         """As ``Trainer``; behind the last epoch all ranks exchange what they have done since the last exchange."""
         loss = super().train_epoch(epoch, on_step)
         if epoch == self.last_epoch:
-            self._ended = self.state()  # of before: a run that goes on has other exchanges
+            self._ended = self.state()  # of before: a resumed run has other exchanges
             self.sync.finish()
         return loss
 
@@ -107,7 +107,7 @@ class LocalTrainer(Trainer):
         return loss.detach()
 
     def _forget(self) -> None:
-        """Begin with an empty optimizer where its state may hold what was not finite; all ranks do so alike."""
+        """Restart with an empty optimizer if its state may hold values that were not finite; all ranks do the same."""
         state = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**state, "state": {}})
 
@@ -127,7 +127,7 @@ class LocalTrainer(Trainer):
             return {name: value.clone() for name, value in self.model.module.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
-        """What this rank needs beside the shared weights to go on bit for bit."""
+        """State of this rank that, with the shared weights, continues the run bit for bit."""
         if self._ended is not None:
             return self._ended
         return {**self.sync.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -29,7 +29,7 @@ from paceline.training.runs.data import Dataset
 from paceline.training.runs.starting_model import mixed_seed
 
 TEMPERATURE = 4.0
-"""Of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
+"""Temperature of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
 _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the median one
 
 
@@ -101,7 +101,7 @@ class Alone(nn.Module):
         self.module, self.process_group = module, dist.group.WORLD
 
     def forward(self, x: Tensor) -> Any:
-        """What the model makes of ``x``."""
+        """Output of the model for ``x``."""
         return self.module(x)
 
 
@@ -135,7 +135,7 @@ class Trainer:
         self._through = False  # the epoch that ``done`` counts
         self.done = 0  # steps of the epoch under way, also those before the resumption
         self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
-        self.random_state: Mapping[str, Any] | None = None  # with which a resumed epoch goes on
+        self.random_state: Mapping[str, Any] | None = None  # of a resumed epoch
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -175,20 +175,20 @@ class Trainer:
         return self.hook.noise if isinstance(self.hook, Hook) else None
 
     def noise_scale(self) -> float | None:
-        """That of the steps since it was last known, in samples; None where it is not measured or says nothing yet."""
+        """Noise scale of the steps since it was last known, in samples; None if it is not measured or not known yet."""
         scale = self.noise.scale if self.noise is not None else None
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
         """One pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole pass.
 
-        ``on_step`` is called after each step, at its boundary, with the step's number. What it raises leaves the trainer there.
+        ``on_step`` is called after each step, at its boundary, with the step's number. An error of it leaves the trainer there.
         """
         if self._through:
             self._through = False
             self.done, self.loss_so_far, self.seconds_so_far = 0, torch.zeros((), device=self.device), 0.0
         self.model.train()
-        torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: alike after a resume
+        torch.manual_seed(mixed_seed(self.seed, epoch, self.rank))  # dropout: equal after a resume
         if self.random_state is not None:
             set_random_state(self.random_state, self.device)
             self.random_state = None
@@ -272,7 +272,7 @@ class Trainer:
         return dict(without_shards(self.model.module.state_dict()))
 
     def optimizer_state(self) -> dict[str, Any]:
-        """What is equal on every rank of the optimizer's state."""
+        """Part of the optimizer's state that is equal on every rank."""
         return dict(without_shards(self.optimizer.state_dict()))
 
     @property
@@ -289,7 +289,7 @@ class Trainer:
         return {}
 
     def state(self) -> dict[str, Any]:
-        """What differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not copies."""
+        """State that differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not copies."""
         return dict(self.hook.state_dict(copied=False))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:

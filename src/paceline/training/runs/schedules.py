@@ -16,7 +16,7 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
     Groups keep the proportions of their rates: the largest gets the recipe's peak.
 
     Args:
-        steps_done: of a run that goes on; the next step has the rate that it would have had.
+        steps_done: of a resumed run; the next step has the rate that it would have had.
 
     Raises:
         UserError: every group has a rate of 0, or ``steps_done`` is negative.
@@ -27,7 +27,7 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
     if not max(rates) > 0:
         raise UserError("every group of the optimizer has a learning rate of 0", "give it any other: the recipe's replaces it")
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["initial_lr"] = recipe.lr * (rate / max(rates))  # the peak itself where the groups are alike
+        group["initial_lr"] = recipe.lr * (rate / max(rates))  # the peak itself if all groups are equal
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(group["initial_lr"])  # what a captured step reads stays where it is
         else:

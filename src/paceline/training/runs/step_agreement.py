@@ -1,4 +1,4 @@
-"""What all ranks do at the boundary of a step: go on, save a checkpoint, or stop. One rank's wish is every rank's."""
+"""Agreement of all ranks at the boundary of a step: continue, save a checkpoint, or stop. One rank's wish decides for all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MOST_STEPS = 1000
 
 
 class Wish(NamedTuple):
-    """What a rank wants at the next boundary, and what all get.
+    """Wish of a rank for the next boundary, and the result for all.
 
     Attributes:
-        stop: number of the signal that asks to stop; 0: go on. Of several the largest.
+        stop: number of the signal that asks to stop; 0: continue. The largest of several counts.
         save: whether a checkpoint is due.
     """
 
@@ -28,10 +28,10 @@ class Wish(NamedTuple):
 
 
 class StepAgreement:
-    """The ranks confer now and then, about twice a second, in an all-reduce of three numbers over a gloo group of its own.
+    """The ranks confer now and then, about twice a second, in an all-reduce of three numbers over a separate gloo group.
 
     It starts at the end of a step and is read at the end of the next, so that no step waits for it. How many steps lie between
-    two follows from the slowest rank's step, which is one of the numbers: every rank counts alike.
+    two follows from the slowest rank's step, which is one of the numbers: every rank counts the same.
     """
 
     def __init__(self, workers: int, timeout_s: float) -> None:
@@ -41,7 +41,7 @@ class StepAgreement:
         self._left = 0  # steps until the next one
 
     def after_step(self, wish: Wish, step_s: float) -> Wish:
-        """What every rank does now. Every rank calls it after every step, with its wish and the seconds of the step.
+        """Decision for this boundary. Every rank calls it after every step, with its wish and the seconds of the step.
 
         Raises:
             WireError: a rank is lost.

@@ -1,4 +1,4 @@
-"""Requests that a run stops: SIGTERM and Ctrl-C in a worker, or the launcher's word. The rank goes on to a step's boundary."""
+"""Requests to stop a run: SIGTERM and Ctrl-C in a worker, or the launcher's word. The rank continues to a step's boundary."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STOP_FILE = "PACELINE_STOP_FILE"
 ``AT_ONCE`` behind it to end it where it is."""
 AT_ONCE = "now"
 WORKER = ".worker"
-"""End of the name, the process's number, of a file beside it that each worker leaves."""
+"""End of the name of a second file that each worker leaves, with the process's number."""
 LOOK_S = 0.1
 """Between two looks for that file."""
 
 
 class StopRequests:
-    """What this worker was asked.
+    """Requests to this worker.
 
     Attributes:
         number: of the signal that asks; 0: nothing has.
@@ -97,7 +97,7 @@ def workers_beside(stop_file: Path) -> set[int]:
 
 
 def _has_ended(processes: Iterable[int]) -> bool:
-    """Whether one of them has, and its parent knows."""
+    """Return whether one of them has, and its parent knows."""
     for process in processes:
         try:
             os.kill(process, 0)

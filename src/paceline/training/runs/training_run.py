@@ -43,19 +43,19 @@ class TrainingRun:
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
         scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the run's own. ``scaling``: of the rate, ``linear`` or
             ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
-        optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; what is left out is the optimizer's default.
-        out: directory of the results; ``resume``: a directory to go on from, empty for a fresh start.
+        optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; others have the optimizer's default.
+        out: directory of the results; ``resume``: a directory to continue from, empty for a fresh start.
         timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. A
             worker that has ended is noticed at once.
         label: of this run within ``out``.
         start: what the weights begin with, a run's directory or a file of a ``state_dict``; empty: the seed's.
         plan: file of a ``SlimPlan``: the network that is trained is a slimmed one, of the weights that ``start`` has.
-        teacher: a run's directory or a file of weights of the whole network, from which this one learns beside the labels.
+        teacher: a run's directory or a file of weights of the whole network, from which this one learns too.
         distill: weight of what the teacher says, 0 to 1; the labels have the rest.
         checkpoint_every: when a checkpoint is written, steps such as ``100`` or a time such as ``1min``, and at the end; empty:
             after each epoch.
-        elastic: go on from what is in ``out`` of this run, also with another number of workers, and leave the last step there
-            when a rank is lost.
+        elastic: continue from the state in ``out`` of this run, also with another number of workers, and leave the last step
+            there when a rank is lost.
         slimming: how structures are removed while it trains (``slimming.on_path.settings``); empty: not at all.
 
     Raises:
@@ -239,8 +239,8 @@ class TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What must not change when a run is resumed. The number of workers may: the global batch is shared out anew. So may
-        how residuals are kept."""
+        """Settings that must not change when a run is resumed. The number of workers may, as the global batch is divided again,
+        and so may the place and type of residuals."""
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
@@ -251,7 +251,7 @@ class TrainingRun:
 
     @property
     def code(self) -> dict[str, str]:
-        """Which of ``model`` and ``data`` name a function of the user's, ``module:function``."""
+        """The fields among ``model`` and ``data`` that name a function of the user, ``module:function``."""
         return {
             name: value
             for name, value in (("model", self.model), ("data", self.data))

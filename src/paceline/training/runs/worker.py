@@ -239,7 +239,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     if not trainer.times.step:  # a rank was lost behind the last step
         epochs.writer.finish()
         raise UserError(
-            f"every epoch is done and saved in {run.out}, but no step was timed since the run went on: there is no record",
+            f"every epoch is done and saved in {run.out}, but no step was timed since the run continued: there is no record",
             "ask for more `epochs`, or take the weights of the checkpoint",
         )
     record = _record(run, trainer, recipe, curve, epochs.histogram, cluster, _resident() - before)
@@ -251,19 +251,19 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
 
 
 def _has_begun(run: TrainingRun, progress: Progress) -> bool:
-    """Whether a run has left something to go on from in its directory, as rank 0 sees it."""
+    """Return whether a run has left a state to continue from in its directory, as rank 0 sees it."""
     directory, seen = Path(run.out), [False]
     if dist.get_rank() == 0:
         saved = any((directory / name).exists() for name in (checkpoint.FILE, checkpoint.PREVIOUS))
         if not saved and survivors.remove_partial(directory, run):
-            progress.say("survivors lacked rows of those that were lost, and no checkpoint was written: beginning anew")
+            progress.say("survivors lacked rows of those that were lost, and no checkpoint was written: starting again")
         seen = [saved or any(directory.glob(survivors.PATTERN))]
     dist.broadcast_object_list(seen, 0)
     return seen[0]
 
 
 def _came_further(run: TrainingRun) -> bool:
-    """Whether an elastic run has left more in its own directory than where it began, as rank 0 sees it."""
+    """Return whether an elastic run has left more in its own directory than where it began, as rank 0 sees it."""
     further = [False]
     if dist.get_rank() == 0:
         with suppress(UserError):
@@ -274,7 +274,7 @@ def _came_further(run: TrainingRun) -> bool:
 
 
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
-    """The checkpoint that the run goes on from, the same on every rank. Raises UserError on every rank alike."""
+    """The checkpoint to continue from, the same on every rank. Raises UserError on every rank."""
     directory, rank = Path(run.resume), dist.get_rank()
     mapped = run.strategy.parallelism.shares.optimizer  # each rank takes its rows from the disk
     state = agreed(lambda: survivors.newest(directory, run, mapped=mapped) if rank == 0 else None)
@@ -311,7 +311,7 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
 
 
 def _tensors(state: Mapping[str, Any]) -> Iterator[Tensor]:
-    """Those of a checkpoint's model."""
+    """Tensors of a checkpoint's model."""
     return (value for value in state["model"].values() if isinstance(value, Tensor))
 
 

@@ -143,7 +143,7 @@ def test_what_a_broken_run_keeps_is_said(tmp_path: Path) -> None:
     elastic = replace(job(tmp_path, elastic=True), out=str(tmp_path))
     assert survivors.kept(elastic) == f"no checkpoint was written, so nothing is kept in {tmp_path}"
     left(tmp_path, 1, 6, elastic=True)
-    said = "step 6 of epoch 2 is kept, from the memory of rank 1; the same command goes on from it"
+    said = "step 6 of epoch 2 is kept, from the memory of rank 1; the same command continues from it"
     assert survivors.kept(elastic) == said
     assert survivors.kept(replace(elastic, elastic=False)).startswith("no checkpoint")
 

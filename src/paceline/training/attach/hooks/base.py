@@ -118,8 +118,8 @@ class HookBase(ABC):
     def _skip_if_mixed(self) -> None:
         """Make every gradient NaN after a step whose first groups were compressed before a later one showed a NaN.
 
-        All ranks know of it from the last group's exchange at the latest and decide alike. Optimizers and scalers that skip a
-        step with a NaN skip the whole step then, on every rank.
+        All ranks know of it from the last group's exchange at the latest and decide the same. Optimizers and scalers that skip
+        a step with a NaN skip the whole step then, on every rank.
         """
         if self._mixed:
             self._mixed = False
@@ -165,7 +165,7 @@ def step_end(last: bool) -> StepEnd | None:
 
 
 def outside_backward() -> bool:
-    """Whether DDP calls the hook for a rank without further data under ``model.join()``, which exchanges zeros."""
+    """Return whether DDP calls the hook for a rank without further data under ``model.join()``, which exchanges zeros."""
     return torch._C._current_graph_task_id() == -1
 
 

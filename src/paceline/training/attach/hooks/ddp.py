@@ -88,7 +88,7 @@ class Hook(HookBase):
     def __str__(self) -> str:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
         described = self.gradient_exchange.description
-        return f"{described.title} over {self.gradient_exchange.exchange}; {described.rule or 'every tensor alike'}{kept}"
+        return f"{described.title} over {self.gradient_exchange.exchange}; {described.rule or 'every tensor equally'}{kept}"
 
     def submit(self, bucket: Any) -> Future:
         """Exchange one ``GradBucket`` in the background. The future returns its mean over the workers."""
@@ -192,9 +192,9 @@ class Hook(HookBase):
     def _begin(self, parts: Mapping[str, torch.Tensor], used: set[str], whole: torch.Tensor) -> Callable[[], None]:
         """Start the all-reduce of a bucket. Several are in flight, as in DDP.
 
-        A thread of its own starts them, so that what scales or rounds a bucket delays neither the backward pass nor the bucket
-        before. All ranks start them in DDP's order, and never while the exchange thread has collectives of its own: those run
-        after the last bucket of a step and before its future. The exchange thread handles errors, since it names the lost rank.
+        A separate thread starts them, so that scaling or rounding a bucket delays neither the backward pass nor the bucket
+        before. All ranks start them in DDP's order, and never during collectives of the exchange thread: those run after
+        the last bucket of a step and before its future. The exchange thread handles errors, since it names the lost rank.
         """
         try:
             self._pay(parts, self._unused(parts, used) if self._owed else set())

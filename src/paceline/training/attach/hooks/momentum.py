@@ -66,7 +66,7 @@ class MomentumHook(Hook):
         """Replace flat fp32 tensors, one for each exchanged gradient, by their means over the workers, as signs.
 
         Returns:
-            Whether all were finite on every rank; if not, they are NaN or infinite now, and residuals are as before.
+            True if all were finite on every rank; if not, they are NaN or infinite now, and residuals are as before.
 
         Raises:
             LostRank, ReplicasDiverged, PayloadError: as a backward pass of an attached model.

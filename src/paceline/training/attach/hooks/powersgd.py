@@ -37,7 +37,7 @@ from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.collectives import collective
 
 _NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
-_SEED = 1e-15  # norm of a direction: negligible beside any gradient's, and its square is above 0 in fp32
+_SEED = 1e-15  # norm of a direction: negligible next to any gradient's, and its square is above 0 in fp32
 START = 2  # the least first compressed step: PyTorch's hook accepts no lower number with error feedback
 LARGEST = 2.0**40
 """Largest magnitude of a gradient, so that the squared norm of a factor with up to 2^40 elements is finite in fp32 (2^128)."""
@@ -312,7 +312,7 @@ def _draws(state: Mapping[str, Any]) -> np.random.RandomState:
 
 
 def _is_fit(values: torch.Tensor) -> bool:
-    """Whether no element is NaN, infinite or too large."""
+    """Return whether no element is NaN, infinite or too large."""
     if not values.numel():
         return True
     low, high = torch.aminmax(values)
@@ -340,5 +340,5 @@ class _Bucket:
         return self._group.index
 
     def is_last(self) -> bool:
-        """Whether it is the last group of the step."""
+        """True if it is the last group of the step."""
         return self._group.last

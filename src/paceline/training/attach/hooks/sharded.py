@@ -69,7 +69,7 @@ _log = logging.getLogger("paceline")
 
 
 class ShardedHook:
-    """Exchanges the gradients of FSDP2's units, each with its owners, while the backward pass goes on.
+    """Exchanges the gradients of FSDP2's units, each with its owners, during the backward pass.
 
     Args:
         units: of the model, frozen ones too; every rank has the same.
@@ -97,7 +97,7 @@ class ShardedHook:
         whole = [t.whole for unit in self.units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
         self.dense = dict(gradient_exchange.description.dense(self.tensors))
-        self.meter, self.sample = Meter(dist.get_rank()), Sample()  # nobody asks for a sample of a shard
+        self.meter, self.sample = Meter(dist.get_rank()), Sample()  # a shard is never sampled
         self._reducers: dict[Unit, UnitReducer] = make_reducers(
             self.units, gradient_exchange, set(self.dense), self.meter, options.timeout_s
         )
@@ -132,15 +132,15 @@ class ShardedHook:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
         described, over = self.gradient_exchange.description, self.gradient_exchange.exchange
         units = f"{len(self.units)} units over {self.units[0].owners} owners"
-        return f"{described.title} over {over}, {units}; {described.rule or 'every tensor alike'}{kept}"
+        return f"{described.title} over {over}, {units}; {described.rule or 'every tensor equally'}{kept}"
 
     def naming(self) -> AbstractContextManager[None]:
         """Collectives in here raise LostRank, with the lost ranks named, as the hook's exchanges do."""
         return self._work.naming()
 
     def reduce(self, unit: Unit, output: torch.Tensor, matrix: torch.Tensor, op: Any) -> None:
-        """Put this rank's part of the mean of ``matrix`` into ``output``; what nobody reads before the end of the backward pass
-        may come later."""
+        """Put this rank's part of the mean of ``matrix`` into ``output``. If FSDP2 reads the part only after the backward pass,
+        it may arrive later."""
         self._begin_step()
         self.meter.bucket_ready()
         finish_queued(matrix)
@@ -214,8 +214,8 @@ class ShardedHook:
     def load_own_states(self, states: Sequence[HookState]) -> None:
         """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank calls it.
 
-        With the same ranks and mesh the run continues bit for bit; with others what the model is owed is kept. Under tensor
-        parallelism a rank takes only what is of its own parts of the tensors.
+        With the same ranks and mesh the run continues bit for bit; with others the residuals are kept as a sum. Under
+        tensor parallelism a rank takes only the residuals of its parts of the tensors.
 
         Raises:
             UserError: not states, or states of another compression, option or model, or not those of all ranks.
@@ -334,7 +334,7 @@ class ShardedHook:
         thawed = [name for unit in self._every_unit for name in unit.thawed]
         if thawed:
             raise UserError(
-                f"{', '.join(thawed)}: frozen when attach was called, trained now. Nobody compresses it",
+                f"{', '.join(thawed)}: frozen when attach was called, trained now. It is not compressed",
                 "set requires_grad before attach; what is trained then may be frozen and trained again later",
             )
 
@@ -360,7 +360,7 @@ class ShardedHook:
                 self.check_replicas()
 
     def _obey(self, told: Callable[[], Verdict]) -> None:
-        """Keep what the step's encodings owe, or restore what was owed before it; after a mixed step every gradient is NaN."""
+        """Keep the residuals of this step, or restore those before it; after a mixed step every gradient is NaN."""
         if not self.gradient_exchange.description.lossy:
             self.meter.count_later(lambda: told().nonfinite, self.step - 1)
             return
@@ -377,8 +377,8 @@ class ShardedHook:
         """Compare the shards with those of the other replicas, in HSDP, and buffers between all ranks.
 
         Raises:
-            ReplicasDiverged: on every rank alike, where shards or the buffers of SyncBatchNorm differ. That other buffers do
-                is said once.
+            ReplicasDiverged: on every rank, if shards or the buffers of SyncBatchNorm differ. Other buffers that differ are
+                reported once.
         """
         replicated = [unit for unit in self.units if unit.replicate_group is not None]
         others = [wire.group for wire in self._verdict.wires]
@@ -407,7 +407,7 @@ class ShardedHook:
 
 
 def _entry(state: HookState, kind: str, name: str) -> Any:
-    """What the state has of a tensor's residual or momentum; None for nothing."""
+    """A tensor's residual or momentum in the state; None if it has none."""
     entries = state.get(kind)
     return entries.get(name) if isinstance(entries, Mapping) else None
 

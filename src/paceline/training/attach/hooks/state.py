@@ -19,11 +19,11 @@ Kinds = Mapping[str, type | tuple[type, ...]]
 """Type of each entry of a state."""
 
 POSITION: Kinds = {"step": int, "seed": int, "nonfinite_steps": int, "factor": (int, float)}
-"""What every hook's state has."""
+"""Entries of every hook's state."""
 OF_RANK: Kinds = {**POSITION, "gradient_exchange": Mapping, "workers": int, "rank": int}
-"""What the state of a rank with a whole model has beside it."""
+"""Further entries of the state of a rank with a whole model."""
 OTHER_HOOK = "give what state_dict() of a hook of such a model returned, or go on from weights and optimizer alone"
-"""What to do about the state of another kind of hook."""
+"""Next step after an error about the state of another kind of hook."""
 _KINDS: Kinds = {**OF_RANK, "measuring": bool, "feedback": Mapping}
 
 
@@ -162,7 +162,7 @@ def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequenc
 
 
 def _with_gradient_exchange(state: Any) -> Any:
-    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. Of PowerSGD it had the rank alone."""
+    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. PowerSGD's held the rank alone."""
     if not isinstance(state, Mapping):
         return state
     if isinstance(state.get("way"), Mapping):
@@ -174,7 +174,7 @@ def _with_gradient_exchange(state: Any) -> Any:
 
 
 def is_tensors(values: object) -> bool:
-    """Whether they are tensors by key."""
+    """Return whether they are tensors by key."""
     return isinstance(values, Mapping) and all(isinstance(value, torch.Tensor) for value in values.values())
 
 

@@ -66,7 +66,7 @@ class Fragment:
 
     @torch.no_grad()
     def take(self, own_share: float = 0.0) -> None:
-        """Set the weights to the anchor, but for a share of their own."""
+        """Set the weights to the anchor, mixed with a share of the weights now."""
         for anchor, p in zip(self._of(self.anchor), self.weights, strict=True):
             if own_share:
                 p.lerp_(anchor.to(p.dtype), 1 - own_share)

@@ -1,4 +1,4 @@
-"""The state of local steps: what a rank saves of them, and how it goes on from what ranks have saved."""
+"""The state of local steps: the part that a rank saves, and how it continues from saved parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TENSORS = ("anchor", "outer_momentum", "weights")
 
 
 class Sync(Protocol):
-    """What has a state: ``LocalSync``, whose attributes these are."""
+    """The attributes of ``LocalSync`` that make its state."""
 
     gradient_exchange: GradientExchange
     local: LocalSteps
@@ -151,7 +151,7 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
 
 
 def _share_out(sync: Sync, resized: bool) -> None:
-    """Of a hierarchy that has another size each rank keeps the residuals that it sends, times the ranks of its node."""
+    """Residuals of a hierarchy of another size: each rank keeps those that it sends, times the ranks of its node."""
     setup = sync.setup
     if setup is None or setup.inner is None or setup.feedback is None or not resized:
         return

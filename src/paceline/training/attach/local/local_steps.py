@@ -1,8 +1,8 @@
-"""Local steps: workers train alone and now and then exchange how far they have come (Local SGD, DiLoCo).
+"""Local steps: workers train alone, and exchange the changes of their weights every so many steps (Local SGD, DiLoCo).
 
 A pseudo-gradient is the anchor, the shared weights of the last exchange, minus the weights now. Its mean over the workers goes
 through the same exchange as gradients do, and an outer SGD step with Nesterov momentum moves the anchor (Douillard et al. 2023,
-arXiv:2311.08105, Algorithm 1). With a delay the exchange of a fragment runs beside the next steps (Douillard et al. 2025,
+arXiv:2311.08105, Algorithm 1). With a delay the exchange of a fragment runs during the next steps (Douillard et al. 2025,
 arXiv:2501.18512, Algorithm 2).
 """
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("paceline")
 
 
 class LocalSync:
-    """Exchanges pseudo-gradients of a model; call ``step`` behind every step of the optimizer.
+    """Exchanges pseudo-gradients of a model; call ``step`` after every step of the optimizer.
 
     Buffers of floating-point numbers, such as BatchNorm's statistics, are averaged once in ``sync_every`` steps, as fp32; those
     few bytes are no part of what ``meter`` counts as a step's. Other buffers are left alone.
@@ -100,13 +100,13 @@ class LocalSync:
         kept = "".join(f"\n  {name}: {reason}" for name, reason in self.dense.items())
         described = self.gradient_exchange.description
         how = f"{described.title} over {self.gradient_exchange.exchange}"
-        return f"{self.local.title}; {how}; {described.rule or 'every tensor alike'}{kept}"
+        return f"{self.local.title}; {how}; {described.rule or 'every tensor equally'}{kept}"
 
     def step(self) -> bool:
         """Count a step of the optimizer; exchange a fragment and move its weights if it is the turn of one.
 
         Returns:
-            Whether an exchange has ended; ``meter`` and ``began_s`` are then of that one.
+            True if an exchange has ended; ``meter`` and ``began_s`` are then those of that exchange.
 
         All ranks must take equally many steps, or call ``finish`` when their data ends.
 
@@ -176,7 +176,7 @@ class LocalSync:
 
     @property
     def feedback(self) -> Feedback | None:
-        """What the codec still owes of earlier pseudo-gradients; None for one that owes nothing."""
+        """Residuals of earlier pseudo-gradients; None for a codec without error feedback."""
         return self.setup.feedback if self.setup else None
 
     def go_on(self, pending: Mapping[str, Any] | None) -> None:
@@ -219,7 +219,7 @@ class LocalSync:
         thawed = [name for name, p in parameters.items() if p.requires_grad and name not in exchanged]
         if thawed:
             raise UserError(
-                f"{', '.join(thawed)}: frozen or not there when attach_local was called, trained now. Nobody exchanges it",
+                f"{', '.join(thawed)}: frozen or not there when attach_local was called, trained now. It is not exchanged",
                 "set requires_grad before attach_local, or drop what it returned and attach again",
             )
 
@@ -279,7 +279,7 @@ class LocalSync:
         self._work.check()
 
     def _apply(self) -> int | None:
-        """Move a fragment by the mean that has arrived. All ranks have the same mean, and so decide alike."""
+        """Move a fragment by the mean that has arrived. All ranks have the same mean, and so decide the same."""
         self._wait()
         pending, self.pending = self.pending, None
         if pending is None or not pending.trained:
@@ -304,7 +304,7 @@ class LocalSync:
         if not self.returned and self.wire.rank == 0:
             _log.warning(
                 "step %d: a pseudo-gradient is NaN or infinite; all workers return to the shared weights of the last exchange. "
-                "If this goes on, lower outer_momentum or the optimizer's rate; reset its state, which may hold such values",
+                "If this repeats, lower outer_momentum or the optimizer's rate; reset its state, which may hold such values",
                 self.step_number,
             )
         self.returned += 1

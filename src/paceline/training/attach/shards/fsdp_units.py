@@ -30,7 +30,7 @@ except ImportError:  # before PyTorch 2.6
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Tensors that FSDP2 gathers and scatters together. Those that are trained are settled when it is made.
+    """Tensors that FSDP2 gathers and scatters together. The trained ones are fixed when it is made.
 
     Attributes:
         module: whose communication can be replaced.
@@ -69,7 +69,7 @@ class Unit:
 
     @property
     def device(self) -> torch.device:
-        """Where the shards of the trained tensors are; those on the meta device, where ``to_empty`` is to put them."""
+        """Device of the trained tensors' shards; for the meta device, the one that ``to_empty`` will use."""
         first = self.records[0]
         device: torch.device = first.sharded_param.device
         if device.type != "meta":
@@ -92,12 +92,12 @@ class Unit:
 
     @property
     def adds_replicas(self) -> bool:
-        """Whether FSDP2 asks for the sum over the replicas in this backward pass (``set_requires_all_reduce``)."""
+        """True if FSDP2 asks for the sum over the replicas in this backward pass (``set_requires_all_reduce``)."""
         return bool(self.group.all_reduce_grads)
 
     @property
     def gathered(self) -> torch.dtype:
-        """What FSDP2 gathers the weights as."""
+        """Type in which FSDP2 gathers the weights."""
         dtype: torch.dtype = self.group.mp_policy.param_dtype or self.group.fsdp_params[0].sharded_param.dtype
         return dtype
 
@@ -114,7 +114,7 @@ class Unit:
         return f"{tensor.name}@{'.'.join(map(str, place))}" if place else tensor.name
 
     def may_be_late(self, output: torch.Tensor) -> bool:
-        """Whether FSDP2 only looks at the reduced gradients after the backward pass, so that they may still be on their way.
+        """Return whether FSDP2 reads the reduced gradients only after the backward pass, so that they may still be in flight.
 
         It reads them at once to change their type, to divide, to add to earlier gradients, to move them to the host and for
         hooks of a parameter.
@@ -131,7 +131,7 @@ class Unit:
         )
 
     def divisor(self, op: Any) -> float:
-        """What FSDP2 asks the sum over the ranks of the mesh to be divided by; the rest it divides itself."""
+        """Divisor of the sum over the ranks of the mesh. FSDP2 divides by the rest itself."""
         if self.group.gradient_divide_factor is not None and op != dist.ReduceOp.SUM:
             return float(self.group.gradient_divide_factor)
         replicas = 1 if self.replicate_group is None else self.replicate_group.size()
@@ -141,7 +141,7 @@ class Unit:
 
 
 def is_sharded(model: object) -> bool:
-    """Whether ``fully_shard`` was called on the model itself or on one of its modules."""
+    """Return whether ``fully_shard`` was called on the model itself or on one of its modules."""
     if FSDPModule is None or not isinstance(model, nn.Module):
         return False
     return any(isinstance(module, FSDPModule) for module in model.modules())
@@ -187,7 +187,7 @@ def units_of(model: nn.Module) -> list[Unit]:
 
 
 def widest_mesh(units: Sequence[Unit]) -> DeviceMesh:
-    """Of the meshes of all units, tensor parallel dimensions included, the one with most ranks."""
+    """The mesh with most ranks among those of all units, tensor parallel dimensions included."""
     meshes: list[DeviceMesh] = [parameter.device_mesh for unit in units for parameter in unit.parameters]  # type: ignore[attr-defined]
     return max(meshes, key=lambda mesh: int(mesh.size()))
 
@@ -220,7 +220,7 @@ def _kind(module: nn.Module) -> str:
 
 
 def may_be_root(model: Any) -> bool:
-    """Whether FSDP2 has not found in a forward pass that the model is a part of another."""
+    """Return whether FSDP2 has not found in a forward pass that the model is a part of another."""
     return model._get_fsdp_state()._is_root is not False
 
 
@@ -242,7 +242,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
     """Raise UserError at a unit's first sparse gradient, as of ``F.embedding(sparse=True)``.
 
-    FSDP2 would only say that it cannot copy it. What autograd fills is there from the first forward pass on.
+    FSDP2 would only say that it cannot copy it. The buffers that autograd fills exist from the first forward pass on.
     """
     for unit in units:
         unit.module.register_forward_pre_hook(_LookAtGradients(unit))

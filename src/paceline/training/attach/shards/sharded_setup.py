@@ -23,7 +23,7 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 def make_reducers(
     units: Sequence[Unit], exchange: GradientExchange, dense: Collection[str], meter: Meter, timeout_s: float
 ) -> dict[Unit, UnitReducer]:
-    """What reduces each unit; units of the same ranks share their wires. Every rank calls it.
+    """The reducer of each unit; units of the same ranks share their wires. Every rank calls it.
 
     Raises:
         UserError: an exchange that does not reduce to owners.

@@ -1,4 +1,4 @@
-"""What a sharded model's exchange still owes, saved with ``torch.distributed.checkpoint`` and loaded on any number of ranks.
+"""Residuals of a sharded model's exchange, saved with ``torch.distributed.checkpoint`` and loaded on any number of ranks.
 
 A residual belongs to the rank that made it. It is saved as a tensor of four dimensions, (sources, places, rows, shard): source
 s with place l in its node holds what it owes the owners of its rows, and row r of place l is owner ``r * places + l``. Over
@@ -30,7 +30,7 @@ _PART = {"values": torch.Tensor, "source": int, "place": int, "sources": int, "p
 
 @dataclass(frozen=True)
 class Holding:
-    """Which part of every compressed tensor's residual this rank holds.
+    """The part of every compressed tensor's residual that this rank holds.
 
     Attributes:
         mesh: the ranks by (source, place), or by source alone where there is one place.
@@ -97,7 +97,7 @@ class Holding:
         return self.own_rows(tensor.rows_of(tensor.whole_of(total), self.owners) * share)
 
     def share(self, sources: int, places: int) -> float:
-        """What each source gets of the sum over those of another mesh.
+        """Share of each source in the sum over the sources of another mesh.
 
         Gradients are divided by the number of ranks, so the model is owed the sum over the sources divided by it. This quotient
         is kept: half the ranks hold half the sum.
@@ -111,7 +111,7 @@ class Holding:
         return coordinate[0] if coordinate else 0
 
     def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Of (owners, shard), the rows that this rank sends to."""
+        """The rows of (owners, shard) that this rank sends to."""
         return rows[self.place :: self.places]
 
 
@@ -130,7 +130,7 @@ def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | No
 
 
 def is_part(found: object) -> bool:
-    """Whether it is a result of ``Holding.part``."""
+    """Return whether it is a result of ``Holding.part``."""
     if not isinstance(found, Mapping) or not all(isinstance(found.get(name), kind) for name, kind in _PART.items()):
         return False
     return bool(found["values"].ndim == 2)

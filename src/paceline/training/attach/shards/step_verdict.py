@@ -1,4 +1,4 @@
-"""Whether a step of a sharded model counts: one decision of all ranks for all units.
+"""The verdict whether a step of a sharded model counts: one decision of all ranks for all units.
 
 FSDP2 reduces units one after another. A unit may have been sent compressed before a later one shows a NaN, and the ranks that
 do not hold the NaN's shard may not see it.
@@ -20,7 +20,7 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class Verdict(NamedTuple):
-    """What all ranks say of a step.
+    """The verdict of all ranks on a step.
 
     Attributes:
         nonfinite: a gradient of any rank was NaN, infinite or too large for the codec.
@@ -65,9 +65,9 @@ class StepVerdict:
     def conclude(self) -> Callable[[], Verdict]:
         """A function that gives the verdict of all ranks. All of them call it at the end of a step.
 
-        Two numbers travel, which are no part of the step's bytes; none where the last unit's exchange has told all ranks. Where
-        they are only counted nobody waits for them here but the function, which any rank may call at any time or not at all:
-        they travel beside the next step, but for those of a mesh of several dimensions, whose sums follow one another.
+        Two numbers travel, which are no part of the step's bytes; none if the last unit's exchange has told all ranks. If they
+        are only counted, this call does not wait for them. The function does, and any rank may call it at any time or never.
+        They travel during the next step, except on a mesh of several dimensions, whose sums follow one another.
         """
         own, lossy = Verdict(self.nonfinite, False), self._lossy
         numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
@@ -96,14 +96,14 @@ def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, ti
         known: wires to use again.
 
     Raises:
-        UserError: units on meshes of which none has the ranks of all others.
+        UserError: no mesh of a unit has all ranks of the others.
     """
     meshes = {parameter.device_mesh for unit in units for parameter in unit.parameters}  # type: ignore[attr-defined]
     widest = widest_mesh(units)
     ranks = set(widest.mesh.flatten().tolist())
     if any(not ranks.issuperset(mesh.mesh.flatten().tolist()) for mesh in meshes):
         raise UserError(
-            "the units of this model lie on meshes of which none has all ranks, so no step can be skipped on all",
+            "no mesh of this model's units has all ranks, so no step can be skipped on all",
             "call fully_shard on the model with a mesh of all ranks",
         )
     replicas = {tuple(dist.get_process_group_ranks(u.replicate_group)) for u in units if u.replicate_group is not None}

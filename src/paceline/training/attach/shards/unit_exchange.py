@@ -80,7 +80,7 @@ def sharded(specs: Sequence[TensorSpec], dimensions: Sequence[int], owners: int)
 
 
 class UnitLayout:
-    """Which columns of a unit's rows are compressed, and where they stand in the buffers of an exchange.
+    """Compressed columns of a unit's rows, and their places in the buffers of an exchange.
 
     Attributes:
         tensors: the unit's tensors in FSDP2's order.
@@ -131,7 +131,7 @@ class OwnerSetup:
 
     @property
     def narrow(self) -> bool:
-        """Whether what the codec does not encode travels as bfloat16."""
+        """True if numbers that the codec does not encode travel as bfloat16."""
         return isinstance(self.dense, Bf16)
 
     @property

@@ -1,4 +1,4 @@
-"""What reduces the gradients of one FSDP2 unit: the engine, an exchange with the owners, or one between HSDP's replicas."""
+"""Reducers of the gradients of one FSDP2 unit: the engine, an exchange with the owners, or one between HSDP's replicas."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class UnitReducer(ABC):
             compressed: whether the rows are those of all tensors of the unit. Others are sent by the engine.
 
         Returns:
-            Whether a gradient was NaN, infinite or too large for the codec.
+            True if a gradient was NaN, infinite or too large for the codec.
         """
         if not compressed:
             return self._by_engine(output, matrix, divisor, self.narrow if matrix.element_size() > 2 else None)
@@ -96,7 +96,7 @@ class UnitReducer(ABC):
 
     @property
     def holding(self) -> Holding | None:
-        """Which residuals this rank holds; None without error feedback."""
+        """The residuals that this rank holds; None without error feedback."""
         return None
 
     @property
@@ -139,7 +139,7 @@ class EngineReducer(UnitReducer):
 class OwnerReducer(UnitReducer):
     """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes.
 
-    In one node nothing is encoded. What a state says is owed there is added to the next sum that counts.
+    In one node nothing is encoded. Residuals that a state holds for it are added to the next sum that counts.
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class OwnerReducer(UnitReducer):
         return Owed(zeros(), zeros() if self.setup.momentum else None)
 
     def _before_and_after(self) -> tuple[Owed, Owed]:
-        """What is owed, and where what an exchange leaves of it is written."""
+        """The residuals, and the buffer for those that an exchange leaves."""
         if self.owed is None or self._draft is None:
             self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
         return self._draft if self._written else self.owed, self._draft  # a unit may be reduced twice in a step
 
     def _pay(self, row: torch.Tensor, owed: Owed) -> None:
-        """Add what is owed to this rank's sum."""
+        """Add the residuals to this rank's sum."""
         for tensor, columns in self.layout.packed:
             row[tensor.start : tensor.start + tensor.shard] += owed.residual[0, columns].to(row)
 
@@ -288,7 +288,7 @@ class ReplicaReducer(UnitReducer):
 
     @property
     def feedback(self) -> Feedback | None:
-        """What the encodings between the replicas lost."""
+        """Error of the encodings between the replicas."""
         return self.setup.feedback if self.setup else None
 
     def end_step(self, keep: bool) -> None:

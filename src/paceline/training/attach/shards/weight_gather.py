@@ -34,7 +34,7 @@ class WeightGather:
         bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
         shards: the ranks that share the weights out.
         meter: counts the bytes.
-        number: of the unit, from 0, those without gradients too: each has draws of its own.
+        number: of the unit, from 0, those without gradients too: each has separate draws.
         timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
         pool: memory for messages, of all units: one gathers at a time.
     """
@@ -55,7 +55,7 @@ class WeightGather:
             draws: of the stochastic rounding. FSDP2 gathers weights twice in a step; equal draws give equal weights.
 
         Returns:
-            What ``wait`` is to be called with, or None where ``whole`` is filled already.
+            The argument of ``wait``, or None if ``whole`` is filled already.
 
         Raises:
             WireError: a rank is lost, or has not answered in time.

@@ -68,7 +68,7 @@ class Memory:
         self._written = {}
 
     def holds(self, layout: Layout) -> bool:
-        """Whether there is anything of its tensors."""
+        """Return whether it holds anything for its tensors."""
         return any(name in self._by_name for name in layout.names)
 
     def state(self, copied: bool = True) -> FeedbackState:
@@ -109,11 +109,11 @@ class Feedback:
     def compensate(
         self, layout: Layout, start: int, gradients: Iterable[GradientSlice], like: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Add the gradients to what is owed of as many elements as ``like`` from ``start`` of the layout, where ``like`` is.
+        """Add gradients and residuals of as many elements as ``like``, from ``start`` of the layout, on the device of ``like``.
 
         Returns:
-            The sum, from which whoever encodes it takes what was sent, and the local momentum if it is corrected; ``put_away``
-            keeps both.
+            The sum, from which the encoder subtracts the values that it sent, and the local momentum if it is corrected.
+            ``put_away`` keeps both.
         """
         here = slice(start, start + like.numel())
         self._taken.clear()
@@ -127,7 +127,7 @@ class Feedback:
         return residual, velocity
 
     def _buffers(self, kind: str, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is kept and what this step writes: two buffers if it holds back, at no further pass over memory."""
+        """The kept residuals and those that this step writes: two buffers if it holds back, at no further pass over memory."""
         memory: Memory = getattr(self, kind)
         kept = memory.latest(layout, device)  # a unit of FSDP2 may be exchanged twice in a step
         written = memory.draft(layout, device) if self.holds_back else kept

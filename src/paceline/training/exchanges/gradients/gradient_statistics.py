@@ -13,7 +13,7 @@ LARGEST = 2.0**100
 
 
 def is_finite(values: torch.Tensor) -> bool:
-    """Whether every element is finite. The sum alone decides unless it overflows."""
+    """Return whether every element is finite. The sum alone decides unless it overflows."""
     return bool(torch.isfinite(values.sum()) or torch.isfinite(values).all())
 
 

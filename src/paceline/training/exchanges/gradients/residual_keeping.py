@@ -1,4 +1,4 @@
-"""How residuals are kept between exchanges: as fp32 beside the codec, or narrower, or in the host's memory."""
+"""How residuals are kept between exchanges: as fp32 next to the codec, narrower, or in the host's memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where residuals lie between exchanges, and in which type.
+    """Place and type of residuals between exchanges.
 
     Attributes:
         narrow: as bfloat16, not as fp32.
@@ -33,7 +33,7 @@ class Keeping:
         return torch.bfloat16 if self.narrow else torch.float32
 
     def in_place(self, device: torch.device) -> bool:
-        """Whether a codec on ``device`` works on what is kept. If not, that is copied before an exchange and back after it."""
+        """Return whether a codec on ``device`` works on the kept residuals. If not, an exchange copies them there and back."""
         return not self.narrow and (not self.on_host or device.type == "cpu")
 
     def zeros(self, shape: int | Sequence[int], device: torch.device) -> torch.Tensor:

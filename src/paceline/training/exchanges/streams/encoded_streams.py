@@ -25,7 +25,7 @@ from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 class Stream(Protocol):
     """``count`` fp32 elements: at first this rank's contribution, at the end the sum over the workers.
 
-    Messages are written into ``buffers``. Those of a chunk live until its exchange ends; so do the messages given to ``add``.
+    Messages are written into ``buffers``. Messages of a chunk, and those given to ``add``, live until its exchange ends.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The stream of int8 and int4 without a packed copy: from the gradients into messages, and from messages into the gradients.
 
 Each gradient is read twice (its largest magnitude, its codes) and written once, as a mean. Sums of messages are formed block by
-block while the next message is written; none is stored as fp32.
+block while the next message is written; no sum is stored as fp32.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def fits(codec: Codec, parts: Sequence[GradientSlice]) -> bool:
-    """Whether an ``IntegerStream`` can exchange these gradients."""
+    """Return whether an ``IntegerStream`` can exchange these gradients."""
     return integer_parts.serves(codec) and lie_flat(parts)
 
 

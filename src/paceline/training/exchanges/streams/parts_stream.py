@@ -1,4 +1,4 @@
-"""What streams without a packed copy have in common: their elements are the gradients themselves, and they leave means in them.
+"""Base of streams without a packed copy: their elements are the gradients themselves, which they replace by means.
 
 A message of another rank is kept until the sum is encoded, and read then; a damaged one is found then too.
 """
@@ -23,7 +23,7 @@ until the optimizer reads them."""
 
 
 def lie_flat(parts: Sequence[GradientSlice]) -> bool:
-    """Whether native kernels can read and write these gradients where they are."""
+    """Return whether native kernels can read and write these gradients where they are."""
     return all(g.device.type == "cpu" and g.dtype == torch.float32 and g.is_contiguous() for _, g in parts)
 
 

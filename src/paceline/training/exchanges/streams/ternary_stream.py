@@ -21,7 +21,7 @@ from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 def fits(codec: Codec, parts: Sequence[GradientSlice]) -> bool:
-    """Whether a ``TernaryStream`` can exchange these gradients."""
+    """Return whether a ``TernaryStream`` can exchange these gradients."""
     return ternary_parts.serves(codec) and lie_flat(parts)
 
 

@@ -46,7 +46,7 @@ def collective() -> Iterator[None]:
 
 @dataclass
 class Soundness:
-    """Whether every exchange over some wires has succeeded, so that none of their messages is outstanding."""
+    """Record that every exchange over some wires has succeeded, so that no message is outstanding."""
 
     sound: bool = True
 
@@ -72,7 +72,7 @@ class Wire:
     """Collectives over one process group. The meter counts every byte that leaves this rank.
 
     Attributes:
-        pool: memory for messages. What a call takes from ``buffers`` is used until its ``Pending`` was waited for.
+        pool: memory for messages. A call uses its part of ``buffers`` until its ``Pending`` was waited for.
     """
 
     def __init__(

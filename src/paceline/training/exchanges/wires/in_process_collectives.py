@@ -31,10 +31,10 @@ class LocalGroup:
         self._failure: BaseException | None = None
 
     def run(self, work: Callable[[LocalWire], T]) -> list[T]:
-        """``[work(wire) for every rank]``, each rank in a thread of its own.
+        """``[work(wire) for every rank]``, each rank in a separate thread.
 
         Raises:
-            Exception: what the first rank to fail has raised; the others are ended where they wait.
+            Exception: the error of the first rank to fail; the others end while they wait.
         """
         results: list[Any] = [None] * self.world_size
         self._meetings, self._failure = {}, None

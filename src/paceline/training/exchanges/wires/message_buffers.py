@@ -36,14 +36,14 @@ class Buffers:
         return self.take(4 * count, device).view(torch.float32)
 
     def reuse(self) -> None:
-        """Everything that was taken may be overwritten: no send reads it any more, and nobody else does."""
+        """Release all buffers that were taken: no send and no other code reads them any more."""
         if self._used > self._block.numel():
             self._block = torch.empty(self._used, dtype=torch.uint8)
         self._used = 0
 
 
 class _Fresh(Buffers):
-    """Allocates every buffer anew."""
+    """Allocates a new buffer for each request."""
 
     def take(self, count: int, device: torch.device = _CPU) -> torch.Tensor:
         return torch.empty(count, dtype=torch.uint8, device=device)
@@ -56,8 +56,8 @@ FRESH: Buffers = _Fresh()
 class BufferPool:
     """The buffers of a wire: as many as it had chunks in flight.
 
-    One thread uses a pool. The idle buffers of the lowest number are lent first. So equal exchanges lend alike, and every
-    buffer soon has its final size.
+    One thread uses a pool. The idle buffers of the lowest number are lent first. So equal exchanges lend the same buffers, and
+    every buffer soon has its final size.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class BufferPool:
 
     @contextmanager
     def lent(self) -> Iterator[Buffers]:
-        """Buffers for the block. After an error nobody gets them again: a send may still read them."""
+        """Buffers for the block. After an error they are not lent again: a send may still read them."""
         if not self._idle:
             self._idle.append((self._made, Buffers()))
             self._made += 1

@@ -1,4 +1,4 @@
-"""What a step did: the bytes handed to collectives, and when each part ran."""
+"""Measurements of a step: the bytes handed to collectives, and the times of its parts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Meter:
     def nonfinite_steps(self) -> int:
         """Steps in which a gradient of any rank was NaN, infinite or too large for a codec, since the meter was made.
 
-        Of a sharded model without lossy compression, reading it waits until all ranks have ended the last step.
+        For a sharded model without lossy compression, reading it waits until all ranks have ended the last step.
         """
         self._settle()
         return self._nonfinite_steps

@@ -44,7 +44,7 @@ def own_wire(
     soundness: Soundness | None = None,
     marked: bool = False,
 ) -> Wire:
-    """A wire over a group of its own, since the script, DDP or a second model may use their groups at any time.
+    """A wire over a separate group, since the script, DDP or a second model may use their groups at any time.
 
     Args:
         parent: all its ranks call this at the same time, each with its own ``ranks``, a subset of the parent's.

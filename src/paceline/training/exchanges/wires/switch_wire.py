@@ -1,4 +1,4 @@
-"""The connection of a group of ranks to a switch that adds: the switch is one more rank of a gloo group of their own.
+"""The connection of a group of ranks to a switch that adds: the switch is one more rank of a separate gloo group.
 
 ``switch_server`` is the other end. Both meet at the store that the switch serves.
 """

@@ -1,9 +1,9 @@
 """Checkpoints: the newest and the one before, each written whole or not at all, read without running code from them.
 
-A checkpoint is ``checkpoint.pt``, with what is alike on every rank, and a part of each rank: in the same file, or in files of
-``checkpoint.parts`` that the ranks write themselves. A part has the rank's residuals, and its rows of tensors that ranks share
-out. All are zip archives, as ``torch.save`` writes them, with a checksum of each of their records (CRC-32). ``checkpoint.pt``
-is written last and names its parts, so it is whole when it is there.
+A checkpoint is ``checkpoint.pt``, with the state that is equal on every rank, and a part of each rank: in the same file, or in
+files of ``checkpoint.parts`` that the ranks write themselves. A part has the rank's residuals, and its rows of tensors that
+ranks share out. All are zip archives, as ``torch.save`` writes them, with a checksum of each of their records (CRC-32).
+``checkpoint.pt`` is written last and names its parts, so it is whole when it is there.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def save(
 
     Args:
         epoch, step: epochs that are complete, and steps of the next one.
-        state: what is alike on every rank (``model``, ``optimizer``, ``curve``), and ``parts``, a list with what each rank has
-            of its own, unless they are in files.
+        state: the state that is equal on every rank (``model``, ``optimizer``, ``curve``), and ``parts``, a list with the
+            part of each rank, unless they are in files.
         part_files: names of files in ``PARTS``, in the order of ranks, that ``write_part`` has written.
 
     Raises:
@@ -76,7 +76,7 @@ def save(
 
 
 def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint as any file, beside the newest and the one before. Raises UserError when the disk does not take it."""
+    """Write a checkpoint to any file, apart from the newest and the previous one. Raises UserError for a full disk."""
     temporary = path.with_name(f".{path.name}.tmp")
     _write(temporary, path, {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, **state})
     try:
@@ -86,7 +86,7 @@ def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapp
 
 
 def write_part(directory: Path, name: str, part: Mapping[str, Any]) -> None:
-    """Write what one rank has of its own as file ``name`` of ``PARTS``. Raises UserError when the disk does not take it."""
+    """Write the part of one rank as file ``name`` of ``PARTS``. Raises UserError when the disk does not take it."""
     folder = directory / PARTS
     path, temporary = folder / name, folder / f".{name}.tmp"
     try:
@@ -163,14 +163,14 @@ def clear_leftovers(directory: Path) -> None:
 def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
     """The newest checkpoint in ``directory`` that is whole, with its ``TrainingRun`` as ``run``.
 
-    ``file`` in it is its name. Where it is the previous one, ``fallback`` says what is wrong with the newest.
+    ``file`` in it is its name. If it is the previous one, ``fallback`` says what is wrong with the newest.
 
     Args:
-        run: the run that goes on from it: the newest is foreign if it is of another one and the previous is not.
+        run: the run to continue: the newest is foreign if it belongs to another run and the previous one does not.
         mapped, checked: as in ``read``.
 
     Raises:
-        UserError: there is none, or the newest is damaged, or foreign, and no previous one is in its place. It names both.
+        UserError: there is none, or the newest is damaged or foreign and there is no usable previous one. It names both.
     """
     newest, previous = directory / FILE, directory / PREVIOUS
     if not newest.is_file() and not previous.is_file():
@@ -200,7 +200,7 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
 
     Args:
         ranks: those whose parts are wanted, None for all.
-        mapped: whether tensors stay on the disk until they are used. Those that ranks share out then are ``SharedTensor``,
+        mapped: whether tensors stay on the disk until they are used. Tensors in shards are then ``SharedTensor``,
             from which a rank takes its rows, and else whole.
         checked: whether all bytes of what is wanted are compared with their checksums. If not, those of tensors are not; and
             unless ``mapped``, tensors that ranks share out are left out.
@@ -224,7 +224,7 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
     except Exception as error:  # torch.load raises whatever the damage leads to
         text = error.message if isinstance(error, UserError) else str(error)
         why = next(iter(text.splitlines()), type(error).__name__)
-        fix = f"keep {PARTS} beside it, or start" if why.startswith(_ITS_PART) else "start"
+        fix = f"keep {PARTS} next to it, or start" if why.startswith(_ITS_PART) else "start"
         raise UserError(f"{path} cannot be read: {shorten(why)}", f"{fix} again without `resume`") from error
     if not known:
         schema = shorten(str(state["schema"]))
@@ -289,7 +289,7 @@ def with_shards(state: Mapping[str, Any], shards: Sequence[Any], mapped: bool) -
 
 
 def _run_of(state: dict[str, Any]) -> TrainingRun:
-    """The run that wrote the checkpoint. Raises UserError or ValueError for a state that none has."""
+    """The run that wrote the checkpoint. Raises UserError or ValueError for a state of no run."""
     epoch, step, curve, names = state["epoch"], state["step"], state["curve"], state["part_files"]
     if type(epoch) is not int or type(step) is not int or min(epoch, step) < 0 or not epoch + step:
         raise ValueError(f"epoch is {epoch!r}, step {step!r}")
@@ -303,12 +303,12 @@ def _run_of(state: dict[str, Any]) -> TrainingRun:
 
 
 def place(state: Mapping[str, Any]) -> str:
-    """Where in its run a checkpoint was taken, in words."""
+    """Place of a checkpoint in its run, in words."""
     return f"step {state['step']} of epoch {state['epoch'] + 1}" if state["step"] else f"epoch {state['epoch']}"
 
 
 def kept(run: TrainingRun) -> str:
-    """What an interrupted run leaves to go on with, in words."""
+    """Checkpoint that an interrupted run leaves, in words."""
     directory = Path(run.out)
     if not any((directory / name).is_file() for name in (FILE, PREVIOUS)):
         return f"no checkpoint was written, so nothing is kept in {directory}"
@@ -323,7 +323,7 @@ def refuse_unfinished(directory: Path) -> None:
     """Raises UserError where a run that is not over has left a checkpoint, which a new run would write over."""
     try:
         state = load(directory, checked=False)
-    except UserError:  # none is there, or none that anybody can go on from
+    except UserError:  # there is no usable one
         return
     if state["epoch"] < state["run"].epochs:
         where = f"{place(state)} of {state['run'].epochs}"

@@ -1,4 +1,4 @@
-"""Checkpoints in the background: training goes on while the copy of its state is written, by every rank its part."""
+"""Checkpoints in the background: training continues while each rank writes its part of a copy of the state."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LOOK_S = 0.02
 class CheckpointWriter:
     """The checkpoints of one run, on each of its ranks; every rank calls ``save`` at the same steps.
 
-    At most one is in flight: ``save`` waits for the one before. A checkpoint that could not be written is said, by the rank
-    that could not, and training goes on to the next one; the last of a run is an error (``finish``). Files of before are kept
+    At most one is in flight: ``save`` waits for the one before. A rank that cannot write a checkpoint says so, and
+    training continues; for the last one of a run it is an error (``finish``). Files of before are kept
     in any case.
 
     Args:
@@ -37,7 +37,7 @@ class CheckpointWriter:
         self._run, self._rank, self._workers = run, rank, workers
         self._in_files = shared and workers > 1
         self._directory = Path(run.out)
-        mark = [secrets.token_hex(3)]  # so that a run that goes on writes over nothing that it may still need
+        mark = [secrets.token_hex(3)]  # so that a resumed run overwrites nothing that it may still need
         if workers > 1:
             dist.broadcast_object_list(mark, 0)
         self._mark: str = mark[0]
@@ -51,7 +51,7 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is being written."""
+        """True if a checkpoint is being written."""
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> str:
@@ -59,10 +59,10 @@ class CheckpointWriter:
 
         Args:
             epoch, step: epochs that are complete, and steps of the next one.
-            shared: what is alike on every rank; rank 0 writes it. ``own``: what only this rank has.
+            shared: the state that is equal on every rank; rank 0 writes it. ``own``: the part of this rank.
 
         Returns:
-            What has gone wrong with the checkpoint before since ``failure`` was called; empty if nothing has.
+            The failure of the previous checkpoint since ``failure`` was called; empty if there was none.
         """
         self._join()
         failed = self.failure()  # it is none of this one
@@ -80,7 +80,7 @@ class CheckpointWriter:
         return failed
 
     def failure(self) -> str:
-        """What has gone wrong since the last call; empty if nothing has."""
+        """The failure since the last call; empty if there was none."""
         failed, self._error = self._error, None
         return "" if failed is None else str(failed)
 
@@ -148,7 +148,7 @@ class CheckpointWriter:
 
 
 def is_shared(directory: Path) -> bool:
-    """Whether every rank sees one directory, the one that rank 0 has; every rank calls it. ``directory`` exists on rank 0."""
+    """Return whether every rank sees the directory of rank 0. Every rank calls it; ``directory`` exists on rank 0."""
     mark: list[Any] = [None]
     rank, path = dist.get_rank(), None
     if rank == 0:

@@ -1,4 +1,4 @@
-"""The state of a run at the boundary of a step: what the ranks have alike, what each has of its own, and how it is put back."""
+"""The state of a run at the boundary of a step: the part that all ranks share, the part of each rank, and its restoration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.training.runs.loop import Trainer
 
 
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What every rank has alike: weights, optimizer, curve. Its tensors are those in use, not copies.
+    """State that is equal on every rank: weights, optimizer, curve. Its tensors are those in use, not copies.
 
     Tensors that the ranks share out are in ``own_part``. ``sharers`` has how many ranks hold them all, from rank 0 on.
     """
@@ -33,7 +33,7 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def own_state(trainer: Trainer) -> dict[str, Any]:
-    """What only this rank has but shards: residuals, the random streams, and what it has summed up of the epoch under way.
+    """State of this rank alone, without shards: residuals, random streams, and sums over the current epoch.
 
     Its tensors are those in use, not copies.
     """
@@ -47,15 +47,15 @@ def own_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def own_part(trainer: Trainer) -> dict[str, Any]:
-    """What this rank writes of a checkpoint: what only it has, with its shards where it is one of the first ``sharers``."""
+    """The part of a checkpoint that this rank writes: its own state, with shards if it is one of the first ``sharers``."""
     return {**own_state(trainer), "shards": trainer.shards() if trainer.rank < trainer.sharers else {}}
 
 
 def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    """Go on from a checkpoint, from ``checkpoint.read``, with the parts of this rank or of all.
+    """Continue from a checkpoint, from ``checkpoint.read``, with the parts of this rank or of all.
 
-    With as many workers the run continues bit for bit. With another number each gets the mean of the residuals, which the model
-    is owed, and the rest of an epoch is shared out anew, in the same global batches.
+    With as many workers the run continues bit for bit. With another number each gets the mean of the residuals, and
+    the rest of an epoch is divided again, in the same global batches.
 
     Raises:
         UserError: a state of another hook, or one that lacks ranks.
@@ -64,7 +64,7 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
     trainer.skipped_before = state.get("skipped_steps", 0)
     workers = trainer.strategy.world_size
     if trainer.noise is not None and state.get("noise"):
-        # Of another number of workers the estimate is another one: it begins anew.
+        # Another number of workers has another estimate: it restarts.
         trainer.noise.load_state_dict(state["noise"] if state["noise"].get("workers", workers) == workers else {})
     if (layerwise := layerwise_of(trainer.optimizer)) and "diagnostics" in state:
         layerwise.diagnostics.load_state_dict(state["diagnostics"])
@@ -89,7 +89,7 @@ def layerwise_of(optimizer: torch.optim.Optimizer) -> Layerwise | None:
 
 
 def snapshot(value: Any, into: Any = None) -> Any:
-    """A copy of nested containers whose tensors are on the host and are nobody else's.
+    """A copy of nested containers, with private tensors on the host.
 
     Args:
         into: an earlier snapshot that is no longer needed: tensors of the same shape are copied into its memory, since new

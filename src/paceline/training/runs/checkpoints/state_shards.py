@@ -101,7 +101,7 @@ def as_sharded(value: Any, like: Any) -> Any:
     """
     if isinstance(value, SharedTensor) and value.shape != like.shape:
         raise UserError(
-            f"the checkpoint has a tensor of the shape {tuple(value.shape)}, the model one of {tuple(like.shape)} in its place",
+            f"the checkpoint has a tensor of the shape {tuple(value.shape)}, the model has the shape {tuple(like.shape)}",
             "resume with the network that wrote it",
         )
     if not isinstance(like, DTensor) or not isinstance(value, SharedTensor | Tensor) or value.shape != like.shape:

@@ -1,11 +1,11 @@
-"""What the ranks that are left write down when another is lost: the last step in their memory, from which a new group goes on.
+"""State that the remaining ranks write when another is lost: the last step in their memory, from which a new group continues.
 
 Replicas are equal, so the weights and the optimizer of any of them are the run's; of those that ranks share out, every row must
 be with some survivor. Residuals are each rank's own: those of the survivors are kept, those of a lost rank are lost. A survivor
 that had ended another step than the others when the group broke has residuals that the others have summed since, or not yet:
 they are dropped too. A rank in the middle of an update leaves nothing.
 
-Between two exchanges of local steps each rank has weights of its own. A lost rank then gets the mean of the survivors' weights:
+Between two exchanges of local steps each rank has different weights. A lost rank then gets the mean of the survivors' weights:
 so the mean over all ranks, of a new group of any size, is that of the survivors.
 """
 
@@ -37,7 +37,7 @@ def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], ow
 def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any] | None:
     """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
 
-    Of survivors at different steps those at the last one count that has every row. ``lost`` in it has the ranks that left
+    If survivors are at different steps, those at the last step with every row count. ``lost`` in it has the ranks that left
     nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; with neither ``hook``
     has the survivors alone.
     """
@@ -75,14 +75,14 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: b
 
 
 def _owners(states: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-    """Of survivors at one step, the shards of one for each place among those that share a copy out."""
+    """Shards of one survivor for each place among the ranks that share a copy, all at one step."""
     parts = [state["parts"][0] for state in states]
     sharers = states[0].get("shared_by", 0)
     return {part["rank"] % sharers: part["shards"] for part in parts} if sharers else {}
 
 
 def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
-    """What survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither.
+    """State that survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither.
 
     Args:
         mapped, checked: as of ``checkpoint.read``.
@@ -104,17 +104,17 @@ def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: 
 
 
 def kept(run: TrainingRun) -> str:
-    """What a run that ended early leaves to go on with, in words."""
+    """State that a run that ended early leaves, in words."""
     with suppress(UserError):
         state = newest(Path(run.out), run, checked=False)
         if "lost" in state:
             ranks = _ranks([part["rank"] for part in state["parts"]])
-            return f"{checkpoint.place(state)} is kept, from the memory of {ranks}; the same command goes on from it"
+            return f"{checkpoint.place(state)} is kept, from the memory of {ranks}; the same command continues from it"
     return checkpoint.kept(run)
 
 
 def remove(directory: Path, run: TrainingRun) -> None:
-    """Remove what survivors of this run have left, once a checkpoint holds it. What another run left stays."""
+    """Remove the files of this run's survivors, once a checkpoint holds their state. Files of another run stay."""
     for path in directory.glob(PATTERN):
         if _is_of(run, path):
             with suppress(OSError):
@@ -131,7 +131,7 @@ def remove_partial(directory: Path, run: TrainingRun) -> bool:
 
 
 def _is_of(run: TrainingRun, path: Path) -> bool:
-    """Whether a file is one of this run's survivors that can be read."""
+    """Return whether a file is one of this run's survivors that can be read."""
     try:
         checkpoint.check_same_settings(run, checkpoint.read(path, checked=False))
     except UserError:
@@ -140,7 +140,7 @@ def _is_of(run: TrainingRun, path: Path) -> bool:
 
 
 def said(state: Mapping[str, Any]) -> str:
-    """Where a run goes on, in words."""
+    """Place where a run continues, in words."""
     ranks = _ranks([part["rank"] for part in state["parts"]])
     lost = f"; the residuals of {_ranks(state['lost'])} are lost" if state["lost"] else ""
     apart = f"; the residuals of {_ranks(state['apart'])}, of another step, are dropped" if state["apart"] else ""

@@ -1,4 +1,4 @@
-"""What slimming a network gave, as plain data: before and after, predicted and measured."""
+"""Record of slimming a network, as plain data: before and after, predicted and measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "float": (int, float),
     "float | None": (int, float, type(None)),
 }
-"""What JSON has for a field of a type."""
+"""JSON types of a field's type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class SlimMeasurement:
 
 
 def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
-    """Where the accuracy lies with a confidence of 95 % (Wilson, JASA 1927).
+    """Return the 95 % confidence interval of an accuracy (Wilson, JASA 1927).
 
     Args:
-        accuracy: share of ``labels`` that are predicted right, as if each was drawn alone.
+        accuracy: share of ``labels`` predicted right, each taken as an independent draw.
     """
     middle = accuracy + _Z**2 / (2 * labels)
     spread = _Z * math.sqrt((accuracy * (1 - accuracy) + _Z**2 / (4 * labels)) / labels)
@@ -55,7 +55,7 @@ def accuracy_range(accuracy: float, labels: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """Of a layer, before and after: its structures, such as filters, heads or hidden units, or the rows of a kernel."""
+    """Structures of a layer before and after, such as filters, heads or hidden units, or the rows of a kernel."""
 
     layer: str
     before: int
@@ -89,7 +89,7 @@ class Training:
     Attributes:
         epochs: of each stage that led to the slimmed network. ``lr``: peak of the whole network's. ``batch``: samples a step,
             over all ``workers``. ``compression``: of gradients.
-        distill: share of the whole network's word where the slimmed one learns.
+        distill: weight of the whole network's outputs in the loss of the slimmed one.
     """
 
     epochs: Mapping[str, int]
@@ -108,11 +108,11 @@ class SlimRecord:
 
     Attributes:
         model: its name; ``data``, ``method``, ``target``, ``budget``: as they were asked for. ``threads``: of the runtime.
-        training: how it was trained; ``held_out``: labels that accuracies are of. None and 0 in records of before.
-        whole: before. ``slimmed``: after; None where it is only predicted. ``quantised``: the slimmed one in int8.
-        predicted_s: latency that the layers' tables say for the slimmed network; 0: unknown.
-        kept: what stayed whole and why, by place. ``notes``: what else a reader must know.
-        environment: of the measurements. ``files``: what was written, by name; ``sizes``: their bytes on the disk.
+        training: how it was trained; ``held_out``: number of labels of the accuracies. None and 0 in older records.
+        whole: before. ``slimmed``: after; None if only predicted. ``quantised``: the slimmed one in int8.
+        predicted_s: latency of the slimmed network by the layers' tables; 0: unknown.
+        kept: reasons why parts stayed whole, by place. ``notes``: further remarks.
+        environment: of the measurements. ``files``: written files by name; ``sizes``: their bytes on the disk.
     """
 
     model: str
@@ -138,7 +138,7 @@ class SlimRecord:
 
     @property
     def speedup(self) -> float:
-        """Of the slimmed network; what is predicted where it was not measured."""
+        """Latency of the slimmed network; predicted if it was not measured."""
         after = self.slimmed.latency_s if self.slimmed else self.predicted_s
         return self.whole.latency_s / after if after else 1.0
 
@@ -148,7 +148,7 @@ class SlimRecord:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SlimRecord:
-        """The inverse of ``to_json``. Raises UserError for anything else."""
+        """Read the data of ``to_json``. Raises UserError for other data."""
         try:
             values = dict(data)
             if (version := values.pop("version")) != VERSION:
@@ -170,7 +170,7 @@ class SlimRecord:
 
 
 def _made(kind: type[_T], values: Mapping[str, Any]) -> _T:
-    """A dataclass of plain data. Raises TypeError or ValueError where a field is missing, of another type or not finite."""
+    """Build a dataclass from plain data. Raises TypeError or ValueError for a missing, wrongly typed or infinite field."""
     made = kind(**values)
     for each in fields(kind):  # type: ignore[arg-type]
         value, types = getattr(made, each.name), _TYPES.get(str(each.type), (object,))
@@ -183,14 +183,14 @@ def _made(kind: type[_T], values: Mapping[str, Any]) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class PredictedRow:
-    """The whole network after one step that is the same in every layer that takes it.
+    """The whole network after one step, equal in every layer that takes it.
 
     Attributes:
         varied: ``width``, ``rank`` or ``sparsity``.
-        share: of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``: how many
-            become smaller.
-        latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, whose layers were timed.
-        weight_bytes: in fp32; of sparse layers with the places of the weights that are left.
+        share: of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``: number of
+            smaller layers.
+        latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, where layers were timed.
+        weight_bytes: in fp32; in sparse layers with the positions of the remaining weights.
     """
 
     varied: str
@@ -204,7 +204,7 @@ class PredictedRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """A processor that is not here.
+    """Another processor.
 
     Attributes:
         cores: that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
@@ -221,15 +221,15 @@ class PublishedDevice:
 
 @dataclass(frozen=True)
 class SlimPrediction:
-    """Before any training.
+    """Prediction before any training.
 
     Attributes:
-        threads: of the runtime; of ``device``'s cores where there is one.
+        threads: of the runtime, or cores of ``device``.
         latency_s: of the whole network: measured here, or predicted for ``device`` with the range ``low_s`` to ``high_s``.
         layers: seconds of each layer.
-        rows: what the method could give, from the least change to the most; empty where that is not known of the device.
-        goal: seconds or bytes that the budget comes to; None: it is a loss of accuracy, which nothing here predicts.
-        meets: the least change that meets the budget, also between the rows; None where none is known to.
+        rows: possible results of the method, from the least change to the most; empty if unknown for the device.
+        goal: budget in seconds or bytes; None: it is a loss of accuracy, which is not predicted here.
+        meets: the least change that meets the budget, also between the rows; None if unknown.
     """
 
     model: str

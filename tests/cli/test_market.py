@@ -178,7 +178,7 @@ def test_the_auction_is_posted_run_by_run(tmp_path: Path, capsys: pytest.Capture
         (["market", "audit", SITES], "the columns"),
         (["market", "audit", LENDERS, "--sigma", "1e-9"], "--sigma 1e-09; give a number from 0.001 to 10"),
         (["market", "audit", LENDERS, "--k", "1e300"], "k: 1e+300; give standard errors above 0, up to 40"),
-        (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 beside 2.5 in the cloud"),
+        (["market", "equilibrium", SITES, "--price", "3"], "a price of 3.0 with 2.5 in the cloud"),
         (["market", "equilibrium", SITES, "--price", "1", "--alpha", "-1"], "alpha is -1.0"),
         (["market", "equilibrium", SITES, "--price", "1", "--dynamic"], "one price of 2 device types"),
         (["market", "equilibrium", SITES, "--price", "1", "--choices", "1"], "1 choices of a site; give a whole number from 2"),

@@ -17,12 +17,12 @@ BATCH = 256
 
 @torch.no_grad()
 def held_out(model: nn.Module, data: Dataset) -> tuple[float, float]:
-    """Share of the held-out labels that are predicted right, and the mean cross-entropy."""
+    """Return the share of held-out labels predicted right, and the mean cross-entropy."""
     return _quality(model.eval(), data, BATCH)
 
 
 def held_out_on_file(file: str | Path, data: Dataset, threads: int = 1) -> tuple[float, float]:
-    """As ``held_out``, of an ONNX file for single samples, on ONNX Runtime."""
+    """Evaluate an ONNX file for single samples on ONNX Runtime, as ``held_out``."""
     session = open_session(file, threads)
     return _quality(lambda x: torch.from_numpy(session.run(None, feed(session, (x,)))[0]), data, 1)
 

@@ -1,4 +1,6 @@
-"""What slimming would give before it: the whole network and what a method could make of it, here or on a published device."""
+"""Predict the results of slimming before training: the whole network and a method's possible results, here or on a published
+device.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,20 @@ from paceline.training.runs.data import load as load_data
 from paceline.training.runs.starting_model import build_model
 
 Span = tuple[float, float | None, float | None]
-"""Seconds, and their range where they are carried over from another processor."""
+"""Seconds, and their range if carried over from another processor."""
 
 
 def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
-    """What the run's method could give, without any training.
+    """Predict possible results of the run's method without any training.
 
     Args:
-        device: a processor that is not here, on ``run.threads`` of its cores; None: this machine.
+        device: another processor, on ``run.threads`` of its cores; None: this machine.
 
     Raises:
         UserError: a network that cannot be traced or exported; a budget that the whole network meets.
     """
     model, inputs = build_model(run.training.model, run.training.seed).eval(), (load_data(run.training.data).train_x[:1],)
-    threads = 1 if device else run.threads  # what is carried over to a device is one core's
+    threads = 1 if device else run.threads  # a device's prediction is scaled from one core
     slim = Slim(model, inputs, budget=first_budget(run), method=run.method, threads=threads, target=run.target)
     place: _Here | _There = _There(slim, device, run.threads) if device else _Here(slim)
     prospects = METHODS[run.method].prospects(slim)
@@ -74,12 +76,12 @@ class _Here:
         return each.seconds, None, None
 
     def unknown(self, prospects: Prospects) -> str:
-        """Why nothing is known of them; empty where it is."""
+        """Return the reason why the results are unknown; empty if they are known."""
         return ""
 
 
 class _There:
-    """A processor that is not here."""
+    """Another processor."""
 
     def __init__(self, slim: Slim, device: EdgeDevice, threads: int) -> None:
         found = edge_times(_of_the_whole(slim), device, threads=threads)
@@ -96,9 +98,9 @@ class _There:
         return _span(on_device(each.nodes, each.rest_s, self._device, self._threads))
 
     def unknown(self, prospects: Prospects) -> str:
-        """Why nothing is known of them; empty where it is."""
+        """Return the reason why the results are unknown; empty if they are known."""
         why = prospects.only_here
-        return f"What {prospects.varied} would give on {self._device.name} is not predicted: {why}." if why else ""
+        return f"The effect of {prospects.varied} on {self._device.name} is not predicted: {why}." if why else ""
 
 
 def _span(found: EdgeTimes) -> Span:
@@ -106,7 +108,7 @@ def _span(found: EdgeTimes) -> Span:
 
 
 def _of_the_whole(slim: Slim) -> LayerTimes:
-    """Of the whole network, also where another comes in its place."""
+    """Seconds of the whole network, even if another one replaces it."""
     if slim.subject is slim.model:
         return slim.times
     found = structures_of(slim.model, slim.inputs)

@@ -1,4 +1,4 @@
-"""Slim a network to a budget: train it where it is not, walk down the path, remove, fine-tune, export, measure."""
+"""Slim a network to a budget: train it if needed, follow the path, remove, fine-tune, export, measure."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_bytes, format_seconds
 
 PATH_SHARE, TUNE_SHARE = 0.5, 0.5
-"""Epochs beside those of the whole network's training (Wen et al. 2016 take a half and a third)."""
+"""Epochs as shares of the whole network's training (Wen et al. 2016 use a half and a third)."""
 PATH_RATE, TUNE_RATE = 0.2, 0.2
-"""Learning rates beside the whole network's."""
+"""Learning rates relative to the whole network's."""
 DISTILL = 0.5
 SPEEDUPS = (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
-"""Where the path stops on its way to a loss of accuracy."""
+"""Speed-ups at which the path stops on its way to a loss of accuracy."""
 CALIBRATION = 128
-"""Samples that int8 takes its scales from."""
+"""Number of samples for the scales of int8."""
 TEACHER_SAMPLES = 1024
-"""Training samples, about, that say whether the whole network can teach."""
+"""Approximate number of training samples that decide whether the whole network can teach."""
 NO_TEACHER = "The whole network is worse than the slimmed one on training samples, so it does not teach: train it longer."
 NOTICED = 0.02
-"""A smaller change of the machine's speed is not said."""
+"""Smallest change of the machine's speed that is reported."""
 LARGE_LOSS = 2.0
-"""Percentage points of accuracy: a larger loss is said with a next step."""
+"""Loss in percentage points of accuracy above which a next step is suggested."""
 INT8, INT8_FILE = "int8", "model.int8.onnx"
 SETTINGS, RECORD = "settings.json", "slim.json"
 Say = Callable[[str], None]
@@ -56,13 +56,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SlimRun:
-    """What is slimmed, to what, and how it is trained.
+    """Settings of slimming: network, budget and training.
 
     Attributes:
-        training: of the whole network; its ``out`` is the directory of everything, its ``start`` the trained weights.
-        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network, likewise, and
-            as many as the training's where it starts anew.
-        distill: share of the whole network's word in fine-tuning.
+        training: of the whole network; its ``out`` is the common directory, its ``start`` the trained weights.
+        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network; 0: a third,
+            or all of the training's if it starts untrained.
+        distill: weight of the whole network's outputs in fine-tuning.
         int8: also quantise the slimmed network, on ONNX Runtime.
     """
 
@@ -97,22 +97,22 @@ class SlimRun:
 
     @property
     def out(self) -> Path:
-        """Where everything is written."""
+        """Directory of all files."""
         return Path(self.training.out)
 
     @property
     def epochs_on_path(self) -> int:
-        """To each budget."""
+        """Budgets of the run."""
         return self.path_epochs or max(1, round(self.training.epochs * PATH_SHARE))
 
     @property
     def epochs_of_tuning(self) -> int:
-        """Of each slimmed network."""
+        """Epochs of each slimmed network."""
         share = TUNE_SHARE if METHODS[self.method].has_path else 1.0
         return self.tune_epochs or max(1, round(self.training.epochs * share))
 
     def trained(self, budgets: int, taught: bool = True) -> Training:
-        """How a network was trained after so many budgets on its path, taught by the whole one or not."""
+        """Return how a network was trained after some budgets on its path, with or without the whole one as teacher."""
         given, strategy = self.training, self.training.strategy
         epochs = {} if given.start else {"whole network": given.epochs}
         epochs |= {"path": budgets * self.epochs_on_path} if METHODS[self.method].has_path else {}
@@ -128,14 +128,14 @@ class SlimRun:
         )
 
     def stage(self, name: str, epochs: int, rate: float, **changed: Any) -> TrainingRun:
-        """A stage of the training in its own directory; its rate falls to 0 where it is the last."""
+        """Return a stage of the training in its own directory; the last stage's rate falls to 0."""
         lr = self.training.learning_rate * rate
         return replace(
             self.training, out=str(self.out / name), lr=lr, epochs=epochs, warmup=0.0, scale_from=0, scaling=None, **changed
         )
 
     def path(self, suffix: str, start: str, budget: Budget) -> TrainingRun:
-        """On the way to the budget."""
+        """Return the stage on the way to the budget."""
         return self.stage(
             f"path{suffix}",
             self.epochs_on_path,
@@ -146,7 +146,7 @@ class SlimRun:
         )
 
     def tuning(self, suffix: str, start: str, plan: Path, teacher: str) -> TrainingRun:
-        """Of the slimmed network: what is new learns as long and as fast as the whole network did."""
+        """Return the stage of the slimmed network. A new network learns as long and as fast as the whole one did."""
         taught: dict[str, Any] = {"plan": str(plan), "teacher": teacher if self.distill else "", "distill": self.distill}
         name, given = f"tuned{suffix}", self.training
         epochs = self.epochs_of_tuning
@@ -157,11 +157,11 @@ class SlimRun:
 
 
 def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
-    """Slim a network. What a run that was broken off has done is not done again.
+    """Slim a network. Completed stages of an interrupted run are not repeated.
 
     Returns:
-        The record, which is also ``slim.json`` beside ``plan.json``, ``weights.pt`` and ``model.onnx``, or of another target
-        ``model.pte`` or ``model.tflite``. With ``int8`` there is ``model.int8.onnx`` too.
+        The record, also written as ``slim.json`` next to ``plan.json``, ``weights.pt`` and ``model.onnx`` (``model.pte`` or
+        ``model.tflite`` for another target). With ``int8`` there is ``model.int8.onnx`` too.
 
     Raises:
         UserError: as ``train``; a network that cannot be traced or exported; a budget that cannot be met.
@@ -173,7 +173,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
     identity = _same_settings(run)
     _gives_scores(untrained, run, data)
     slim = _measured(run, untrained, data, say)
-    slim.check()  # latency does not depend on the weights: what cannot be met is refused before any training
+    slim.check()  # latency does not depend on the weights: an impossible budget is refused before any training
     write_whole(run.out / SETTINGS, identity)
     weights = _whole_weights(run, say)
     whole = _network(run, weights)
@@ -190,7 +190,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
 
 
 def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
-    """Raises UserError for a network that gives something else, before anything is measured or trained."""
+    """Check the outputs of a network before it is measured or trained. Raises UserError for other outputs."""
     try:
         with torch.no_grad():
             output: object = model(data.train_x[:1])
@@ -203,7 +203,7 @@ def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
 
 @dataclass(frozen=True)
 class _Point:
-    """A slimmed network: where the weights are that the next path starts from, its plan, its weights after tuning."""
+    """A slimmed network: start weights of the next path, its plan, its weights after tuning."""
 
     budget: Budget
     path: str
@@ -217,12 +217,12 @@ class _Point:
 
 
 def first_budget(run: SlimRun) -> Budget:
-    """The one, or of a loss of accuracy the first speed-up."""
+    """Return the budget, or for a loss of accuracy the first speed-up."""
     return next(_budgets(run.budget))
 
 
 def _budgets(budget: Budget) -> Iterator[Budget]:
-    """The one, or for a loss of accuracy speed-ups until it is too large."""
+    """Slim to the budget, or for a loss of accuracy to speed-ups until the loss is too large."""
     if budget.kind == "accuracy":
         yield from (Budget("speedup", factor) for factor in SPEEDUPS)
     else:
@@ -230,7 +230,7 @@ def _budgets(budget: Budget) -> Iterator[Budget]:
 
 
 def _network(run: SlimRun, weights: str) -> nn.Module:
-    """The whole network with these weights, in eval mode."""
+    """Return the whole network with these weights, in eval mode."""
     whole = build_model(run.training.model, run.training.seed)
     load_weights(whole, weights, run.training.model)
     return whole.eval()
@@ -245,12 +245,12 @@ def _reachable(slim: Slim) -> bool:
 
 
 def _lost(before: tuple[float, float], point: _Point) -> float:
-    """Percentage points of accuracy."""
+    """Return the loss in percentage points of accuracy."""
     return 100 * (before[0] - point.accuracy)
 
 
 def _whole_weights(run: SlimRun, say: Say) -> str:
-    """Where the whole network's weights are, after training it where there are none."""
+    """Return the file of the whole network's weights; train the network if there is none."""
     if run.training.start:
         return run.training.start
     whole = replace(run.training, out=str(run.out / "whole"))
@@ -259,7 +259,7 @@ def _whole_weights(run: SlimRun, say: Say) -> str:
 
 
 def _same_settings(run: SlimRun) -> str:
-    """What the directory is of, as JSON. Raises UserError where it is of something else, and names each difference."""
+    """Return the settings stored in the directory, as JSON. Raises UserError if they differ, with each difference."""
     names = ("method", "target", "threads", "path_epochs", "tune_epochs", "distill")
     given = {
         **run.training.identity,
@@ -278,10 +278,10 @@ def _same_settings(run: SlimRun) -> str:
 
 
 def _stage(run: TrainingRun, say: Say, words: str) -> None:
-    """Train a stage, or the rest of it. Raises UserError for a stage of other settings in its directory.
+    """Train a stage or its remainder. Raises UserError for a stage of other settings in its directory.
 
     Args:
-        words: said where something is left to train.
+        words: message if training remains.
     """
     directory = Path(run.out)
     if (directory / checkpoint.FILE).is_file():
@@ -297,11 +297,11 @@ def _stage(run: TrainingRun, say: Say, words: str) -> None:
     try:
         train_run(run)
     except Interrupted as stop:
-        raise Interrupted(stop.number, "the same command goes on from the last epoch") from None
+        raise Interrupted(stop.number, "the same command continues from the last epoch") from None
 
 
 def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
-    """The network with the table of its layers, which a resumed run reads again."""
+    """Return the network with the table of its layers, which a resumed run reads again."""
     file = run.out / "table.json"
     inputs = (data.train_x[:1],)
     budget = first_budget(run)
@@ -319,7 +319,7 @@ def _measured(run: SlimRun, whole: nn.Module, data: Dataset, say: Say) -> Slim:
 
 
 def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data: Dataset, say: Say) -> _Point:
-    """One budget: down the path where there is one, shrink, train what is left."""
+    """Slim to one budget: follow the path if the method has one, shrink, train the rest."""
     slim.check()
     suffix = f"-{number + 1}" if number else ""
     has_path = METHODS[run.method].has_path
@@ -343,13 +343,13 @@ def _point(run: SlimRun, slim: Slim, start: str, weights: str, number: int, data
 
 
 def _on_training(model: nn.Module, data: Dataset) -> float:
-    """Accuracy on some training samples, which may choose."""
+    """Return the accuracy on some training samples, which may be used for decisions."""
     every = max(1, len(data.train_x) // TEACHER_SAMPLES)
     return held_out(model, replace(data, test_x=data.train_x[::every], test_y=data.train_y[::every]))[0]
 
 
 def _predicted(slim: Slim) -> float:
-    """Seconds of the slimmed network; 0 where no table says."""
+    """Return the predicted seconds of the slimmed network; 0 without a table."""
     if slim.predicted_s is None and slim.plan is not None and "layers" in slim.table:
         return slim.times.seconds(METHODS[slim.method].removed(slim.plan, slim.structures))
     return slim.predicted_s or 0.0
@@ -358,13 +358,13 @@ def _predicted(slim: Slim) -> float:
 def _finish(
     run: SlimRun, slim: Slim, weights: str, before: tuple[float, float], points: list[_Point], data: Dataset, say: Say
 ) -> SlimRecord:
-    """Export, measure, write. What is written is put in its place in the end, so that a failure leaves nothing of it."""
+    """Export, measure, write. Files are moved to their places at the end, so a failure leaves none."""
     chosen = _chosen(run, before, points)
     whole = _network(run, weights)
     say("exporting and measuring")
     with tempfile.TemporaryDirectory(dir=run.out, prefix=".draft-") as directory:
         record = _written(run, slim, whole, chosen, before, points, data, Path(directory))
-        (run.out / RECORD).unlink(missing_ok=True)  # where it is, the files are its
+        (run.out / RECORD).unlink(missing_ok=True)  # if it exists, it lists the files
         for draft in Path(directory).iterdir():
             draft.replace(run.out / draft.name)
     write_whole(run.out / RECORD, json.dumps(record.to_json(), indent=1))
@@ -381,7 +381,7 @@ def _written(
     data: Dataset,
     drafts: Path,
 ) -> SlimRecord:
-    """Export and measure into a directory; the record has the places where its files go."""
+    """Export and measure in a directory; the record names the final places of the files."""
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
     suffix = slim.target.suffix
     files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
@@ -389,7 +389,7 @@ def _written(
     quantised, why_not = _quantised(run, files[name], data, drafts / INT8_FILE)
     timed = files if quantised is None else {**files, INT8: quantised}
     times = slim.target.latencies({each: (file, slim.inputs) for each, file in timed.items()}, run.threads)
-    now = times["whole"].median_s / slim.whole.median_s  # the machine may be busier, or less busy, than when it was measured
+    now = times["whole"].median_s / slim.whole.median_s  # the machine's load may have changed since the measurement
     removed = METHODS[run.method].removed(chosen.plan, slim.structures)
     layers = _layers(slim, chosen.plan, removed, now, *((files[each], times[each]) for each in ("whole", name)))
     exported = files[name].replace(drafts / f"model{suffix}")
@@ -443,7 +443,7 @@ def _written(
 
 
 def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Path | None, list[str]]:
-    """The int8 file where one is wanted, or why there is none: after so much training that is no reason to stop."""
+    """Return the int8 file if requested, or the reason why it failed, which does not stop the run."""
     if not run.int8:
         return None, []
     every = max(1, len(data.train_x) // CALIBRATION)
@@ -455,7 +455,7 @@ def _quantised(run: SlimRun, file: Path, data: Dataset, place: Path) -> tuple[Pa
 
 
 def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iterator[str]:
-    """A large loss, with what may help."""
+    """Note a large loss, with a suggestion."""
     lost = _lost(before, point)
     if lost > LARGE_LOSS and run.budget.kind != "accuracy":
         longer = "--path-epochs and --tune-epochs" if METHODS[run.method].has_path else "--tune-epochs"
@@ -463,24 +463,24 @@ def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iter
 
 
 def _rescaled(now: float) -> Iterator[str]:
-    """Says that predictions were made before training, when the machine was busier or less busy."""
+    """Note that the machine was busier or less busy when predictions were made."""
     if abs(now - 1) > NOTICED:
         yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
 
 
 def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
-    """Says where the measured network is beyond the budget."""
+    """Note that the measured network exceeds the budget."""
     kind = run.budget.kind
     if kind == "size" and file.stat().st_size > run.budget.value:
         size, weights = format_bytes(file.stat().st_size), format_bytes(run.budget.value)
-        yield f"The file has {size}: beside weights of {weights} it holds the graph."
+        yield f"The file has {size}: it holds weights of {weights} and the graph."
     limit = {"latency": run.budget.value, "speedup": whole.median_s / run.budget.value}.get(kind)
     if limit is not None and slimmed.median_s > limit:
         yield f"The budget is missed: {format_seconds(slimmed.median_s)} measured, {format_seconds(limit)} asked for."
 
 
 def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> Iterator[str]:
-    """Where int8 is worse than fp32."""
+    """Notes if int8 is worse than fp32."""
     if quantised is None:
         return
     if quantised.latency_s >= slimmed.latency_s:
@@ -491,15 +491,15 @@ def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> I
 
 
 def notes_on(slim: Slim) -> Iterator[str]:
-    """What widths are beside, and what the predictions for a runtime rest on."""
+    """Notes on the reference of the widths, and on the basis of the predictions for a runtime."""
     if slim.subject is not slim.model:
-        yield f"Widths are beside those of a new network ({slim.method}) with about as many multiply-adds as the whole one."
+        yield f"Widths are relative to a new network ({slim.method}) with about as many multiply-adds as the whole one."
     if slim.target.name != "onnxruntime":
         yield f"Layers were timed alone on ONNX Runtime; their sum is scaled to the whole network on {slim.target.title}."
 
 
 def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> _Point:
-    """The last point that meets the budget. Raises UserError where none loses so little."""
+    """Return the last point that meets the budget. Raises UserError if every point loses more."""
     if run.budget.kind != "accuracy":
         return points[-1]
     good = [point for point in points if _lost(before, point) <= run.budget.value]
@@ -518,10 +518,11 @@ def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[flo
 def _layers(
     slim: Slim, plan: SlimPlan, removed: set[int], now: float, whole: tuple[Path, Latency], small: tuple[Path, Latency]
 ) -> tuple[LayerLatency, ...]:
-    """Latency by layer of two ONNX files, and what the table of the layers says where the method has one; of others none.
+    """Return the latency by layer of two ONNX files, with the prediction of the layers' table if the method has one; empty for
+    other files.
 
     Args:
-        now: how many times as long the whole network takes as when the table was made.
+        now: latency of the whole network relative to when the table was made.
     """
     if slim.target.name != "onnxruntime":
         return ()
@@ -532,10 +533,10 @@ def _layers(
 
 
 def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
-    """Of every layer that may be narrower, and the rows or columns of every kernel that is smaller.
+    """Return the widths of every layer that may be narrower, and the rows or columns of every smaller kernel.
 
     Args:
-        removed: numbers of the structures that are gone.
+        removed: numbers of the removed structures.
     """
     for layer, every in slim.structures.layers().items():
         part = next((part for part in every[0].slices if part.parameter == layer), every[0].slices[0])
@@ -548,7 +549,7 @@ def widths(slim: Slim, removed: set[int]) -> Iterator[Width]:
 
 
 def replacement_notes(plan: SlimPlan) -> Iterator[str]:
-    """A sentence for each module in another's place."""
+    """Return a sentence for each replaced module."""
     for path, given in plan.replacements.items():
         if names := given.get("branches"):
             yield f"Branches that are gone, of which a constant is left: {', '.join(names)}."

@@ -36,32 +36,32 @@ from paceline.units import format_bytes, format_seconds
 
 STEPS = 2000
 Inputs = tuple[Any, ...] | Mapping[str, Any] | Tensor
-"""In the order of a network's arguments, or by their names."""
+"""Inputs in the order of a network's arguments, or by their names."""
 
 
 class Slim:
     """A network on its way to a budget: ``slim = paceline.slim(model, budget="speedup=3x")``, ``optimizer =
-    slim.wrap(optimizer)``, the training loop as it is, ``small = slim.shrink()``.
+    slim.wrap(optimizer)``, the unchanged training loop, ``small = slim.shrink()``.
 
-    Where a process group is there, all ranks do the same, and rank 0 measures for all. A network that ``fully_shard`` will take
-    is made known before: ``check`` traces and measures it.
+    In a process group all ranks do the same, and rank 0 measures for all. Call ``check`` before ``fully_shard``: it traces and
+    measures the network.
 
     Args:
-        model: it stays whole; ``shrink`` makes a smaller copy. Modules of it that ``torch.export`` does not take are kept as
-            they are, and then the budget is a size.
+        model: it stays unchanged; ``shrink`` makes a smaller copy. Modules that ``torch.export`` refuses are kept whole, and
+            then the budget must be a size.
         inputs: an example of the shapes that it will run on, in the order of its arguments or by their names; None takes one
             sample of the first batch that the model sees.
         budget: a latency, a speed-up or a size; see ``Budget.parse``.
         method: ``ssl`` removes filters, channels, heads, rows of MLPs and embeddings, outer rows and columns of kernels (Wen et
-            al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` draws
-            filters together and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero for a
-            kernel that leaves them out (Park et al., ICLR 2017); ``compact`` puts a new network of Conv-M blocks in its place
-            (Wu et al., CVPR 2017): ``wrap`` changes nothing, and what ``shrink`` gives is untrained, with the whole network as
-            its teacher.
+            al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` attracts
+            filters to one another and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero
+            for a kernel that skips them (Park et al., ICLR 2017); ``compact`` replaces it by a new network of Conv-M blocks (Wu
+            et al., CVPR 2017): ``wrap`` changes nothing, and ``shrink`` returns an untrained network, with the whole one as its
+            teacher.
         threads: of the runtime.
-        table: what another one has measured (``Slim.table``); by default it is measured when it is needed.
-        target: runtime that latencies are of, one of ``targets.TARGETS``. The layers alone are always timed on ONNX Runtime;
-            their sum is scaled to what the whole network takes on the target.
+        table: measurements of another ``Slim`` (``Slim.table``); by default they are made when needed.
+        target: runtime of the latencies, one of ``targets.TARGETS``. Single layers are always timed on ONNX Runtime; their sum
+            is scaled to the whole network's latency on the target.
 
     Raises:
         UserError: an unknown method, budget or target, or a target that is not installed. Later, a model that cannot be
@@ -109,7 +109,8 @@ class Slim:
 
     @staticmethod
     def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
-        """A smaller copy of a whole network by a plan or its file; ``load_state_dict`` then takes the small network's weights.
+        """Return a smaller copy of a whole network by a plan or its file. It takes the small network's weights by
+        ``load_state_dict``.
 
         Raises:
             UserError: the file is no plan, or the plan is of another network.
@@ -118,7 +119,7 @@ class Slim:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """The example. Raises UserError before there is one."""
+        """Example inputs. Raises UserError before they are known."""
         if self._inputs is None:
             if self._batch is None:
                 raise UserError("no example of the inputs is known yet", "give inputs=(x,), or run the model once")
@@ -128,7 +129,9 @@ class Slim:
 
     @property
     def structures(self) -> Structures:
-        """What may be removed. Raises UserError for a model that cannot be traced, or in which the method finds nothing."""
+        """Structures that may be removed. Raises UserError for a model that cannot be traced, or in which the method finds
+        none.
+        """
         if self._structures is None:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
@@ -138,19 +141,19 @@ class Slim:
 
     @property
     def subject(self) -> nn.Module:
-        """The network that becomes narrower: the model, or the widest student that comes in its place."""
+        """Network that becomes narrower: the model, or the widest student that replaces it."""
         if self._subject is None:
             self._subject = METHODS[self.method].subject(self)
         return self._subject
 
     @property
     def kept(self) -> Mapping[str, str]:
-        """Layers and operations that stay whole, and why; of some methods only known after ``shrink``."""
+        """Layers and operations that stay whole, with reasons; for some methods known only after ``shrink``."""
         return self.structures.kept if self._kept is None else self._kept
 
     @property
     def whole(self) -> Latency:
-        """What the whole network takes here."""
+        """Latency of the whole network here."""
         if self._whole is None:
             given = self._table.get("whole")
             self._whole = Latency(**given) if given else self.latency({"whole": self.model})["whole"]
@@ -158,7 +161,7 @@ class Slim:
 
     @property
     def least_s(self) -> float:
-        """The least of many runs of the whole network on ONNX Runtime: ``force`` and ``sparse`` time layers so."""
+        """Least latency of many runs of the whole network on ONNX Runtime, the scale of ``force`` and ``sparse``."""
         if "least_s" not in self._table:
             with tempfile.TemporaryDirectory() as directory:
                 inputs = tuple(each.cpu() if isinstance(each, Tensor) else each for each in self.inputs)
@@ -168,19 +171,19 @@ class Slim:
 
     @property
     def table(self) -> dict[str, Any]:
-        """What is measured before training, as plain data: ``whole``, and what the method needs."""
+        """Measurements before training, as plain data: ``whole``, and those of the method."""
         if "whole" not in self._table:
             self._table = {**self._table, "whole": asdict(self.whole), **METHODS[self.method].measure(self)}
         return self._table
 
     @property
     def measured(self) -> Mapping[str, Any]:
-        """The part of ``table`` that was measured so far."""
+        """Return the part of ``table`` measured so far."""
         return self._table
 
     @property
     def times(self) -> LayerTimes:
-        """Predicted latencies at other widths, measured layer by layer when first used."""
+        """Predicted latencies at other widths, measured layer by layer at the first use."""
         if self._times is None:
             if "layers" in self._table:
                 self._times = LayerTimes.from_json(self._table["layers"], self.structures)
@@ -191,31 +194,31 @@ class Slim:
 
     @property
     def cost(self) -> Cost:
-        """What the budget is of: seconds or bytes without some structures."""
+        """Return the cost that the budget limits: seconds or bytes without some structures."""
         structures = self.structures
         return (lambda gone: weight_bytes(structures, gone)) if self.budget.kind == "size" else self.times.seconds
 
     @property
     def goal(self) -> float:
-        """The budget in seconds or bytes. Raises UserError where nothing is to be done for it."""
+        """Return the budget in seconds or bytes. Raises UserError if the whole network meets it."""
         return self.budget.of(module_bytes(self.model) if self.budget.kind == "size" else self.whole.median_s)
 
     def to(self, budget: Budget) -> Slim:
-        """The same network and table with another budget."""
+        """Return the same network and table with another budget."""
         kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
         return Slim(self.model, self.inputs, budget=budget, table=self.table, **kept)
 
     def check(self) -> None:
-        """Raises UserError for a budget that is met already, that cannot be met, or that the method cannot aim at."""
+        """Check the budget. Raises UserError if it is met already, cannot be met, or is not supported by the method."""
         self._share()
         METHODS[self.method].check(self)
         self.goal  # noqa: B018
 
     def wrap(self, optimizer: Optimizer, steps: int = STEPS) -> Optimizer:
-        """The optimizer with a penalty whose strength is found on the way.
+        """Return the optimizer with a penalty whose strength adapts during training.
 
         Args:
-            steps: over which the network becomes small. Some more steps let what stays settle.
+            steps: over which the network becomes small. A few more steps let the remaining weights settle.
         """
         _whole_number(steps, "steps")
         if not isinstance(optimizer, Optimizer):
@@ -235,12 +238,13 @@ class Slim:
         return _Begun(optimizer, begin, self)
 
     def shrink(self) -> nn.Module:
-        """A smaller copy that meets the budget; ``plan`` then says what stays, ``predicted_s`` what it should take.
+        """Return a smaller copy that meets the budget. ``plan`` then holds the remaining parts, ``predicted_s`` the predicted
+        latency.
 
-        Before the end of the path, or without one, it removes what is not zero yet: a ``UserWarning`` and ``notes`` say so.
+        Before the end of the path, or without one, it removes nonzero weights: a ``UserWarning`` and ``notes`` report it.
 
         Raises:
-            UserError: nothing that the method can remove meets the budget.
+            UserError: the method cannot meet the budget.
         """
         if is_sharded(self.model):
             return self._shrink_gathered()
@@ -255,13 +259,13 @@ class Slim:
             raise UserError("the network was sharded before it was traced", "call `slim.check()` before `fully_shard`")
 
     def _share(self) -> None:
-        """All ranks decide by what rank 0 has measured; a size needs no measurement."""
+        """Share rank 0's measurements with all ranks; a size needs no measurement."""
         if self.budget.kind != "size":
             self._table = same_on_all_ranks(lambda: self.table)
             self._whole = self._times = None
 
     def _shrink_gathered(self) -> nn.Module:
-        """Of a sharded network: the same on every rank."""
+        """Return the norms of a sharded network, equal on every rank."""
         if self._shell is None:
             raise UserError("the network was sharded before it was traced", "make `slim` before `fully_shard`")
         kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
@@ -272,7 +276,7 @@ class Slim:
         return small
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
-        """What these networks take on the target here, in alternation, by name."""
+        """Measure the latencies of these networks on the target here, in alternation, by name."""
         self._not_sharded()
         with tempfile.TemporaryDirectory() as directory:
             files = {}
@@ -283,7 +287,7 @@ class Slim:
             return self.target.latencies(files, self.threads)
 
     def show(self, cost: float) -> str:
-        """A cost with its unit, and where the budget is a speed-up with that too."""
+        """Format a cost with its unit, and with the speed-up if the budget is one."""
         if self.budget.kind == "size":
             return format_bytes(cost)
         factor = floor(100 * self.whole.median_s / cost) / 100 if cost else inf
@@ -297,12 +301,12 @@ class Slim:
             self._watch = None
 
     def remember(self, table: Mapping[str, Any]) -> None:
-        """Take what a broken-off run has measured, unless something is known already."""
+        """Take the measurements of an interrupted run, unless there are newer ones."""
         self._table = self._table or dict(table)
 
 
 def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-    """Inputs as a tuple in the order of the model's arguments, which exporters take.
+    """Return inputs as a tuple in the order of the model's arguments, as exporters take them.
 
     Raises:
         UserError: they are of another kind, or do not fit its arguments.
@@ -329,7 +333,7 @@ def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None 
 
 
 class _Begun(WrappedOptimizer):
-    """Makes its penalty before the first step, when an example of the inputs has been seen."""
+    """Optimizer that builds its penalty before the first step, once example inputs are known."""
 
     def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer], slim: Slim) -> None:
         super().__init__(optimizer, 1.0)
@@ -339,7 +343,7 @@ class _Begun(WrappedOptimizer):
 
     @property
     def penalty(self) -> WrappedOptimizer:
-        """Made when first used."""
+        """Return a value that is computed at the first use."""
         if self._penalty is None:
             self._penalty = self._make(self.inner)
             if self._state is not None:
@@ -364,8 +368,10 @@ class _Begun(WrappedOptimizer):
 
 
 def one_sample(model: nn.Module, batch: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The first sample of a batch, where the network gives for it what it gives for the batch; else the batch, and a
-    ``UserWarning`` says so: the first dimension may be time."""
+    """Return the first sample of a batch if the network gives the same output for it as in the batch.
+
+    Otherwise return the batch with a ``UserWarning``, since the first dimension may be time.
+    """
     many = next((len(each) for each in batch if isinstance(each, Tensor) and each.dim()), 1)
     first = tuple(each[:1] if isinstance(each, Tensor) and each.dim() and len(each) == many else each for each in batch)
     if many == 1:
@@ -379,7 +385,7 @@ def one_sample(model: nn.Module, batch: tuple[Any, ...]) -> tuple[Any, ...]:
             and torch.allclose(one[0], whole[0][:1], rtol=1e-2, atol=1e-2 * float(whole[0].abs().max()))
         ):
             return first
-    except Exception:  # whatever the network raises for one sample
+    except Exception:  # any error of the network for one sample
         pass
     shapes = ", ".join(str(tuple(each.shape)) for each in batch if isinstance(each, Tensor))
     warnings.warn(
@@ -389,13 +395,13 @@ def one_sample(model: nn.Module, batch: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _whole_number(value: object, name: str) -> None:
-    """Raises UserError for anything else than 1 and up."""
+    """Check a number of steps. Raises UserError below 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UserError(f"{value!r} {name}", "give a whole number from 1 up")
 
 
 def on_cpu(model: nn.Module) -> nn.Module:
-    """The model itself where it is on the CPU, else a copy there."""
+    """Return the model if it is on the CPU, else a copy there."""
     there = all(each.device.type == "cpu" for each in model.parameters())
     return model if there else copy.deepcopy(model).cpu()
 

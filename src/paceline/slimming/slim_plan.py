@@ -1,4 +1,6 @@
-"""What stays of each parameter, as plain data: a slimmed network is its code, this plan and its weights, without any pickle."""
+"""Plan of the remaining parts of each parameter, as plain data. A slimmed network is its code, this plan and its weights,
+without any pickle.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class SlimPlan:
-    """What stays.
+    """The remaining parts of a network.
 
     Attributes:
-        kept: indices by parameter or buffer and dimension, ascending; what is not named stays whole.
-        heads: by module, how many groups of rows its first parameter had and has, such as heads of attention.
-        shapes: of the parameters that lose something, in the whole network.
+        kept: indices by parameter or buffer and dimension, ascending; others stay whole.
+        heads: by module, groups of rows of its first parameter before and after, such as heads of attention.
+        shapes: of the parameters that become smaller, in the whole network.
         replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings
             (``replacements.replaced``).
     """
@@ -36,7 +38,7 @@ class SlimPlan:
 
     @classmethod
     def of(cls, structures: Structures, removed: Collection[int]) -> SlimPlan:
-        """Without the structures of these numbers.
+        """Return the plan without the structures of these numbers.
 
         Raises:
             UserError: a layer would keep none of its structures, or a kernel outer rows without the inner ones.
@@ -60,10 +62,10 @@ class SlimPlan:
         return cls(kept, _heads(structures, removed), shapes, replacements)
 
     def removed(self, structures: Structures) -> set[int]:
-        """Numbers of the structures that it removes: the inverse of ``of``.
+        """Return the numbers of the structures that it removes: the inverse of ``of``.
 
         Args:
-            structures: of the same network; more of them than ``of`` had do no harm.
+            structures: of the same network; there may be more than ``of`` had.
         """
         stays = {key: set(indices) for key, indices in self.kept.items()}
         emptied = self.replacements.get("", {}).get("branches", {})
@@ -76,7 +78,7 @@ class SlimPlan:
         }
 
     def check(self, model: nn.Module) -> None:
-        """Raises UserError for a network of other shapes or modules than the plan's."""
+        """Check a network. Raises UserError if its shapes or modules differ from the plan's."""
         modules = dict(model.named_modules())
         if missing := next((path for path in self.replacements if path not in modules), ""):
             raise UserError(f"the plan is of another network: this one has no {missing}")
@@ -88,7 +90,7 @@ class SlimPlan:
                 raise UserError(f"the plan is of another network: this one {what}, the plan's is of {_text(shape)}")
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON. Raises UserError where it cannot be written."""
+        """Write it as JSON. Raises UserError if it cannot be written."""
         by_name: dict[str, dict[str, list[int]]] = defaultdict(dict)
         for (name, dim), indices in self.kept.items():
             by_name[name][str(dim)] = list(indices)
@@ -103,7 +105,7 @@ class SlimPlan:
 
     @classmethod
     def load(cls, path: str | Path) -> SlimPlan:
-        """The inverse of ``save``. Raises UserError for anything else."""
+        """Read a plan written by ``save``. Raises UserError for other files."""
         try:
             data: Any = json.loads(Path(path).read_text(encoding="utf-8"))
             if data["version"] != VERSION:

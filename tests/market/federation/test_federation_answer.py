@@ -33,4 +33,4 @@ def test_what_is_unknown_is_said() -> None:
 def test_one_site_has_nobody_to_share_with() -> None:
     found = answer(Federation(sites=(site("A", [job("a", 0, 10), job("b", 0, 10)]),)))
     assert found.saved == 0 and found.verdict.stable
-    assert found.to_json()["verdict"] == ["One site has nobody to share with."]
+    assert found.to_json()["verdict"] == ["One site has no other site to share with."]

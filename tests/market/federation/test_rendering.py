@@ -180,7 +180,7 @@ def test_what_a_target_cannot_express_is_refused() -> None:
     (group,) = borrows.sites[1].fleet.groups
     renamed = group.cluster.changed(device=replace(group.cluster.device, name="v100-sxm2 16GB"))
     alike = replace(borrows.sites[1].fleet, groups=(replace(group, cluster=renamed),))
-    with pytest.raises(UserError, match="has no label of its own in Kubernetes: 'v100-sxm2-16gb'"):
+    with pytest.raises(UserError, match="has no distinct label in Kubernetes: 'v100-sxm2-16gb'"):
         render(Federation(sites=(site("a", [job("a", 0, 1)]), replace(borrows.sites[1], fleet=alike))), "kueue")
     for name in ("default", "kube-system", "kueue-system"):
         with pytest.raises(UserError, match="is a reserved name in Kubernetes"):

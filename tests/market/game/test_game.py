@@ -34,7 +34,7 @@ def test_tables() -> None:
     assert Game.of_values(["a", "b"], [0, 1, 2, 4]).value(3) == 4
     with pytest.raises(UserError, match="3 values for 2 sites; give 4"):
         Game.of_values(["a", "b"], [0, 1, 2])
-    with pytest.raises(UserError, match="the coalition of nobody saves 1"):
+    with pytest.raises(UserError, match="the empty coalition saves 1"):
         Game.of_values(["a"], [1, 2])
 
 

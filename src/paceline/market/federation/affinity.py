@@ -1,4 +1,4 @@
-"""How fast a job is on other device types, predicted: one site's slow devices are another's bargain."""
+"""Predicted relative speeds of jobs on other device types."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from paceline.scheduling.job import Job
 from paceline.verbs import predict
 
 MOST_DEVICES = 8
-"""Of one node: both types are compared on a node of as many, where the network between nodes does not count."""
+"""Devices per node in the comparison of two types. One node leaves the network between nodes out."""
 
 
 def predicted_speed(predictor: Predictor | None = None) -> Speed:
-    """What a predictor says of networks that it knows: samples a second on a type, beside those at home, at the job's batch.
+    """Return a function that predicts samples a second on a type, relative to the home type, at the job's batch.
 
-    A model that ``paceline predict`` does not take has speed 0: nobody knows it, and its jobs stay on types of their own.
+    A model that ``paceline predict`` does not know has speed 0: its jobs stay on their site's types.
     """
 
     @cache
@@ -26,7 +26,7 @@ def predicted_speed(predictor: Predictor | None = None) -> Speed:
         choices: dict[str, Any] = {"global_batch_size": batch} if batch else {}
         try:
             return predict(model, f"1x{devices} {device}", predictor=predictor, **choices).samples_per_s
-        except UserError:  # a network that nobody knows, or one that does not fit the device
+        except UserError:  # an unknown network, or one that does not fit the device
             return 0.0
 
     def speed(job: Job, home: str, device: str) -> float:

@@ -1,4 +1,4 @@
-"""What a federation's jobs cost each site: waiting, energy, the public cloud, and bytes between sites."""
+"""Costs of a federation's jobs for each site: waiting, energy, the public cloud, and bytes between sites."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Costs:
-    """In the federation's currency, before anybody pays anybody; each of shape (sites,).
+    """Costs by site in the federation's currency, before payments; each array has shape (sites,).
 
     Attributes:
-        waiting: of the owner's jobs: their end later than arrival and duration, at the price of an hour. Less than 0 where a
-            site's jobs ran on faster devices than its own.
-        energy: of the jobs that ran on a site's devices, whoever owned them.
+        waiting: of the owner's jobs: completion after arrival plus duration, at the price of an hour. Negative if faster
+            devices of other sites end the jobs sooner.
+        energy: of all jobs that ran on a site's devices.
         cloud: of the owner's jobs. ``wan``: of the data of the owner's jobs that ran elsewhere.
     """
 
@@ -31,12 +31,12 @@ class Costs:
 
     @property
     def total(self) -> Array:
-        """Of each site."""
+        """Total cost of each site."""
         return self.waiting + self.energy + self.cloud + self.wan
 
 
 def costs_of(federation: Federation, demand: FederationDemand, outcome: FederationOutcome) -> Costs:
-    """The costs of all sites; 0 for those that are no members."""
+    """Return the costs of all sites; 0 for non-members."""
     sites = federation.sites
     count = len(sites)
     late = np.nan_to_num(outcome.end_s - demand.arrival_s - demand.duration_s) / HOUR
@@ -55,7 +55,9 @@ def costs_of(federation: Federation, demand: FederationDemand, outcome: Federati
 
 
 def moved_bytes(demand: FederationDemand, outcome: FederationOutcome) -> Array:
-    """Between sites for each run, shape (runs,): the data set of a guest, the checkpoint of a job that goes on elsewhere."""
+    """Return the bytes that each run moves between sites, shape (runs,): a guest's data set, and a checkpoint if the job
+    changes sites.
+    """
     job, pool = outcome.run_job, outcome.run_pool
     place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
     kind = demand.kind[job]
@@ -67,16 +69,16 @@ def moved_bytes(demand: FederationDemand, outcome: FederationOutcome) -> Array:
 
 
 def _successive(outcome: FederationOutcome) -> tuple[Ints, Ints]:
-    """Runs after which their job ran again, and those next runs."""
+    """Return the runs that another run of the same job follows, and those following runs."""
     order = np.argsort(outcome.run_job, kind="stable")  # runs are in the order of their starts
     same = outcome.run_job[order[:-1]] == outcome.run_job[order[1:]]
     return order[:-1][same], order[1:][same]
 
 
 def kept_part(demand: FederationDemand, rules: Rules, outcome: FederationOutcome) -> Array:
-    """The part of each run whose work was kept, shape (runs,): 1 of one that ran to its end, less of one that was sent away.
+    """Return the share of each run whose work was saved, shape (runs,): 1 for a completed run, less for an evicted one.
 
-    A notice that is long enough is used to save; a shorter one leaves the last checkpoint.
+    A job saves during a notice that is long enough; after a shorter one it restarts from the last checkpoint.
     """
     job, inside = outcome.run_job, np.maximum(outcome.run_pool, 0)
     before, after = _successive(outcome)
@@ -90,7 +92,7 @@ def kept_part(demand: FederationDemand, rules: Rules, outcome: FederationOutcome
 
 
 def _watts(federation: Federation, demand: FederationDemand) -> Array:
-    """Of a device of each pool under load; 0: unknown. Devices of one type in one pool have the power of the first owner's."""
+    """Return the watts of a device of each pool under load; 0 if unknown. In a common pool the first owner's value counts."""
     groups = [group for site in federation.sites for group in site.fleet.groups]
     if len(groups) != len(demand.capacity):
         first = {group.device: group for group in reversed(groups)}
@@ -99,7 +101,7 @@ def _watts(federation: Federation, demand: FederationDemand) -> Array:
 
 
 def energy_prices(federation: Federation) -> Array:
-    """Of a device of each pool that works for an hour, for its owner; shape (pools,)."""
+    """Return the energy price of an hour of a busy device, for the owner of each pool; shape (pools,)."""
     return np.array(
         [group.watts / 1000 * site.energy_price * site.pue for site in federation.sites for group in site.fleet.groups],
         float,
@@ -107,7 +109,7 @@ def energy_prices(federation: Federation) -> Array:
 
 
 def mean_wait_s(demand: FederationDemand, outcome: FederationOutcome, site: int | None = None) -> float:
-    """Seconds from arrival to the first start, over the jobs that ran; NaN: none."""
+    """Return the mean seconds from arrival to first start of the jobs that ran; NaN if no job ran."""
     waited = outcome.first_start_s - demand.arrival_s
     mine = np.isfinite(waited) if site is None else np.isfinite(waited) & (demand.site == site)
     return float(waited[mine].mean()) if mine.any() else float("nan")

@@ -1,4 +1,4 @@
-"""The jobs and devices of a federation as the arrays that are simulated."""
+"""Build the arrays that the simulation takes from a federation's jobs and devices."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from paceline.scheduling.job import Job
 
 UNLIMITED = 1 << 40
 Speed = Callable[[Job, str, str], float]
-"""How fast a job is on a device type, beside another: (job, home type, type) -> ratio; 0: unknown, it does not run there."""
+"""Relative speed of a job on a device type: (job, home type, type) -> ratio. 0: unknown, the job does not run there."""
 
 
 def demand_of(federation: Federation, speed: Speed | None = None) -> FederationDemand:
-    """All jobs of all sites, in order of arrival, on one pool for each site and device type.
+    """Return all jobs of all sites in order of arrival, with one pool per site and device type.
 
-    A job's duration is that on the first type of its site that holds it. Jobs that name device types keep to them.
+    The duration of a job refers to the first type of its site that can hold it. Jobs that name device types keep to them.
 
     Args:
-        speed: predicted, for models of which the federation states nothing.
+        speed: prediction for models whose speed the federation does not state.
     """
     pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
     jobs = _order(federation)
@@ -41,7 +41,7 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> FederationD
                 table.get(job.model, table.get("", 0.0)) for table in (federation.data_bytes, federation.checkpoint_bytes)
             )
             row = (number, job.devices, size, saved, *_speeds_and_delays(federation, pools, number, job, size, speed))
-            if row not in of_row:  # jobs of other models that go as fast everywhere are of the same kind
+            if row not in of_row:  # models with the same speeds everywhere share a kind
                 of_row[row] = len(rows)
                 rows.append(row)
             kinds[asked] = of_row[row]
@@ -67,21 +67,21 @@ def demand_of(federation: Federation, speed: Speed | None = None) -> FederationD
 
 
 def jobs_in_order(federation: Federation) -> tuple[Job, ...]:
-    """The jobs as ``demand_of`` numbers them."""
+    """Return the jobs in the order of ``demand_of``."""
     return tuple(federation.sites[number].jobs[index] for _, number, index in _order(federation))
 
 
 def _order(federation: Federation) -> list[tuple[float, int, int]]:
-    """Arrival, site and place at the site of every job, sorted."""
+    """Return arrival, site and index at the site of every job, sorted."""
     return sorted(
         (job.arrival_s, number, index) for number, site in enumerate(federation.sites) for index, job in enumerate(site.jobs)
     )
 
 
 def one_pool(federation: Federation, demand: FederationDemand, members: int) -> FederationDemand:
-    """The same jobs, where the members' devices of a type are one pool, jobs may span sites, and data are everywhere.
+    """Return the same jobs on one pool per device type. Jobs may span sites, and data are everywhere.
 
-    No network reaches that: it is the bound that is quoted for pooling.
+    No network reaches this: it is the usual bound for pooling.
     """
     pools = [(number, group) for number, site in enumerate(federation.sites) for group in site.fleet.groups]
     types = list(dict.fromkeys(group.device for _, group in pools))
@@ -97,7 +97,7 @@ def one_pool(federation: Federation, demand: FederationDemand, members: int) -> 
 
 
 def rules_of(federation: Federation, *, by_credit: bool = False, home_first: bool = False) -> Rules:
-    """The sites' limits with an order of service."""
+    """Return the sites' limits with an order of service."""
     sites = federation.sites
     return Rules(
         lends=np.array([UNLIMITED if site.lends is None else site.lends for site in sites], np.int64),
@@ -114,7 +114,7 @@ def rules_of(federation: Federation, *, by_credit: bool = False, home_first: boo
 def _speeds_and_delays(
     federation: Federation, pools: Sequence[tuple[int, NodeGroup]], number: int, job: Job, size: float, speed: Speed | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Of one kind of job in every pool."""
+    """Return the speed of one kind of job in every pool."""
     home = next(
         group.device
         for group in federation.sites[number].fleet.groups

@@ -1,4 +1,4 @@
-"""The whole answer for a federation: what each site gains under a rule, who pays whom, and whether it holds."""
+"""The complete answer for a federation: gains, payments and stability under a rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from paceline.market.game.stability import StabilityVerdict, judge
 from paceline.tabular import Row, Tabular
 
 MOST_BY_AUCTION = 6
-"""Sites whose groups are all compared where each takes an auction every ten minutes of the trace: seconds each."""
+"""Most sites whose groups are all compared under ``auction``. Each group takes seconds: one auction per ten minutes of the
+trace.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class SiteAnswer:
     """One site under a rule; costs in the federation's currency, over the trace.
 
     Attributes:
-        load: mean part of its devices that its own jobs would use. ``share``: what it gains in the end.
-        received: from the others; less than 0: it pays. ``standard_error``: of both, where they were sampled.
+        load: mean share of its devices that its own jobs would use. ``share``: its final gain.
+        received: from the others; negative if it pays. ``standard_error``: of both if they were sampled.
     """
 
     site: str
@@ -52,12 +54,12 @@ class SiteAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationAnswer(Tabular):
-    """What a federation is worth, to whom.
+    """Value of a federation for its sites.
 
     Attributes:
-        one_pool: what one pool of all devices would save, first come first served, with data everywhere and jobs that span.
+        one_pool: saving of one pool of all devices, first come first served, with data everywhere and jobs that span sites.
         flows: between sites. ``savings``: the simulations of coalitions.
-        notes: what a reader must know, a sentence each.
+        notes: remarks, one sentence each.
     """
 
     rule: str
@@ -73,11 +75,11 @@ class FederationAnswer(Tabular):
     notes: tuple[str, ...] = ()
 
     def rows(self) -> Sequence[Row]:
-        """A row a site."""
+        """Return one row per site."""
         return [{name: getattr(site, name) for name in SiteAnswer.__slots__} for site in self.sites]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return all results as plain values."""
         return {
             "rule": self.rule,
             "about": RULES[self.rule].about,
@@ -102,12 +104,12 @@ class FederationAnswer(Tabular):
 def answer(
     federation: Federation, rule: str = "credits", speed: Speed | None = None, progress: Progress | None = None
 ) -> FederationAnswer:
-    """What sharing is worth to every site of a federation.
+    """Evaluate sharing for every site of a federation.
 
     Args:
         rule: who is served first and who pays whom: one of ``RULES``.
-        speed: of models on device types of which the federation states nothing.
-        progress: is told how many coalitions are simulated, and of how many.
+        speed: prediction for models whose speed the federation does not state.
+        progress: called with the number of simulated coalitions and their total.
 
     Raises:
         UserError: an unknown rule; a trace that is too long for prices.
@@ -141,7 +143,7 @@ def answer(
 
 
 def few_groups(sites: int) -> list[int]:
-    """Each site alone, and all but one."""
+    """Return each single site, and everyone without one site."""
     everyone = (1 << sites) - 1
     return sorted({mask for site in range(sites) for mask in (1 << site, everyone ^ 1 << site)})
 
@@ -183,10 +185,10 @@ def _notes(
     if not federation.wan_bytes_per_s:
         notes.append("The link between sites is unknown: data sets arrive at once. State wan and data.")
     elif not savings.demand.data_bytes.any():
-        notes.append("No data set's size is stated: none is moved. State data.")
+        notes.append("No data set's size is stated, so no data moves. State data.")
     types = {group.device for site in federation.sites for group in site.fleet.groups}
     if len(types) > 1 and ((savings.demand.speed == 0).any(axis=1)).any():
-        notes.append("Some jobs cannot run on some device types, or nobody knows how fast: they stay where that is known.")
+        notes.append("Some jobs cannot run on some device types, or their speed there is unknown: they stay where it is known.")
     if not verdict.least.whole:
         which = ": each site alone, and all but one" if RULES[rule].by_auction else ""
         notes.append(f"{len(federation.sites)} sites have too many groups: {verdict.compared:,} were compared{which}.")

@@ -1,4 +1,4 @@
-"""What a simulation of a federation takes and gives, as arrays: jobs, places, rules, and what became of the jobs."""
+"""Input and output of a federation's simulation as arrays: jobs, pools, rules and outcomes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import numpy as np
 from paceline.array_types import Array, Ints
 
 CLOUD = -1
-"""The pool of a run in the public cloud."""
+"""Pool number of a run in the public cloud."""
 
 
 @dataclass(frozen=True)
 class FederationDemand:
-    """Jobs and the pools that they may run in. Equal jobs are of one kind: the same site, devices, speeds and delays.
+    """Jobs and the pools where they may run. Jobs of one kind have the same site, devices, speeds and delays.
 
     Attributes:
         arrival_s: of each job, ascending; shape (jobs,).
-        duration_s: of its work at speed 1, which is that at home.
-        devices: that it holds as long as it runs. ``site``: its owner. ``kind``: its kind.
-        patience_s: a job that has waited so long for its first start goes to the public cloud; infinite: never.
+        duration_s: of its work at speed 1, the speed at home.
+        devices: number held while it runs. ``site``: its owner. ``kind``: its kind.
+        patience_s: wait for the first start after which a job goes to the public cloud; infinite: never.
         kind_site: the site of each kind; shape (kinds,).
-        speed: of a kind in a pool, beside that at home; 0: it cannot run there. Shape (kinds, pools).
-        believed: the speeds by which a pool is chosen; above 0 where ``speed`` is.
-        delay_s: before a kind's work begins in a pool, with devices held: its data arrive. Shape (kinds, pools).
-        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: that move where such a job runs
-            elsewhere; ``checkpoint_bytes``: where it starts again at another site.
-        capacity: devices of each pool; shape (pools,). ``pool_site``: the site that owns it; -1: everyone.
+        speed: of a kind in a pool, relative to home; 0: it cannot run there. Shape (kinds, pools).
+        believed: the speeds that the choice of a pool uses; above 0 where ``speed`` is.
+        delay_s: until a kind's data arrive in a pool, while its devices are held. Shape (kinds, pools).
+        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: moved when such a job runs at another site;
+            ``checkpoint_bytes``: moved when it restarts at another site.
+        capacity: devices of each pool; shape (pools,). ``pool_site``: its owner; -1: all sites.
     """
 
     arrival_s: Array
@@ -50,13 +50,13 @@ class FederationDemand:
 
 @dataclass(frozen=True)
 class Rules:
-    """How sites share. Arrays have one entry a site.
+    """Rules of sharing. Arrays have one entry per site.
 
     Attributes:
-        lends, borrows: devices that a site lends, or borrows, at a time at most.
-        notice_s: seconds from an owner's word until its guests leave; infinite: they stay to their end.
-        by_credit: the site that has lent most is served first (device-seconds lent less borrowed), else whose job came first.
-        home_first: own jobs take their site's devices before guests do.
+        lends, borrows: most devices that a site lends or borrows at a time.
+        notice_s: seconds from an owner's notice until its guests leave; infinite: guests run to their end.
+        by_credit: serve the site with the most device-seconds lent less borrowed first, not the earliest job.
+        home_first: a site's jobs take its devices before guests do.
         checkpoint_s: of a job's work between two checkpoints. ``save_s``: to write one. ``restart_s``: to start again.
     """
 
@@ -72,10 +72,10 @@ class Rules:
 
 @dataclass(frozen=True)
 class FederationOutcome:
-    """What became of the jobs. Jobs of sites that are no members have NaN.
+    """Outcome of each job. Jobs of non-members have NaN.
 
     Attributes:
-        first_start_s, end_s: of each job; shape (jobs,). ``restarts``: how often it was sent away.
+        first_start_s, end_s: of each job; shape (jobs,). ``restarts``: number of evictions.
         run_job, run_pool, run_start_s, run_end_s: its runs, in the order of their starts; pool ``CLOUD`` is the public cloud.
     """
 
@@ -95,7 +95,7 @@ class FederationOutcome:
         restarts: Sequence[int],
         runs: Sequence[tuple[int, int, float, float]],
     ) -> FederationOutcome:
-        """Of lists; a run is its job, its pool, its start and its end."""
+        """Convert lists. A run is its job, its pool, its start and its end."""
         columns = list(zip(*runs, strict=True)) if runs else [(), (), (), ()]
         return cls(
             np.array(first_start, float),
@@ -109,7 +109,7 @@ class FederationOutcome:
 
 
 def lenders(demand: FederationDemand, outcome: FederationOutcome) -> Ints:
-    """The site on whose devices each run is a guest, shape (runs,); -1: at home, in the cloud, on devices of nobody."""
+    """Return the lender of each guest run, shape (runs,); -1 at home, in the cloud and in a common pool."""
     owner = np.where(outcome.run_pool == CLOUD, -1, demand.pool_site[outcome.run_pool])
     return np.where(owner == demand.site[outcome.run_job], -1, owner)
 

@@ -1,4 +1,4 @@
-"""Device-hours between sites: from whom to whom, and when."""
+"""Device-hours lent between sites over time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PERIODS = 240
 
 @dataclass(frozen=True)
 class LendingFlows:
-    """What sites ran for each other.
+    """Device-hours that sites ran for each other.
 
     Attributes:
-        hours: device-hours by lender (row) and borrower (column), shape (sites, sites); the diagonal ran at home.
+        hours: device-hours by lender (row) and borrower (column), shape (sites, sites); the diagonal is work at home.
         cloud_hours: device-hours of each site's jobs in the public cloud, shape (sites,).
         edges_s: of the periods, shape (periods + 1,). ``lent``: devices lent by each site, means of the periods, shape (sites,
             periods).
@@ -30,7 +30,7 @@ class LendingFlows:
 
 
 def flows_of(demand: FederationDemand, outcome: FederationOutcome, sites: int, periods: int = PERIODS) -> LendingFlows:
-    """Of an outcome; devices of one pool for everyone count as their borrowers' own."""
+    """Return the flows of an outcome. Devices of a common pool count as the borrower's."""
     pool, devices = outcome.run_pool, demand.devices[outcome.run_job]
     home, in_cloud = demand.site[outcome.run_job], pool == CLOUD
     owner = np.where(in_cloud, -1, demand.pool_site[pool])
@@ -58,13 +58,13 @@ def flows_of(demand: FederationDemand, outcome: FederationOutcome, sites: int, p
 
 
 def lending(demand: FederationDemand, outcome: FederationOutcome, site: int) -> tuple[float, float, int]:
-    """Device-hours that a site lends and borrows, and the most devices that it lends at a time."""
+    """Return device-hours that a site lends and borrows, and the most devices that it lends at a time."""
     lender, home, devices = lenders(demand, outcome), demand.site[outcome.run_job], demand.devices[outcome.run_job]
     hours = (outcome.run_end_s - outcome.run_start_s) * devices / 3600
     lent = lender == site
     moments = np.concatenate([outcome.run_start_s[lent], outcome.run_end_s[lent]])
     changes = np.concatenate([devices[lent], -devices[lent]])
-    order = np.lexsort((changes, moments))  # devices come back before they go out again
+    order = np.lexsort((changes, moments))  # devices return before they are lent again
     most = int(changes[order].cumsum().max(initial=0))
     return float(hours[lent].sum()), float(hours[(lender >= 0) & (home == site)].sum()), most
 

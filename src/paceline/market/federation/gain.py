@@ -1,4 +1,4 @@
-"""What a site gains by joining a federation under a rule: with a range, what it must lend, a fair price, what it depends on."""
+"""Gain of a site that joins a federation: its range, the devices it must lend, a fair price, and its sensitivities."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from paceline.market.game.settlement import RULES, settle
 DRAWS = 40
 WEEK_S = 7 * 86400.0
 LOW, HIGH = 10, 90
-"""Percentiles of the range: eight draws of ten lie in it."""
+"""Percentiles of the range: 80 % of the draws lie in it."""
 MOST_PARTNERS = 3
-"""Other sites whose absence is tried: those that lend to it or borrow from it most."""
+"""Number of other sites whose absence is tried: the ones with the most device-hours lent to it or borrowed from it."""
 STEPS = 8
-"""Limits of lending that are tried beside 0: eighths of what the site lends."""
+"""Number of limits of lending above 0 that are tried: eighths of the devices that the site lends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,19 @@ class Dependence:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a site gains, in the federation's currency, over the trace.
+    """Gain of a site over the trace, in the federation's currency.
 
     Attributes:
-        alone, together: its costs, before anybody pays. ``received``: from the others under the rule; less than 0: it pays.
+        alone, together: its costs before payments. ``received``: from the others under the rule; negative if it pays.
         wait_alone_s, wait_together_s: mean time from arrival to first start.
-        low, high: 80 % range of the gain over draws of the trace's weeks; ``paid``: with what is received in each. Without, it
-            is of the saving alone: the rule asks what every group saves.
+        low, high: 80 % range of the gain over draws of the trace's weeks; ``paid``: the range includes payments. False: the
+            rule needs the saving of every group, so the range covers the site's saving alone.
         lent_hours, borrowed_hours: device-hours. ``most_lent``: devices at a time.
-        must_lend: the fewest devices at a time, of ``STEPS`` shares of its own, with which the others together lose nothing by
-            its joining, before anybody pays; None: not even all do.
-        ask_least: a device-hour, at which lending alone pays; None: it lends nothing then. ``pay_most``: at which borrowing
-            alone still pays; None: it borrows nothing.
-        depends: the gain under other conditions, the largest change first; before anybody pays where not ``paid``.
+        must_lend: the fewest devices at a time, in ``STEPS`` steps, at which the other sites together lose nothing by its
+            joining, before payments; None: even all its devices are too few.
+        ask_least: price of a device-hour above which lending alone pays; None: it lends nothing then. ``pay_most``: price below
+            which borrowing alone pays; None: it borrows nothing.
+        depends: the gain under other conditions, the largest change first; before payments if not ``paid``.
     """
 
     site: str
@@ -72,17 +72,17 @@ class Gain:
 
     @property
     def gain(self) -> float:
-        """Costs alone less costs together, and what it receives."""
+        """Costs alone less costs together, plus payments received."""
         return self.alone - self.together + self.received
 
 
 def gain_of(
     savings: Savings, site: str, rule: str, draws: int = DRAWS, seed: int = 0, progress: Progress | None = None
 ) -> Gain:
-    """What one site gains beside all others under a rule.
+    """Evaluate the gain of one site among all others under a rule.
 
-    The range is a bootstrap: the trace's weeks are drawn with replacement, the same weeks for all sites, so that bursts which
-    coincide still do. A trace of less than two weeks is drawn in sevenths.
+    The range is a bootstrap: weeks of the trace are drawn with replacement, the same weeks for all sites, so coinciding bursts
+    stay together. A trace of less than two weeks is drawn in sevenths.
 
     Args:
         savings: as ``savings_under`` makes it for the rule.
@@ -143,7 +143,7 @@ def gain_of(
 
 
 def _limited(savings: Savings, site: int, **limits: int) -> Savings:
-    """With other limits of one site: ``lends``, ``borrows``."""
+    """Change the limits of one site: ``lends``, ``borrows``."""
     rules = savings.rules
     for name, limit in limits.items():
         changed = getattr(rules, name).copy()
@@ -167,7 +167,7 @@ def _must_lend(savings: Savings, site: int) -> int | None:
 
 
 def _break_even(savings: Savings, site: int) -> tuple[float | None, float | None]:
-    """What a device-hour costs a site that only lends, and what it saves one that only borrows."""
+    """Return the cost of a device-hour for a site that only lends, and its saving for one that only borrows."""
     found: list[float | None] = []
     for limits, lends in (({"borrows": 0}, True), ({"lends": 0}, False)):
         changed = _limited(savings, site, **limits)
@@ -179,7 +179,7 @@ def _break_even(savings: Savings, site: int) -> tuple[float | None, float | None
 
 
 def drawn(demand: FederationDemand, rng: np.random.Generator) -> FederationDemand:
-    """The jobs of weeks that are drawn with replacement, one after the other; a short trace is drawn in sevenths."""
+    """Return the jobs of weeks drawn with replacement, one after the other; a short trace is drawn in sevenths."""
     span = float(demand.arrival_s.max(initial=0.0)) + 1.0
     block = WEEK_S if span >= 2 * WEEK_S else span / 7
     blocks = max(round(span / block), 1)
@@ -207,12 +207,12 @@ def _of_jobs(demand: FederationDemand, places: Array, moments: Array) -> Federat
 
 
 def _saving(savings: Savings, site: int) -> float:
-    """Before anybody pays."""
+    """Return the gain before payments."""
     return savings.total(1 << site) - float(savings.costs(savings.everyone).total[site])
 
 
 def _conditions(savings: Savings, site: int) -> Iterator[tuple[str, Savings]]:
-    """Other conditions in words, and the federation under each."""
+    """Yield other conditions in words, and the federation under each."""
     demand = savings.demand
     mine = demand.site == site
 

@@ -1,4 +1,4 @@
-"""The simulation of a federation in Python: the specification of ``csrc/federation.cpp``, which gives the same numbers."""
+"""Simulation of a federation in Python. ``csrc/federation.cpp`` gives the same numbers, faster."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ReferenceSimulation:
             int(devices) if site < 0 or members >> site & 1 else 0
             for devices, site in zip(demand.capacity.tolist(), demand.pool_site.tolist(), strict=True)
         ]
-        self.guests = [0] * pools  # devices that guests hold and have not been told to leave
-        self.coming = [0] * pools  # devices that guests have been told to leave
+        self.guests = [0] * pools  # devices of guests without notice
+        self.coming = [0] * pools  # devices of guests under notice
         self.lent_devices, self.borrowed_devices = [0] * sites, [0] * sites
-        self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less those borrowed
-        self.queues: list[list[int]] = [[] for _ in range(kinds)]  # jobs by their number, which is the order of arrival
-        self.held: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, when its work begins, its run's number
-        self.leaving: set[int] = set()  # runs that have been told to leave
+        self.credit, self.credit_at = [0.0] * sites, 0.0  # device-seconds lent less borrowed
+        self.queues: list[list[int]] = [[] for _ in range(kinds)]  # job numbers are in order of arrival
+        self.held: dict[int, tuple[int, float, float, int]] = {}  # job: pool, start, begin of work, number of the run
+        self.leaving: set[int] = set()  # runs under notice
         self.work_left = demand.duration_s.tolist()
         self.restarts = [0] * jobs
         self.first_start, self.end = [math.nan] * jobs, [math.nan] * jobs
@@ -44,7 +44,7 @@ class ReferenceSimulation:
         self.members = members
 
     def run_until(self, moment: float) -> bool:
-        """All that happens before a moment; whether nothing more will."""
+        """Process all events before a moment. Return whether no event is left."""
         demand = self.demand
         while self.arrival is not None or self.events:
             now = min(
@@ -63,16 +63,16 @@ class ReferenceSimulation:
                 self.arrival = next(self.arrivals, None)
             while self.events and self.events[0][0] == now and self.events[0][1] == _DEADLINE:
                 if self._overflow(now, heapq.heappop(self.events)[2]):
-                    self._dispatch(now)  # devices that were kept for it are free for others
+                    self._dispatch(now)  # devices reserved for it are free for others
         return True
 
     def limit(self, now: float, lends: Ints, borrows: Ints) -> None:
-        """Other limits from now on, and what starts by them."""
+        """Change the limits from now on, and start the jobs that then fit."""
         self.rules = replace(self.rules, lends=lends, borrows=borrows)
         self._dispatch(now)
 
     def start(self, now: float, job: int, pool: int) -> int:
-        """Start a job that waits in a pool that has room, whatever the limits are; its run's number."""
+        """Start a waiting job in a pool with room, regardless of limits. Return the number of its run."""
         if not (0 <= job < len(self.end) and 0 <= pool < len(self.free_devices)):
             raise ValueError("no such job or pool")
         kind = int(self.demand.kind[job])
@@ -84,15 +84,15 @@ class ReferenceSimulation:
         return len(self.runs) - 1
 
     def remaining(self) -> Array:
-        """Seconds of work at home that each job had left when it last started or stopped."""
+        """Return the work in seconds at home that each job had left when it last started or stopped."""
         return np.array(self.work_left, float)
 
     def restarted(self) -> Ints:
-        """How often each job was sent away."""
+        """Return how often each job was evicted."""
         return np.array(self.restarts, np.int64)
 
     def running(self) -> tuple[Ints, Ints, Array]:
-        """Runs that have not ended, by their jobs: pool, devices, end as believed."""
+        """Return pool, devices and believed end of the current runs, in order of their jobs."""
         demand, held = self.demand, sorted(self.held.items())
         return (
             np.array([pool for _, (pool, *_) in held], np.int64),
@@ -107,37 +107,37 @@ class ReferenceSimulation:
         )
 
     def waiting(self) -> Ints:
-        """Jobs that wait."""
+        """Return the waiting jobs."""
         return np.array(sorted(job for queue in self.queues for job in queue), np.int64)
 
     def free(self) -> Ints:
-        """Devices of each pool that nobody holds."""
+        """Return the free devices of each pool."""
         return np.array(self.free_devices, np.int64)
 
     def lent(self) -> Ints:
-        """Devices that each site lends."""
+        """Return the devices that each site lends."""
         return np.array(self.lent_devices, np.int64)
 
     def borrowed(self) -> Ints:
-        """Devices that each site borrows."""
+        """Return the devices that each site borrows."""
         return np.array(self.borrowed_devices, np.int64)
 
     def outcome(self) -> FederationOutcome:
-        """What became of the jobs so far."""
+        """Return the outcome so far."""
         return FederationOutcome.of_lists(self.first_start, self.end, self.restarts, self.runs)
 
     def _arrive(self, now: float, job: int) -> None:
         kind = int(self.demand.kind[job])
         alone = not self.queues[kind]
         heapq.heappush(self.queues[kind], job)
-        if alone:  # else the one before it does not fit either
+        if alone:  # else the job before it does not fit either
             self._dispatch(now, kind)
         deadline = float(self.demand.patience_s[job])
         if math.isnan(self.first_start[job]) and deadline < math.inf:
             heapq.heappush(self.events, (now + deadline, _DEADLINE, job, 0))
 
     def _overflow(self, now: float, job: int) -> bool:
-        """A job that never started goes to the public cloud; whether it did."""
+        """Send a job that never started to the public cloud. Return whether it went."""
         if not math.isnan(self.first_start[job]):
             return False
         self._leave_queue(job)
@@ -152,10 +152,10 @@ class ReferenceSimulation:
         heapq.heapify(queue)
 
     def _leave(self, now: float, event: int, job: int, run: int) -> bool:
-        """A run ends, or is ended for the owner of its devices; whether devices became free."""
+        """End a run, or evict it for the owner of its devices. Return whether devices became free."""
         held = self.held.get(job)
         if held is None or held[3] != run:
-            return False  # it ended before it was to leave
+            return False  # it ended before the notice
         pool, start, works, _ = held
         demand, devices, home = self.demand, int(self.demand.devices[job]), int(self.demand.site[job])
         lender = int(demand.pool_site[pool])
@@ -181,7 +181,7 @@ class ReferenceSimulation:
         return True
 
     def _kept(self, now: float, works: float, lender: int) -> float:
-        """Seconds of work that survive an eviction: a notice that is long enough is used to save."""
+        """Return the seconds of work that survive an eviction. A job saves during a notice that is long enough."""
         rules = self.rules
         done = max(now - works, 0.0)
         if rules.notice_s[lender] >= rules.save_s:
@@ -196,7 +196,7 @@ class ReferenceSimulation:
             self.credit_at = now
 
     def _order(self, now: float) -> Iterator[int]:
-        """Kinds with a job that waits, the one whose first job is next to be served first; then that kind again."""
+        """Yield the kinds with waiting jobs, in the order in which their first jobs are served."""
         by_credit = self.rules.by_credit
         if by_credit:
             self._settle_credit(now)
@@ -213,10 +213,10 @@ class ReferenceSimulation:
                 heapq.heappush(heap, (rank, self.queues[kind][0], kind))
 
     def _dispatch(self, now: float, only: int = -1) -> None:
-        """Start what fits: in order, each job where it ends first; what does not fit holds up nobody.
+        """Start the jobs that fit, in order, each where it ends first. A job that does not fit does not block others.
 
         Args:
-            only: the one kind that can have become able to start; -1: any.
+            only: the one kind that may now start; -1: any.
         """
         home_first = self.rules.home_first
         if home_first:
@@ -226,7 +226,7 @@ class ReferenceSimulation:
         for kind in self._order(now) if only < 0 else [only]:
             if self.queues[kind]:
                 self._start(now, kind, False, reserved)
-        if home_first:  # after jobs have started elsewhere: nobody leaves for one that need not wait
+        if home_first:  # after jobs have started at other sites, so that no guest leaves for a job that need not wait
             for pool, devices in list(self._wanted()):
                 self._tell(now, pool, devices - self.free_devices[pool] - self.coming[pool])
 
@@ -257,7 +257,7 @@ class ReferenceSimulation:
         self._hold(now, job, best[3])
 
     def _hold(self, now: float, job: int, pool: int) -> None:
-        """A job that waits begins to run in a pool."""
+        """Start a waiting job in a pool."""
         demand, home, devices = self.demand, int(self.demand.site[job]), int(self.demand.devices[job])
         kind, lender = int(demand.kind[job]), int(demand.pool_site[pool])
         wait = float(demand.delay_s[kind, pool]) + (self.rules.restart_s if self.restarts[job] else 0.0)
@@ -276,7 +276,7 @@ class ReferenceSimulation:
         heapq.heappush(self.events, (now + (wait + self.work_left[job] / float(demand.speed[kind, pool])), _END, job, run))
 
     def _wanted(self) -> Iterator[tuple[int, int]]:
-        """Pools with guests where own jobs wait that would fit if guests left, and the devices of those jobs."""
+        """Yield pools where own jobs wait that would fit if guests left, and the devices of those jobs."""
         demand, rules = self.demand, self.rules
         for pool, lender in enumerate(demand.pool_site.tolist()):
             if lender < 0 or math.isinf(rules.notice_s[lender]) or not (self.guests[pool] or self.coming[pool]):
@@ -295,7 +295,7 @@ class ReferenceSimulation:
                 yield pool, wanted
 
     def _tell(self, now: float, pool: int, wanted: int) -> None:
-        """Guests that have done least since they came leave first, until they hold so many devices."""
+        """Evict guests, the ones with the least work since their start first, until they hold that many devices."""
         if wanted <= 0:
             return
         demand, home = self.demand, int(self.demand.pool_site[pool])

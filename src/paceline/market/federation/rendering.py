@@ -1,9 +1,9 @@
-"""A federation as what executes it reads: Kueue's cohorts, or Slurm's federation.
+"""Render a federation as configuration of Kueue (a cohort) or Slurm (a federation).
 
-Kueue (v1beta2): a ClusterQueue a site in one cohort, with the site's devices as quota and its limits as borrowingLimit and
-lendingLimit. A queue borrows only of flavors that it lists, so it lists every device type that its jobs may use. Slurm (22.05
-and later): clusters of one federation on one slurmdbd, a partition ``own`` for the site's account and a partition ``guests``
-for the others, which gives way. What the target cannot express is refused, or said in a remark.
+Kueue (v1beta2): one ClusterQueue per site in one cohort, with the site's devices as quota and its limits as borrowingLimit and
+lendingLimit. A queue borrows only flavors that it lists, so it lists every device type that its jobs may use. Slurm (22.05 and
+later): clusters of one federation on one slurmdbd, a partition ``own`` for the site's account and a partition ``guests`` for
+the others, which gives way. A limit that the target cannot express is refused or noted in a remark.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ _RESOURCES = {
     "Gaudi": "habana.ai/gaudi",
     "Trainium": "aws.amazon.com/neuron",
 }
-"""What the maker's device plugin counts, by a device's kind, or by the first word of its architecture or else of its name."""
+"""Resource of the maker's device plugin, by a device's kind, or the first word of its architecture, or of its name."""
 _SLURM_NAME = re.compile(r"(?!(all|root)$)[a-z0-9_][a-z0-9_-]{0,39}")
-"""Slurm's accounting stores names of clusters in lower case and makes tables of them: at most 40 characters (slurm.conf(5)).
-Its ``all`` is every account, and an account ``root`` is always there."""
+"""Limit of Slurm's accounting on cluster names, which it stores in lower case (slurm.conf(5)). ``all`` means every account, and
+the account ``root`` always exists.
+"""
 _KILL_WAIT_S = 30
-"""Slurm's own: from the second SIGTERM, at the end of GraceTime, to SIGKILL (slurm.conf(5), GraceTime and KillWait)."""
+"""Slurm's default delay from the second SIGTERM, at the end of GraceTime, to SIGKILL (slurm.conf(5))."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """Files by their names, and what a reader must do with them or know, a sentence each."""
+    """Files by name, and remarks about their use, one sentence each."""
 
     files: Mapping[str, str]
     remarks: tuple[str, ...]
 
 
 def render(federation: Federation, target: str, name: str = "paceline", counted: str = "gres/gpu") -> Rendered:
-    """The files of a target: ``kueue`` or ``slurm``.
+    """Render the files of a target: ``kueue`` or ``slurm``.
 
     Args:
-        name: of the cohort or the federation. ``counted``: what a device is to Slurm's accounting.
+        name: of the cohort or the federation. ``counted``: the unit of a device in Slurm's accounting.
 
     Raises:
         UserError: an unknown target; a name that the target does not take; a limit that it cannot express.
@@ -83,7 +84,7 @@ def _kueue(federation: Federation, name: str, counted: str) -> Rendered:
 
 
 class _Flavor(NamedTuple):
-    """A device type: the flavor's name, what the maker's plugin counts, and how many of that a device is."""
+    """A device type: the flavor's name, the plugin's resource, and units of it per device."""
 
     label: str
     resource: str
@@ -91,14 +92,14 @@ class _Flavor(NamedTuple):
 
 
 def _flavors(federation: Federation) -> dict[str, _Flavor]:
-    """The flavor of each device type. Raises UserError for two of one name, and where the resource is not known."""
+    """Return the flavor of each device type. Raises UserError for two of one name, and for an unknown resource."""
     flavors: dict[str, _Flavor] = {}
     groups = {group.device: group for site in federation.sites for group in site.fleet.groups}
     for device, group in groups.items():
         label = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")[:63].rstrip("-")
         if not label or any(label == other.label for other in flavors.values()):
             raise UserError(
-                f"device {shorten(device, 40)!r} has no label of its own in Kubernetes: {label!r}",
+                f"device {shorten(device, 40)!r} has no distinct label in Kubernetes: {label!r}",
                 "give the device another name of letters and digits",
             )
         flavors[device] = _Flavor(label, resource_of(group.hardware), _amount(group.hardware))
@@ -176,7 +177,7 @@ spec:
 
 
 def resource_of(device: Device) -> str:
-    """The resource that the device plugin of its maker counts, as Kubernetes names it. Raises UserError where none is known."""
+    """Return the Kubernetes resource of the maker's device plugin. Raises UserError if it is unknown."""
     found = _RESOURCES.get(device.kind) or _RESOURCES.get(device.chip.partition(" ")[0])
     if found is None:
         raise UserError(
@@ -187,7 +188,7 @@ def resource_of(device: Device) -> str:
 
 
 def _amount(device: Device) -> int:
-    """Of its resource: Kubernetes counts the cores of a CPU. Raises UserError where nobody knows them."""
+    """Return the units of its resource per device: the cores of a CPU, else 1. Raises UserError if the cores are unknown."""
     if device.kind != "cpu":
         return 1
     if device.units is None:

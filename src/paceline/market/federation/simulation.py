@@ -1,4 +1,4 @@
-"""A federation's jobs on its devices, event by event: each job starts where it ends first, and what does not fit waits."""
+"""Simulate a federation's jobs event by event: each job starts where it ends first, or waits."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ except ImportError:  # a source tree without a build
 
 
 class FederationSimulation(Protocol):
-    """A simulation that goes on step by step."""
+    """A simulation that advances step by step."""
 
     def run_until(self, moment: float) -> bool:
-        """All that happens before a moment; whether nothing more will."""
+        """Process all events before a moment. Return whether no event is left."""
         ...
 
     def limit(self, now: float, lends: Ints, borrows: Ints) -> None:
-        """Other limits of the sites from now on, shape (sites,), and what starts by them."""
+        """Change the sites' limits from now on, shape (sites,), and start the jobs that then fit."""
         ...
 
     def start(self, now: float, job: int, pool: int) -> int:
-        """Start a job that waits in a pool that has room, whatever the limits are; its run's number. Raises ValueError."""
+        """Start a waiting job in a pool with room, regardless of limits. Return the number of its run. Raises ValueError."""
         ...
 
     def waiting(self) -> Ints:
-        """Jobs that wait, by their numbers."""
+        """Return the numbers of the waiting jobs."""
         ...
 
     def remaining(self) -> Array:
-        """Seconds of work at home that each job had left when it last started or stopped; shape (jobs,)."""
+        """Return the work in seconds at home that each job had left when it last started or stopped; shape (jobs,)."""
         ...
 
     def restarted(self) -> Ints:
-        """How often each job was sent away; shape (jobs,)."""
+        """Return how often each job was evicted; shape (jobs,)."""
         ...
 
     def running(self) -> tuple[Ints, Ints, Array]:
-        """Runs that have not ended, by their jobs: pool, devices, end as believed in seconds."""
+        """Return pool, devices and believed end in seconds of the current runs, in order of their jobs."""
         ...
 
     def free(self) -> Ints:
-        """Devices of each pool that nobody holds."""
+        """Return the free devices of each pool."""
         ...
 
     def lent(self) -> Ints:
-        """Devices that each site lends."""
+        """Return the devices that each site lends."""
         ...
 
     def borrowed(self) -> Ints:
-        """Devices that each site borrows."""
+        """Return the devices that each site borrows."""
         ...
 
     def outcome(self) -> FederationOutcome:
-        """What became of the jobs so far."""
+        """Return the outcome so far."""
         ...
 
 
@@ -110,14 +110,14 @@ class _Native:
 
 
 def begin(demand: FederationDemand, rules: Rules, members: int, native: bool | None = None) -> FederationSimulation:
-    """The jobs of a coalition on its devices, before anything happens.
+    """Set up the simulation of a coalition's jobs on its devices.
 
-    Jobs are served first come first served with greedy backfill: one that does not fit holds up nobody. ``rules`` say who is
-    served first, what may be lent, and who has to leave.
+    Jobs are served first come first served with greedy backfill: a job that does not fit does not block others. ``rules`` set
+    the order of service, the limits of lending and the evictions.
 
     Args:
-        members: the coalition's mask. Other sites' jobs do not run, and their devices are away.
-        native: C++ (True) or Python (False), which give the same; None: C++ where it was built.
+        members: the coalition's mask. Other sites' jobs and devices are left out.
+        native: C++ (True) or Python (False), with equal results; None: C++ if it was built.
     """
     if native is None:
         native = _native is not None
@@ -125,7 +125,7 @@ def begin(demand: FederationDemand, rules: Rules, members: int, native: bool | N
 
 
 def simulate(demand: FederationDemand, rules: Rules, members: int, native: bool | None = None) -> FederationOutcome:
-    """Run the jobs of a coalition to their end, as ``begin`` has them."""
+    """Simulate the jobs of a coalition to their end. Arguments as of ``begin``."""
     simulation = begin(demand, rules, members, native)
     simulation.run_until(math.inf)
     return simulation.outcome()

@@ -1,4 +1,4 @@
-"""Sites that may share: devices, jobs, what things cost there, and what each is willing to lend."""
+"""Sites that may share: devices, jobs, prices and limits of lending."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 
 HOURS = "job-hours"
-"""The unit of account where nobody states a price: an hour that a job waits counts 1."""
+"""Unit of account if no price is stated: an hour that a job waits counts 1."""
 LONGEST_NAME = 200
-"""Of a site or a job, as in the ledger."""
+"""Most characters in the name of a site or a job, as in the ledger."""
 LONGEST_CURRENCY = 20
 MOST_SITES = 60
-"""A coalition is a mask of 64 bits."""
+"""Most sites: a coalition is a mask of 64 bits."""
 
 
 def _check_name(what: str, name: str) -> None:
@@ -32,12 +32,12 @@ class Site:
 
     Attributes:
         jobs: its own, in order of arrival.
-        lends, borrows: devices at a time at most; None: all.
-        notice_s: from its owner's word until guests leave its devices; infinite: they stay to their end.
-        waiting_price: of an hour that a job waits. ``energy_price``: of a kWh; ``pue``: energy of the building beside that of
+        lends, borrows: most devices at a time; None: all.
+        notice_s: from its owner's notice until guests leave its devices; infinite: guests run to their end.
+        waiting_price: of an hour that a job waits. ``energy_price``: of a kWh; ``pue``: energy of the building over energy of
             the devices. ``cloud_price``: of a device and hour in the public cloud. All in the federation's currency; 0: not
             counted.
-        cloud_after_s: a job that has waited so long goes to the public cloud; infinite: never.
+        cloud_after_s: wait after which a job goes to the public cloud; infinite: never.
 
     Raises:
         UserError: a site without jobs or a name, a job that is larger than the site, a negative price.
@@ -92,14 +92,14 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Federation:
-    """Sites, and what lies between them.
+    """Sites, and the links between them.
 
     Attributes:
-        currency: of all prices. ``HOURS`` where only waiting counts.
+        currency: of all prices; ``HOURS`` if only waiting counts.
         wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: of a GB.
         data_bytes: of a job's data set by its model, ``""`` for the others; unknown models count as 0.
-        checkpoint_bytes: of a checkpoint, which moves where a job goes on at another site; ``restart_s`` has its transfer.
-        speeds: of a model by device type, in any unit of work a second; models that are not there are predicted or unknown.
+        checkpoint_bytes: of a checkpoint, which moves when a job restarts at another site; ``restart_s`` includes its transfer.
+        speeds: of a model by device type, in any unit of work a second; other models are predicted or unknown.
         checkpoint_s: between two checkpoints of a job. ``save_s``: to write one. ``restart_s``: to start again from it.
     """
 
@@ -122,7 +122,7 @@ class Federation:
         names = [site.name for site in self.sites]
         twice = next((name for name in names if names.count(name) > 1), "")
         if twice:
-            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a different name")
         if not self.currency.strip():
             raise UserError("the currency is empty", 'name it, such as currency = "$", or leave it out')
         if not self.currency.isprintable() or len(self.currency) > LONGEST_CURRENCY:
@@ -136,7 +136,7 @@ class Federation:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its sites."""
+        """Names of its sites."""
         return tuple(site.name for site in self.sites)
 
 

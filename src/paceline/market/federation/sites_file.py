@@ -1,4 +1,4 @@
-"""Reads a federation from TOML: what lies between the sites, and a table ``[[site]]`` each or a trace of all sites."""
+"""Read a federation from TOML: links between sites, and a table ``[[site]]`` per site or a trace of all sites."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ARRIVAL_KEYS = ("per_hour", "duration", "devices", "model", "hours", "seed")
 
 
 def read_sites(path: str | Path) -> Federation:
-    """The federation of a file.
+    """Read the federation of a file.
 
     Every ``[[site]]`` has a name, its nodes as ``paceline schedule`` takes them, and a ``trace`` (with ``where`` a part of one)
-    or an ``arrivals`` model. A table ``[sites]`` makes one site of each value of a trace's ``column``. There ``nodes`` is one
-    node (``8xV100``), and each site has so many that its mean ``load`` is as stated and its largest job fits.
+    or an ``arrivals`` model. A table ``[sites]`` makes one site of each value of a trace's ``column``. Its ``nodes`` is one
+    node (``8xV100``). Each site has as many nodes as its mean ``load`` and its largest job need.
 
     Raises:
         UserError: a file that cannot be read; a key that is unknown; a value of another kind, with its site.
@@ -78,7 +78,7 @@ def read_sites(path: str | Path) -> Federation:
 
 
 def files_of(path: str | Path) -> tuple[Path, ...]:
-    """The file of a federation that ``read_sites`` takes, then every trace that it names, in order."""
+    """Return the file that ``read_sites`` takes and every trace that it names, in order."""
     file = Path(path)
     data = read_toml(file, EXAMPLE)
     tables = [*data.get("site", []), *([data["sites"]] if "sites" in data else [])]
@@ -121,7 +121,7 @@ class _TomlTable:
         return value
 
     def parsed(self, key: str, parse: Callable[..., float], default: float, **legal: bool) -> float:
-        """Of a text with its unit. ``legal`` goes to the parser: ``zero=True``."""
+        """Parse a quantity with its unit. ``legal`` goes to the parser: ``zero=True``."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -140,7 +140,7 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _prices(table: _TomlTable) -> dict[str, Any]:
-    """What both forms of a site may state."""
+    """Return the values that both forms of a site may state."""
     for needed, other in (("cloud_price", "cloud_after"), ("cloud_after", "cloud_price")):
         if other in table.values and needed not in table.values:
             raise UserError(
@@ -182,7 +182,7 @@ def _site(table: _TomlTable, base: Path) -> Site:
 
 
 def _placed(table: _TomlTable, make: Callable[[], Any]) -> Any:
-    """``make()``, whose mistakes name the site."""
+    """Call ``make()``; its errors name the site."""
     try:
         return make()
     except UserError as error:
@@ -190,7 +190,7 @@ def _placed(table: _TomlTable, make: Callable[[], Any]) -> Any:
 
 
 def _with_watts(table: _TomlTable, fleet: Fleet) -> Fleet:
-    """With the power of a device: as stated, or as the catalogue has it."""
+    """Set the power of a device, as stated or from the catalogue."""
     stated = table.number("watts", 0.0)
     if stated < 0:
         raise UserError(f"{table.where}: watts is {stated:g}", "give the power of a device under load")
@@ -198,7 +198,7 @@ def _with_watts(table: _TomlTable, fleet: Fleet) -> Fleet:
 
 
 def _trace(table: _TomlTable, base: Path) -> Path:
-    """The file of a trace, relative to the sites' file."""
+    """Return the file of a trace, relative to the sites' file."""
     name = table.text("trace")
     if not name.strip():
         raise UserError(f"{table.where}: trace is {name!r}", "give a CSV file of jobs")
@@ -214,7 +214,7 @@ def _where(table: _TomlTable) -> Mapping[str, str]:
 
 
 def _timed(jobs: tuple[Job, ...], table: _TomlTable) -> tuple[Job, ...]:
-    """Raises UserError for a job whose duration nobody states."""
+    """Return the jobs. Raises UserError for a job without a duration."""
     unknown = next((job for job in jobs if not job.duration_s), None)
     if unknown is not None:
         raise UserError(
@@ -225,7 +225,7 @@ def _timed(jobs: tuple[Job, ...], table: _TomlTable) -> tuple[Job, ...]:
 
 
 def _arrivals(table: _TomlTable, site: str) -> tuple[Job, ...]:
-    """Jobs that come by chance: Poisson arrivals, exponential durations."""
+    """Draw jobs with Poisson arrivals and exponential durations."""
     table.check(ARRIVAL_KEYS)
     rate, hours = table.number("per_hour", 0.0), table.number("hours", 24.0 * 30)
     devices = table.count("devices")
@@ -265,7 +265,7 @@ def _arrivals(table: _TomlTable, site: str) -> tuple[Job, ...]:
 
 
 def _sites_of_column(table: _TomlTable, base: Path) -> tuple[Site, ...]:
-    """One site for each value of a column."""
+    """Return one site for each value of a column."""
     table.check(SITES_KEYS)
     column, node, load = table.text("column"), table.text("nodes"), table.number("load", 0.75)
     if not LEAST_LOAD <= load <= 1:
@@ -292,10 +292,10 @@ def _sites_of_column(table: _TomlTable, base: Path) -> tuple[Site, ...]:
 
 
 def devices_for(jobs: tuple[Job, ...], horizon_s: float, load: float, node: int) -> int:
-    """Devices at which the mean part that works is ``load``, in whole nodes rounded up, and enough for the largest job.
+    """Return the devices at which the mean busy share is ``load``, in whole nodes rounded up, and enough for the largest job.
 
     Args:
-        horizon_s: in which the jobs came. ``node``: devices of a node.
+        horizon_s: span of the arrivals. ``node``: devices per node.
     """
     mean = sum(job.devices * job.duration_s for job in jobs) / max(horizon_s, 1.0)
     largest = max(job.devices for job in jobs)
@@ -318,7 +318,7 @@ def _column(path: Path, column: str, jobs: int, table: _TomlTable) -> list[str]:
 
 
 def _from_the_first_arrival(sites: tuple[Site, ...]) -> tuple[Site, ...]:
-    """Arrivals count from the first of all sites' (which is moment 0), as they stand in their traces."""
+    """Shift arrivals so that the first one of all sites is at 0."""
     first, last = (end(job.arrival_s for site in sites for job in site.jobs) for end in (min, max))
     if last - first > LONGEST_S:
         late = max(sites, key=lambda site: site.jobs[-1].arrival_s).name

@@ -1,6 +1,6 @@
 """The core: divisions that no group of sites can improve on by itself. The least core and the nucleolus choose one division.
 
-The excess of a coalition C at a division x is e(C) = v(C) - x(C): what its members gain together when they leave.
+The excess of a coalition C at a division x is e(C) = v(C) - x(C): the joint gain of its members when they leave.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from paceline.errors import UserError, check_count, shown
 from paceline.market.game.game import MOST_ENUMERATED, Game
 
 TOLERANCE = 1e-9
-"""A gain counts beyond this share of what everyone saves."""
+"""Smallest gain that counts, as a share of the total saving."""
 
 MOST_VALUED = 4096
-"""Coalitions that are valued unless told, where they are too many to value all."""
+"""Default number of coalitions valued if there are too many to value all."""
 
 _STRICT = 1e-7
-"""Duals of a level sum to 1. One above this is positive, and not rounding."""
+"""Smallest dual that counts as positive. Duals of a level sum to 1."""
 
 
 @dataclass(frozen=True)
 class Blocking:
-    """A coalition that does better alone, by its mask, and what its members gain together."""
+    """A coalition that does better alone, by its mask, with the joint gain of its members."""
 
     coalition: int
     gain: float
@@ -39,11 +39,11 @@ class CoreAllocation:
 
     Args:
         shares: of each player, shape (n,), in the unit of the game.
-        eps: the largest excess of the coalitions checked, nobody and everyone left out. Positive: the coalition gains that much
-            when it leaves. At most 0: no coalition checked gains. Negative in the least core: the core has an interior. 0 where
-            there is one player.
-        checked: coalitions compared, nobody and everyone left out.
-        whole: these are all 2^n - 2. Otherwise ``eps`` is a lower bound, and a coalition that was not checked may gain more.
+        eps: the largest excess of the proper coalitions checked. Positive: that coalition gains this much when it leaves. At
+            most 0: no coalition checked gains. Negative in the least core: the core has an interior. 0 for a single player.
+        checked: number of proper coalitions compared.
+        whole: all 2^n - 2 were compared. Otherwise ``eps`` is a lower bound, and a coalition that was not checked may gain
+            more.
         individually_rational: no player gets less than alone.
     """
 
@@ -62,7 +62,7 @@ def _divided(game: Game, shares: Sequence[float] | Array) -> Array:
 
 
 def _rows(game: Game, masks: Sequence[int]) -> Array:
-    """1 where player i (column) is in the coalition (row)."""
+    """Return 1 where player i (column) is in the coalition (row)."""
     players = range(len(game.players))
     return np.array([[mask >> i & 1 for i in players] for mask in masks], dtype=float).reshape(-1, len(players))
 
@@ -86,10 +86,10 @@ def _legal(game: Game, coalitions: Iterable[int]) -> list[int]:
 def blocking(
     game: Game, shares: Sequence[float] | Array, coalitions: Iterable[int] | None = None, tolerance: float = TOLERANCE
 ) -> tuple[Blocking, ...]:
-    """The coalitions that do better alone, the largest gain first. None: the shares are in the core.
+    """Return the coalitions that do better alone, the largest gain first; empty if the shares are in the core.
 
     Args:
-        coalitions: masks to compare; all where none are given. Everyone is one of them: it gains where the shares leave a rest.
+        coalitions: masks to compare; None: all. The grand coalition gains if the shares do not use up its value.
         tolerance: smallest gain that counts, as a share of the larger of abs(v(N)) and the largest abs(v(C)) compared.
 
     Raises:
@@ -106,8 +106,9 @@ def blocking(
 
 @dataclass(frozen=True)
 class _CoalitionPool:
-    """Coalitions to compare, closed under complement, in a game of the same shape where each player alone has 0 and the largest
-    value is near 1. The least core and the nucleolus change with the game (covariance), and HiGHS has absolute tolerances."""
+    """Coalitions to compare, closed under complement, in a scaled game: each single player has 0 and the largest value is near
+    1. HiGHS has absolute tolerances. The least core and the nucleolus scale with the game (covariance).
+    """
 
     masks: list[int]
     rows: Array
@@ -118,7 +119,7 @@ class _CoalitionPool:
 
     @classmethod
     def of(cls, game: Game, coalitions: Iterable[int]) -> _CoalitionPool:
-        """The pool of some coalitions, their complements, the single players and their complements."""
+        """Return the pool of some coalitions, their complements, the single players and their complements."""
         singles = [1 << i for i in range(len(game.players))]
         some = {*coalitions, *singles} - {0, game.everyone}
         masks = sorted(some | {game.everyone ^ mask for mask in some} - {0, game.everyone})
@@ -127,12 +128,12 @@ class _CoalitionPool:
         values = _values(game, masks) - rows @ alone
         total = float(_values(game, [game.everyone])[0] - alone.sum())
         unit = float(np.abs([total, *values]).max())
-        if unit <= 1e-13 * float(np.abs(alone).sum()):  # what is left of a sum is rounding: nobody gains together
+        if unit <= 1e-13 * float(np.abs(alone).sum()):  # the remainder of the sum is rounding: no coalition gains
             values, total, unit = np.zeros(len(masks)), 0.0, 1.0
         return cls(masks, rows, values / unit, total / unit, alone, unit)
 
     def allocation(self, scaled: Array) -> CoreAllocation:
-        """The division in the unit of the game."""
+        """Return the division in the unit of the game."""
         excess = self.values - self.rows @ scaled
         whole = len(self.masks) == (1 << len(self.alone)) - 2
         rational = bool((scaled >= -TOLERANCE).all())
@@ -141,10 +142,11 @@ class _CoalitionPool:
 
 
 def _highs(rows: Array, values: Array, fixed: Array, sums: Array, floor: float | None) -> tuple[Array, float, Array]:
-    """The x >= floor of least eps with rows @ x + eps >= values and fixed @ x = sums: x, eps and the duals of the inequalities.
+    """Minimise eps over x >= floor with rows @ x + eps >= values and fixed @ x = sums. Return x, eps and the duals of the
+    inequalities.
 
-    The rows are closed under complement, so eps has a bound. HiGHS takes all of them. That was measured to be faster than a
-    growing choice of violated ones: 0.03 s for 4,094.
+    The rows are closed under complement, so eps has a bound. HiGHS takes all of them: with 0.03 s for 4,094 rows this measured
+    faster than adding violated rows one by one.
     """
     players = rows.shape[1]
     for presolve in (True, False):
@@ -172,7 +174,7 @@ def _least(pool: _CoalitionPool) -> tuple[Array, float]:
 
 
 def _drawn(game: Game, how_many: int, random: np.random.Generator) -> set[int]:
-    """Random coalitions: first the size, then the members, so that small and large ones are among them."""
+    """Draw random coalitions: first the size, then the members, so that small and large ones occur."""
     players = len(game.players)
     drawn: set[int] = set()
     for _ in range(how_many // 2):
@@ -183,9 +185,11 @@ def _drawn(game: Game, how_many: int, random: np.random.Generator) -> set[int]:
 
 
 def _searched(game: Game, most: int, seed: int) -> _CoalitionPool:
-    """A pool of at most ``most`` coalitions: random ones, then the neighbours of those that bind, while one of them gains more.
+    """Search a pool of at most ``most`` coalitions: random ones, then neighbours of the binding ones while one of them gains
+    more.
 
-    A neighbour has one player more or less. This is a local search for a violated constraint, and no proof that none is left.
+    A neighbour has one player more or less. This is a local search for a violated constraint. It proves nothing about
+    coalitions that it did not visit.
     """
     step = 2 * len(game.players)
     pool = _CoalitionPool.of(game, _drawn(game, most // 2, np.random.default_rng(seed)))
@@ -198,7 +202,7 @@ def _searched(game: Game, most: int, seed: int) -> _CoalitionPool:
         near = dict.fromkeys(pool.masks[i] ^ 1 << bit for i in tightest for bit in range(len(game.players)))
         untried = [mask for mask in near if mask not in known and 0 < mask < game.everyone][: (most - len(known)) // 2]
         tried: list[int] = []
-        while untried and not gained:  # a few at a time, so that the budget goes on where there is a gain
+        while untried and not gained:  # a few at a time, so that the budget is spent where there is a gain
             some, untried = untried[:step], untried[step:]
             tried += some
             gains = (_values(game, some) - _rows(game, some) @ (pool.alone + x * pool.unit)) / pool.unit
@@ -217,19 +221,19 @@ def _pool(game: Game, coalitions: Iterable[int] | None, most: int, seed: int) ->
 
 
 def least_core(game: Game, coalitions: Iterable[int] | None = None, most: int = MOST_VALUED, seed: int = 0) -> CoreAllocation:
-    """The division whose worst-off coalition has the least to gain by leaving (Maschler, Peleg, Shapley 1979).
+    """Return the division that minimises the largest gain of any coalition by leaving (Maschler, Peleg, Shapley 1979).
 
-    It minimises eps subject to x(C) >= v(C) - eps for every coalition but nobody and everyone, and x(N) = v(N). The core is
-    empty exactly where eps > 0. The least core may hold many divisions: this is one corner of it. ``nucleolus`` is unique.
+    It minimises eps subject to x(C) >= v(C) - eps for every proper coalition, and x(N) = v(N). The core is empty exactly if eps
+    > 0. The least core may hold many divisions: this is one corner of it. ``nucleolus`` is unique.
 
     Args:
-        coalitions: masks to compare. Their complements and the single players join them. Where none are given, all are
-            compared up to ``MOST_ENUMERATED`` players; beyond, random ones and the neighbours of those that bind.
-        most: coalitions valued by that search, at least 4 a player.
+        coalitions: masks to compare. Their complements and the single players are added. None: all up to ``MOST_ENUMERATED``
+            players; beyond, random ones and the neighbours of the binding ones.
+        most: coalitions valued by that search, at least 4 per player.
         seed: of the random ones.
 
     Raises:
-        UserError: a mask of none, a value that is not finite, or fewer than 4 coalitions a player.
+        UserError: an unknown mask, a value that is not finite, or fewer than 4 coalitions per player.
     """
     pool = _pool(game, coalitions, most, seed)
     return pool.allocation(_least(pool)[0])
@@ -243,7 +247,7 @@ class _Span:
         self.basis = self.rows / np.sqrt(players)
 
     def outside(self, rows: Array) -> Bools:
-        """Which rows are no combination of settled ones. The least distance of 12 players is above 1e-4."""
+        """Return which rows are linearly independent of the settled ones. The least distance of 12 players is above 1e-4."""
         rest = rows - rows @ self.basis.T @ self.basis
         rest -= rest @ self.basis.T @ self.basis  # once more, against rounding
         far: Bools = np.linalg.norm(rest, axis=1) > 1e-7
@@ -257,18 +261,18 @@ class _Span:
 
 
 def nucleolus(game: Game, coalitions: Iterable[int] | None = None, most: int = MOST_VALUED, seed: int = 0) -> CoreAllocation:
-    """The division that makes the excesses, sorted from the largest down, as small as possible in lexicographic order.
+    """Return the division that minimises the excesses, sorted from the largest down, in lexicographic order.
 
-    It is unique, and it lies in the core where there is one (Schmeidler 1969). Each level is one linear program (Maschler,
-    Peleg, Shapley 1979). A coalition with a positive dual is tight in every optimum of its level, so its share is settled. A
-    coalition that is a combination of settled ones is settled too. Each level raises the rank of the settled coalitions. So
-    n - 1 levels suffice, and rank n leaves one division.
+    It is unique, and it lies in the core if the core is not empty (Schmeidler 1969). Each level is one linear program
+    (Maschler, Peleg, Shapley 1979). A coalition with a positive dual is tight in every optimum of its level, so its share is
+    settled. A coalition that is a combination of settled ones is settled too. Each level raises the rank of the settled
+    coalitions. So n - 1 levels suffice, and rank n leaves one division.
 
-    Nobody gets less than alone. Where v(N) is below what the players have alone, no division gives that; then this is the
+    No player gets less than alone. If v(N) is below the sum of the single values, no division achieves that: then this is the
     prenucleolus, and ``individually_rational`` is false.
 
     Args:
-        coalitions, most, seed: as of ``least_core``. With some coalitions only, it is the nucleolus over those.
+        coalitions, most, seed: as of ``least_core``. With a subset of the coalitions it is the nucleolus over those.
 
     Raises:
         UserError: as of ``least_core``.

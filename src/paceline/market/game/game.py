@@ -1,4 +1,4 @@
-"""A cooperative game: what every group of sites can save by itself. A coalition is a set of sites, written as a bit mask."""
+"""A cooperative game: the saving of every group of sites by itself. A coalition is a set of sites, written as a bit mask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError, shorten, unknown
 
 MOST_ENUMERATED = 12
-"""Sites whose coalitions are all valued: 4,096 of them."""
+"""Most sites whose coalitions are all valued: 12 sites have 4,096."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Game:
 
     Args:
         players: their names; player i is bit i of a coalition.
-        worth: what a coalition saves beside its members alone, by its mask. It is asked once a coalition, and never for the
-            empty one, which saves nothing.
+        worth: saving of a coalition over its members alone, by its mask. It is called once per coalition, and never for the
+            empty one, which saves 0.
 
     Raises:
         UserError: no player, or two of one name.
@@ -37,11 +37,11 @@ class Game:
             raise UserError("a federation without sites", "give at least one")
         twice = next((name for name in self.players if self.players.count(name) > 1), "")
         if twice:
-            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a name of its own")
+            raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a different name")
 
     @classmethod
     def of_values(cls, players: Sequence[str], values: Sequence[float] | Array) -> Game:
-        """The game of a table: ``values[mask]`` of all 2^n coalitions.
+        """Return the game of a table: ``values[mask]`` of all 2^n coalitions.
 
         Raises:
             UserError: the table has another length, or the empty coalition saves something.
@@ -49,18 +49,18 @@ class Game:
         if len(values) != 1 << len(players):
             raise UserError(f"{len(values):,} values for {len(players)} sites", f"give {1 << len(players):,}, one a coalition")
         if values[0] != 0:
-            raise UserError(f"the coalition of nobody saves {values[0]:g}", "begin the values with 0")
+            raise UserError(f"the empty coalition saves {values[0]:g}", "begin the values with 0")
         return cls(tuple(players), lambda mask: float(values[mask]))
 
     def value(self, coalition: int) -> float:
-        """What the coalition saves."""
+        """Return the saving of a coalition."""
         if coalition not in self._known:
             self._known[coalition] = float(self.worth(coalition))
         return self._known[coalition]
 
     @property
     def valued(self) -> tuple[int, ...]:
-        """Coalitions whose value has been asked for, but for nobody, by their masks."""
+        """Masks of the non-empty coalitions valued so far."""
         return tuple(sorted(mask for mask in self._known if mask))
 
     @property
@@ -69,7 +69,7 @@ class Game:
         return (1 << len(self.players)) - 1
 
     def coalition(self, names: Iterable[str]) -> int:
-        """The mask of some players. Raises UserError for a name of none."""
+        """Return the mask of some players. Raises UserError for an unknown name."""
         mask = 0
         for name in names:
             if name not in self.players:
@@ -78,7 +78,7 @@ class Game:
         return mask
 
     def members(self, coalition: int) -> tuple[str, ...]:
-        """Names of the players of a coalition."""
+        """Return the names of a coalition's players."""
         return tuple(name for i, name in enumerate(self.players) if coalition >> i & 1)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The savings game of a federation: what each group of sites would save by sharing among themselves, from simulations."""
+"""The savings game of a federation: the simulated saving of each group of sites that shares."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from paceline.market.federation.site import Federation
 from paceline.market.game.game import Game
 
 Progress = Callable[[int, int], None]
-"""Is told how many coalitions are simulated, and of how many."""
+"""Callback with the number of simulated coalitions and their total."""
 
 
 @dataclass(frozen=True)
 class SharingRules:
-    """How members of a coalition share their devices.
+    """Rules by which members of a coalition share their devices.
 
     Attributes:
-        by_credit: whoever has lent most is served first; else who came first.
+        by_credit: the site that has lent most is served first, not the earliest job.
         home_first: a site's own jobs take its devices first.
         one_pool: devices are one pool and jobs span sites: a bound, not a federation.
-        serve: what becomes of a coalition's jobs, where it is not who came first or has lent most that decides.
+        serve: another way to serve a coalition's jobs, such as auctions.
     """
 
     by_credit: bool = False
@@ -37,7 +37,7 @@ class SharingRules:
 
 @dataclass(frozen=True)
 class Savings:
-    """Simulated costs of every coalition that is asked for, each simulated once."""
+    """Simulated costs of coalitions, each simulated at most once."""
 
     federation: Federation
     sharing: SharingRules
@@ -47,17 +47,18 @@ class Savings:
 
     @classmethod
     def of(cls, federation: Federation, sharing: SharingRules | None = None, speed: Speed | None = None) -> Savings:
-        """Of a federation's jobs.
+        """Return the savings game of a federation's jobs.
 
         Args:
-            speed: of models of which the federation states no speeds; None: they run on device types of their own site only.
+            speed: prediction for models whose speed the federation does not state; None: they run only on their own site's
+                device types.
         """
         how = sharing or SharingRules()
         rules = rules_of(federation, by_credit=how.by_credit, home_first=how.home_first)
         return cls(federation, how, demand_of(federation, speed), rules)
 
     def changed(self, *, demand: FederationDemand | None = None, rules: Rules | None = None) -> Savings:
-        """The same sites with other jobs or rules."""
+        """Return the same sites with other jobs or rules."""
         return replace(self, demand=demand or self.demand, rules=rules or self.rules, _totals={})
 
     @property
@@ -66,28 +67,28 @@ class Savings:
         return (1 << len(self.federation.sites)) - 1
 
     def outcome(self, members: int) -> FederationOutcome:
-        """What becomes of a coalition's jobs."""
+        """Simulate a coalition's jobs."""
         if self.sharing.serve is not None:
             return self.sharing.serve(self, members)
         return simulate(self._demand_for(members), self.rules, members)
 
     def costs(self, members: int) -> Costs:
-        """Of each site of a coalition; 0 for the others."""
+        """Return the costs of each site of a coalition; 0 for the others."""
         return costs_of(self.federation, self._demand_for(members), self.outcome(members))
 
     def total(self, members: int) -> float:
-        """Costs of a coalition."""
+        """Return the total costs of a coalition."""
         if members not in self._totals:
             self._totals[members] = float(self.costs(members).total.sum())
         return self._totals[members]
 
     def worth(self, members: int) -> float:
-        """What a coalition saves beside its members alone."""
+        """Return the saving of a coalition over its members alone."""
         alone = sum(self.total(1 << site) for site in range(len(self.federation.sites)) if members >> site & 1)
         return alone - self.total(members)
 
     def game(self) -> Game:
-        """The game. Coalitions are simulated as they are asked for; ``simulate_all`` does it on all processors."""
+        """Return the game. Coalitions are simulated on demand; ``simulate_all`` uses all processors."""
         return Game(self.federation.names, self.worth)
 
     def simulate_all(self, coalitions: Iterable[int] | None = None, progress: Progress | None = None) -> None:
@@ -100,7 +101,7 @@ class Savings:
                     progress(done, len(wanted))
 
     def mean_wait_s(self, members: int) -> float:
-        """Seconds from arrival to first start, over all jobs of a coalition."""
+        """Return the mean seconds from arrival to first start over all jobs of a coalition."""
         return mean_wait_s(self.demand, self.outcome(members))
 
     def _demand_for(self, members: int) -> FederationDemand:

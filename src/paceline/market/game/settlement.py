@@ -1,4 +1,4 @@
-"""Who pays whom: the savings of a federation divided by a rule, as what each site keeps and what it receives."""
+"""Settlement: the savings of a federation divided among its sites by a rule."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from paceline.market.prices.period_prices import PeriodPrices, period_prices, ty
 
 @dataclass(frozen=True)
 class Settlement:
-    """What each site has of sharing, in the federation's currency; arrays of shape (sites,).
+    """Savings and payments of each site, in the federation's currency; arrays of shape (sites,).
 
     Attributes:
-        saved: its costs alone less its costs together, before anybody pays.
-        received: what it gets from the others; less than 0: it pays.
-        standard_error: of a division that was sampled; zeros: exact.
-        credits: device-hours lent less borrowed; in sum 0. A rule without money settles by them.
+        saved: its costs alone less its costs together, before payments.
+        received: payments from the others; negative if it pays.
+        standard_error: of a sampled division; zeros if exact.
+        credits: device-hours lent less borrowed; they sum to 0. A rule without money settles by them.
         outcome: of all jobs, as the rule serves them.
-        charges: what the owner of each run pays its lender, shape (runs,); 0 at home and where the rule has no prices. Of a
-            run that the lender ended, what was lost is not paid.
-        prices: by hour, where the rule has prices. ``auction``: what was traded, where it has auctions.
+        charges: payment of each run's owner to its lender, shape (runs,); 0 at home and under rules without prices. Lost work
+            of an evicted run is not paid.
+        prices: by hour, if the rule has prices. ``auction``: trades, if it has auctions.
     """
 
     rule: str
@@ -49,25 +49,25 @@ class Settlement:
 
     @property
     def shares(self) -> Array:
-        """What each site gains in the end."""
+        """Final gain of each site."""
         return self.saved + self.received
 
     @property
     def worse_off(self) -> tuple[int, ...]:
-        """Sites that would do better alone, by their numbers."""
+        """Numbers of the sites that would do better alone."""
         least = -1e-9 * max(float(np.abs(self.saved).sum()), 1.0)
         return tuple(np.flatnonzero(self.shares < least).tolist())
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to settle.
+    """A rule of settlement.
 
     Attributes:
-        about: what it does, in one sentence.
-        by_credit: whether the sites' credits decide who is served.
-        by_auction: whether jobs run elsewhere only by auction.
-        whole_game: whether it asks what every coalition saves.
+        about: description in one sentence.
+        by_credit: credits decide the order of service.
+        by_auction: jobs run at other sites only by auction.
+        whole_game: it needs the saving of every coalition.
     """
 
     about: str
@@ -86,7 +86,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def savings_under(federation: Federation, rule: str, speed: Speed | None = None) -> Savings:
-    """The savings game as the rule serves jobs. Raises UserError for an unknown rule, with the nearest."""
+    """Return the savings game with the rule's order of service. Raises UserError for an unknown rule, with the nearest."""
     name = known_name("rule", rule, RULES)
     serve = _serve_by_auction if RULES[name].by_auction else None
     return Savings.of(federation, SharingRules(by_credit=RULES[name].by_credit, home_first=True, serve=serve), speed)
@@ -97,7 +97,7 @@ def _serve_by_auction(savings: Savings, members: int) -> FederationOutcome:
 
 
 def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Settlement:
-    """Divide what all sites save together.
+    """Divide the joint saving of all sites.
 
     Args:
         savings: as ``savings_under`` makes it for the rule.
@@ -126,7 +126,7 @@ def settle(savings: Savings, rule: str, progress: Progress | None = None) -> Set
 
 
 def _charges(savings: Savings, outcome: FederationOutcome, prices: PeriodPrices | None, auction: JobAuctions | None) -> Array:
-    """Of each run, shape (runs,); the cloud has no lender."""
+    """Return the charge of each run, shape (runs,). Runs in the cloud have no lender."""
     demand, pool = savings.demand, outcome.run_pool
     guest = lenders(demand, outcome) >= 0
     devices = demand.devices[outcome.run_job]
@@ -143,8 +143,8 @@ def _charges(savings: Savings, outcome: FederationOutcome, prices: PeriodPrices 
 
 
 def _received(demand: FederationDemand, outcome: FederationOutcome, charges: Array, sites: int) -> Array:
-    """What each site receives less what it pays."""
-    lender = np.maximum(lenders(demand, outcome), 0)  # runs at home are charged nothing
+    """Return receipts less payments of each site."""
+    lender = np.maximum(lenders(demand, outcome), 0)  # runs at home have no charge
     return np.asarray(np.bincount(lender, charges, sites) - np.bincount(demand.site[outcome.run_job], charges, sites))
 
 

@@ -1,4 +1,4 @@
-"""The Shapley value: each player gets the mean of what it adds to those before it, over all orders in which they may join."""
+"""The Shapley value: each player's mean marginal contribution over all orders of joining."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paceline.errors import UserError, check_count
 from paceline.market.game.game import MOST_ENUMERATED, Game
 
 PERMUTATIONS = 1000
-"""Orders that a sampled value takes unless told."""
+"""Default number of sampled orders."""
 
 
 @dataclass(frozen=True)
 class ShapleyValue:
-    """A division of what everyone saves together.
+    """A division of the joint saving.
 
     Args:
         shares: of each player, shape (n,), in the unit of the game. They sum to v(N), up to the rounding of floats.
-        standard_error: of each share, shape (n,), from sampling alone. Zeros where the value is exact.
+        standard_error: of each share, shape (n,), from sampling alone. Zeros if the value is exact.
         sampled: orders were sampled.
-        permutations: how many; 0 where the value is exact.
+        permutations: number of orders; 0 if the value is exact.
     """
 
     shares: Array
@@ -35,7 +35,7 @@ class ShapleyValue:
 
 @lru_cache(maxsize=32)
 def _weights(players: int) -> Array:
-    """The probability that exactly the coalition (index: its mask) stands before a given player outside it, shape (2^n,)."""
+    """Return the probability that exactly a coalition (index: its mask) precedes a given player outside it, shape (2^n,)."""
     sizes = np.array([mask.bit_count() for mask in range(1 << players)])
     of_size = [1 / (players * comb(players - 1, size)) for size in range(players)] + [0.0]
     weights: Array = np.array(of_size)[sizes]
@@ -43,7 +43,7 @@ def _weights(players: int) -> Array:
 
 
 def exact_shares(values: Array) -> Array:
-    """The Shapley value of a table of 2^n values by the coalition's mask, shape (n,). Shapley 1953."""
+    """Return the Shapley value of a table of 2^n values by the coalition's mask, shape (n,). Shapley 1953."""
     players = len(values).bit_length() - 1
     weights = _weights(players)
     shares = np.empty(players)
@@ -60,7 +60,7 @@ def _check_finite(values: Array) -> None:
 
 
 def exact(game: Game) -> ShapleyValue:
-    """The Shapley value from all 2^n coalitions.
+    """Compute the Shapley value from all 2^n coalitions.
 
     Raises:
         UserError: more than ``MOST_ENUMERATED`` players, or a value that is not finite.
@@ -70,13 +70,13 @@ def exact(game: Game) -> ShapleyValue:
 
 
 def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
-    """The Shapley value from random orders, for any number of players.
+    """Estimate the Shapley value from random orders, for any number of players.
 
     Each order is followed by its reverse (antithetic sampling): a player that came early comes late, and the errors of the two
-    partly cancel. The standard error is of the means of these pairs. The game is asked only for the coalitions on the paths.
+    partly cancel. The standard error is of the means of these pairs. Only coalitions on the sampled orders are valued.
 
     Args:
-        permutations: orders, reverses counted, at least 4. An odd number is raised by one.
+        permutations: number of orders, reverses included, at least 4. An odd number is raised by one.
         seed: of the orders.
 
     Raises:
@@ -99,7 +99,9 @@ def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> Shapl
 
 
 def shapley(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
-    """The Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments and errors are of ``sample``."""
+    """Compute the Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments and errors as of
+    ``sample``.
+    """
     return exact(game) if len(game.players) <= MOST_ENUMERATED else sample(game, permutations, seed)
 
 

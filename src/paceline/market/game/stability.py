@@ -1,4 +1,4 @@
-"""Whether sites stay together: who would leave, with whom, and what division would keep everyone."""
+"""Stability of a federation: groups that would leave, and the division that keeps everyone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MOST_LEAVING = 5
 
 @dataclass(frozen=True)
 class StabilityVerdict:
-    """Whether a federation holds.
+    """Stability of a federation under a division.
 
     Attributes:
-        leaving: groups that would do better by themselves under the division that was asked about, the largest gain first.
-        how_many: of them. ``compared``: groups that were compared.
-        least: the division that leaves the least to gain; ``least.eps`` at most 0: with it nobody leaves.
-        coalitions: where sites end that merge and split by the Shapley value inside each group; None: too many sites.
+        leaving: groups that would do better by themselves under the division, the largest gain first.
+        how_many: number of such groups. ``compared``: number of groups compared.
+        least: the least core's division. With ``least.eps`` of at most 0 it keeps everyone.
+        coalitions: the groups that form by merge and split under the Shapley value; None: too many sites.
     """
 
     game: Game
@@ -35,18 +35,18 @@ class StabilityVerdict:
 
     @property
     def stable(self) -> bool:
-        """Whether no group that was looked at would leave."""
+        """True if no compared group would leave."""
         return not self.how_many
 
     @property
     def can_be_stable(self) -> bool:
-        """Whether some division keeps every group that was looked at."""
+        """True if some division keeps every compared group."""
         return self.least.eps <= 1e-9 * max(abs(self.game.value(self.game.everyone)), 1.0)
 
     def words(self, rule: str, currency: str) -> tuple[str, ...]:
-        """The verdict for an owner who is no economist, a sentence each."""
+        """Return the verdict in plain sentences."""
         if not self.compared:
-            return ("One site has nobody to share with.",)
+            return ("One site has no other site to share with.",)
         if self.stable:
             looked = f"none of the {self.compared:,} groups of sites {'' if self.least.whole else 'that were compared '}"
             first = f"Nobody gains by leaving: under {rule}, {looked}would do better by itself."
@@ -83,11 +83,11 @@ class StabilityVerdict:
 
 
 def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) -> StabilityVerdict:
-    """Whether a division of what everyone saves holds.
+    """Judge whether a division of the joint saving is stable.
 
     Args:
-        coalitions: groups to compare. None: up to ``MOST_ENUMERATED`` sites all of them, else those that the search for the
-            least core valued.
+        coalitions: groups to compare. None: all up to ``MOST_ENUMERATED`` sites, else the ones that the search for the least
+            core valued.
     """
     whole = coalitions is None and len(game.players) <= MOST_ENUMERATED
     least = least_core(game, coalitions)

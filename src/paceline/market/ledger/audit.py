@@ -1,18 +1,18 @@
-"""Does a lender deliver what was predicted? One that throttles is found, and the rate of false alarms is stated.
+"""Audit of lenders: find those that deliver less than predicted, at a stated rate of false alarms.
 
 The residual of a job is log(achieved / predicted throughput); its standard deviation is sigma, the predictor's own error. A
-model that is predicted wrongly is so at all lenders. That bias is the weighted median of the model's residuals at the *other*
-lenders, and is taken off. A lender throttles where the mean of what is left lies more than k standard errors below 0. The
-standard error counts the jobs, the error of the medians, and an error that jobs of one model at one lender share, if any.
+wrong prediction of a model shows at all lenders. This bias, the weighted median of the model's residuals at the *other*
+lenders, is subtracted. A lender throttles if the mean remaining residual is more than k standard errors below 0. The standard
+error counts the jobs, the error of the medians, and an error that jobs of one model at one lender share, if any.
 
-What is found is relative to the other sites: where all throttle alike, nobody is found. Of two sites the test cannot say which
-one differs. A lender that was found no longer counts among the others, and the rest are tested once more.
+The result is relative to the other sites: if all throttle equally, no lender is found. With two sites the test cannot say which
+one differs. A lender that was found no longer counts among the others, and the rest are tested again.
 
-Sigma is 0.13 (``MEASURED_SIGMA``), between what was measured. Predictions of 36 steps of
-``benchmarks/results/predict_lab.csv``, each from a run on one device, scatter by 0.10 (``plain_error``); those of the 26
-published runs of ``unseen_runs.csv`` beside it by 0.11 within a model and by 0.18 over all, so part of it is the bias of
-models. It was the sigma of 36 steps before the exchange was made faster (the same file at commit 15ea627f). Their tails were
-heavy: excess kurtosis 4.4, as of Student's t with 5.4 degrees of freedom; it is 1.8 since.
+Sigma is 0.13 (``MEASURED_SIGMA``), between two measurements. Predictions of 36 steps of ``benchmarks/results/predict_lab.csv``,
+each from a run on one device, scatter by 0.10 (``plain_error``); those of the 26 published runs of ``unseen_runs.csv`` in the
+same folder by 0.11 within a model and by 0.18 overall, so part of it is the bias of models. It was the sigma of 36 steps before
+the exchange was made faster (the same file at commit 15ea627f). Their tails were heavy: excess kurtosis 4.4, as of Student's t
+with 5.4 degrees of freedom; now it is 1.8.
 
 False alarms of one lender in percent, by 4 million simulated means of independent jobs of unit variance (one-sided):
 
@@ -23,9 +23,9 @@ False alarms of one lender in percent, by 4 million simulated means of independe
 | 10 | 3.090 | 0.100 | 0.099 | 0.205 | 0.404 |
 | 40 | 3.090 | 0.100 | 0.101 | 0.134 | 0.280 |
 
-Whole audits of ten honest lenders with 40 jobs of five wrongly predicted models each, at k for 5 %: 4.5 % blamed somebody,
-4.9 % with t of 5 degrees, 4.7 % with 3 (1,500 audits each: a standard error of 0.6 points). The running test, made for 0.4 %
-in 40 jobs, alarmed at 0.08 % of such lenders, 0.4 % with t of 5 degrees, 1.4 % with 3 (800 audits each).
+Whole audits of ten honest lenders with 40 jobs of five wrongly predicted models each, at k for 5 %: 4.5 % blamed a lender, 4.9
+% with t of 5 degrees, 4.7 % with 3 (1,500 audits each: a standard error of 0.6 points). The running test, made for 0.4 % in 40
+jobs, alarmed at 0.08 % of such lenders, 0.4 % with t of 5 degrees, 1.4 % with 3 (800 audits each).
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ MEASURED_SIGMA = 0.13
 MEASURED_KURTOSIS = 4.4
 """Excess kurtosis of such errors, at most."""
 FALSE_ALARMS = 0.01
-"""Of all lenders together, where no k is given."""
+"""Default rate of false alarms of all lenders together."""
 POWER = 0.9
-"""How often a throttling is found of the size that is said to be found."""
+"""Probability of finding a throttled share of the stated size."""
 JOBS_BETWEEN_ALARMS = 10_000.0
-"""Of an honest lender, in the mean, for the running test: a false alarm in about 1 % of each 100 jobs."""
+"""Mean jobs of an honest lender between false alarms of the running test: one in about 1 % of each 100 jobs."""
 LEAST_SIGMA, MOST_SIGMA = 1e-3, 10.0
-"""Of a predictor whose jobs can be judged: off by 0.1 %, and by a factor of 20,000."""
+"""Legal errors of a predictor: from 0.1 % to a factor of 20,000."""
 MOST_K = 40.0
-"""Standard errors: beyond 38 the chance is below what a float holds."""
+"""Most standard errors: beyond 38 the chance is below the smallest float."""
 MOST_OFF = 1e6
-"""Achieved over predicted throughput or its inverse: more is a mistake of units."""
+"""Largest ratio of achieved and predicted throughput: more is a mistake of units."""
 _NODES = 80
 _ENDLESS = 1e14
 
 
 @dataclass(frozen=True)
 class JobSpeed:
-    """What a job reached at a lender.
+    """Throughput of a job at a lender.
 
     Args:
         job: its name.
-        model: what jobs have in common that are predicted wrongly together: the model, or the model and the device type.
+        model: group of jobs with a common bias of the prediction: the model, or the model and the device type.
         lender: the site that ran it.
         achieved_per_s: samples or steps per second. ``predicted_per_s``: the same, predicted.
         sigma: standard deviation of log(achieved / predicted) at an honest lender.
@@ -112,18 +112,19 @@ class JobSpeed:
 
 @dataclass(frozen=True)
 class LenderVerdict:
-    """What the audit says of a lender.
+    """Verdict on one lender.
 
     Attributes:
-        lender: its name. ``jobs``: that were compared. ``left_out``: jobs of models that no other lender ran.
-        others: lenders that it was compared with.
+        lender: its name. ``jobs``: number compared. ``left_out``: jobs of models that no other lender ran.
+        others: number of lenders that it was compared with.
         delivered: achieved over predicted throughput, the geometric mean without the models' bias; NaN: not judged.
         error: standard error of log ``delivered``.
-        chance: that an honest lender seems this slow or slower. ``chance_any``: that one of all judged lenders does.
-        throttles: whether it lies beyond k standard errors.
-        finds: the least throttled share that was to be found with probability ``POWER``.
-        alarm_at: the job, from 1, at which the running test first alarms; None: never. It
-            knows the models' bias from all jobs, and allows it one standard error in the lender's favour.
+        chance: probability that an honest lender seems this slow or slower. ``chance_any``: the same for any of the judged
+            lenders.
+        throttles: True beyond k standard errors.
+        finds: the smallest throttled share that the test finds with probability ``POWER``.
+        alarm_at: the job, from 1, at which the running test first alarms; None: never. It takes the models' bias from all jobs,
+            and allows one standard error in the lender's favour.
     """
 
     lender: str
@@ -140,7 +141,7 @@ class LenderVerdict:
 
     @property
     def is_judged(self) -> bool:
-        """Whether any of its jobs could be compared."""
+        """True if any of its jobs could be compared."""
         return self.jobs > 0
 
     def __str__(self) -> str:
@@ -172,9 +173,9 @@ class Audit:
 
     Attributes:
         k: standard errors beyond which a lender throttles.
-        rate: of false alarms for one lender. ``rate_any``: for all judged lenders together.
-        scatter: how widely the jobs of one model at one lender scatter, over their sigma; NaN: no two jobs of one kind.
-        is_sigma_low: whether they scatter more widely than chance gives, so that false alarms come more often than stated.
+        rate: false alarms for one lender. ``rate_any``: for all judged lenders together.
+        scatter: scatter of the jobs of one model at one lender over their sigma; NaN: no two jobs of one kind.
+        is_sigma_low: True if they scatter more than chance explains, so that false alarms are more frequent than stated.
     """
 
     verdicts: tuple[LenderVerdict, ...]
@@ -191,7 +192,7 @@ class Audit:
 
     @property
     def judged(self) -> int:
-        """How many lenders could be compared."""
+        """Number of lenders that could be compared."""
         return sum(verdict.is_judged for verdict in self.verdicts)
 
     def __str__(self) -> str:
@@ -220,11 +221,11 @@ def audit(
 
     Args:
         records: the jobs, in the order of their ends.
-        k: standard errors; None: as many as give ``FALSE_ALARMS`` for all lenders together.
+        k: standard errors; None: the k with a rate of ``FALSE_ALARMS`` for all lenders together.
         lenders: all sites that may be named; None: those of the records.
-        is_centred: False takes every model as predicted without a bias, so that a single lender can be judged.
+        is_centred: False assumes unbiased predictions, so that a single lender can be judged.
         shared_sigma: standard deviation of an error that all jobs of one model at one lender share. It never averages out.
-        throttled: the share that the running test is made for.
+        throttled: the share that the running test is designed for.
 
     Raises:
         UserError: no jobs, an unknown lender, or a number out of its range.
@@ -267,11 +268,12 @@ def audit(
 
 
 def false_alarm_rate(k: float, lenders: int = 1, jobs: float = math.inf, kurtosis: float = 0.0) -> float:
-    """How often at least one of so many honest lenders is blamed, at k standard errors.
+    """Return the probability that at least one of several honest lenders is blamed, at k standard errors.
 
     One lender: the normal tail, and the first term of Edgeworth's series for symmetric residuals of a given excess kurtosis
-    (Abramowitz and Stegun 26.2.47). It matters for few jobs. For t with 5 degrees it says 0.27 % at 10 jobs and k 3.09, where
-    0.20 % were simulated. Several: 1 - (1 - p)^lenders, exact where they are independent; at most lenders times p in any case.
+    (Abramowitz and Stegun 26.2.47). It matters for few jobs. For t with 5 degrees it gives 0.27 % at 10 jobs and k 3.09; the
+    simulation gives 0.20 %. Several: 1 - (1 - p)^lenders, exact where they are independent; at most lenders times p in any
+    case.
 
     Raises:
         UserError: k, lenders or jobs not positive, or a kurtosis below -2.
@@ -285,10 +287,10 @@ def false_alarm_rate(k: float, lenders: int = 1, jobs: float = math.inf, kurtosi
 
 
 def k_for(rate: float, lenders: int = 1) -> float:
-    """The k at which so many honest lenders together have this rate of false alarms, for normal residuals.
+    """Return the k at which several honest lenders together have this rate of false alarms, for normal residuals.
 
     Raises:
-        UserError: a rate outside 0 to 1, or 0.5 and more for one lender, where k is not positive.
+        UserError: a rate outside 0 to 1, or 0.5 and more for one lender: then k is not positive.
     """
     _check_share("rate of false alarms", rate)
     _check_positive("number of lenders", lenders)
@@ -296,7 +298,8 @@ def k_for(rate: float, lenders: int = 1) -> float:
 
 
 def run_length(shift: float, allowance: float, threshold: float) -> float:
-    """Mean number of jobs until a one-sided CUSUM alarms: S = max(0, S + z - allowance) > threshold, z normal around ``shift``.
+    """Return the mean number of jobs until a one-sided CUSUM alarms: S = max(0, S + z - allowance) > threshold, z normal around
+    ``shift``.
 
     Page's integral equation for the mean run length (Biometrika 1954), solved at Gauss-Legendre nodes. All are in standard
     deviations of one job. Infinite beyond 1e14. Raises UserError where allowance or threshold is not positive.
@@ -310,13 +313,15 @@ def run_length(shift: float, allowance: float, threshold: float) -> float:
     steps[:, 0] += norm.cdf(moved)  # back to 0
     try:
         length = float(np.linalg.solve(np.eye(len(at)) - steps, np.ones(len(at)))[0])
-    except np.linalg.LinAlgError:  # it always comes back to 0
+    except np.linalg.LinAlgError:  # it always returns to 0
         return math.inf
     return length if 0 < length < _ENDLESS else math.inf  # beyond that the equations are singular to the last digit
 
 
 def cusum_threshold(allowance: float, jobs: float = JOBS_BETWEEN_ALARMS) -> float:
-    """The threshold at which an honest lender runs so many jobs between false alarms. Raises UserError for fewer than 10."""
+    """Return the threshold with the given mean number of jobs between false alarms of an honest lender. Raises UserError for
+    fewer than 10.
+    """
     _check_positive("allowance", allowance)
     if not 10 <= jobs <= 1e9:
         raise UserError(f"{shown(jobs)} jobs between false alarms", "give 10 to 1e9")
@@ -345,13 +350,13 @@ class _Jobs:
     model: Ints
 
     def comparable(self, lender: int, found: set[int]) -> Bools:
-        """Which jobs of a lender have a model that others ran too."""
+        """Return which jobs of a lender have a model that others ran too."""
         models = np.unique(self.model[self.others(lender, found)])
         chosen: Bools = (self.lender == lender) & np.isin(self.model, models)
         return chosen
 
     def others(self, lender: int, found: set[int]) -> Bools:
-        """The jobs that a lender is compared with."""
+        """Return the jobs that a lender is compared with."""
         chosen: Bools = ~np.isin(self.lender, [lender, *found])
         return chosen
 
@@ -401,14 +406,15 @@ class _Jobs:
         )
 
     def _median_variance(self, there: Bools, shared: float) -> float:
-        """Of the weighted median of these residuals, with weights 1 / sigma."""
+        """Return the variance of the weighted median of these residuals, with weights 1 / sigma."""
         weight = self.sigma[there] ** -2
         parts = np.bincount(self.lender[there], weights=weight) / weight.sum()
         return _median_factor(int(there.sum())) * float(1 / weight.sum() + shared**2 * (parts**2).sum())
 
     def scatter(self) -> tuple[float, bool]:
-        """Root mean square of residuals around the mean of their model at their lender, over sigma, and whether it is more than
-        1 by more than chance gives (1 %), with tails as heavy as were measured."""
+        """Return the root mean square of residuals around the mean of their model at their lender, over sigma. Also return
+        whether it exceeds 1 by more than chance (1 %), with tails as heavy as measured.
+        """
         cells = self.lender * (int(self.model.max()) + 1) + self.model
         weight, squares, free = self.sigma**-2, 0.0, 0
         for cell in np.unique(cells):
@@ -423,7 +429,7 @@ class _Jobs:
 
 
 def _alarm(residual: Array, sigma: Array, throttled: float) -> int | None:
-    """The first job, from 1, at which the CUSUM of log likelihood ratios passes its threshold."""
+    """Return the first job, from 1, at which the CUSUM of log likelihood ratios passes its threshold."""
     _check_share("throttled share", throttled)
     shift = -math.log1p(-throttled) / sigma
     usual = float(np.median(shift))
@@ -436,7 +442,7 @@ def _alarm(residual: Array, sigma: Array, throttled: float) -> int | None:
 
 
 def _weighted_median(values: Array, weights: Array) -> float:
-    """The middle of the values between which half of the weight lies below and half above."""
+    """Return the weighted median: half of the weight lies below it and half above."""
     order = np.argsort(values)
     total = np.cumsum(weights[order])
     half = total[-1] / 2
@@ -446,7 +452,7 @@ def _weighted_median(values: Array, weights: Array) -> float:
 
 
 def _median_factor(count: int) -> float:
-    """The variance of the median of normal values over that of their mean: 1 for one value, pi / 2 for many."""
+    """Return the variance of the median of normal values over that of their mean: 1 for one value, pi / 2 for many."""
     return math.pi / 2 * count / (count + math.pi / 2 - 1)
 
 
@@ -459,7 +465,7 @@ def _percent(share: float) -> str:
 
 
 def _odds(chance: float, of: str = "") -> str:
-    """``once in 3,000 audits``; ``in 40 % of audits``, or of cases, where that is often."""
+    """Format a probability: ``once in 3,000 audits``, or ``in 40 % of audits`` if it is large."""
     if chance > 0.15:
         return f"in {_percent(chance)} of {of or 'cases'}"
     text = f"once in {float(f'{1 / chance:.1g}'):,.0f}" if chance > 1e-6 else "less than once in a million"

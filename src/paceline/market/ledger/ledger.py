@@ -1,9 +1,9 @@
-"""Who ran what where, and who owes whom: one SQLite file that only grows.
+"""Ledger of lent device time and debts: one SQLite file that only grows.
 
 An entry debits its owner and credits its lender by the same whole number, so no unit is lost. It holds the SHA-256 of the entry
-before it and its own, so ``verify`` finds a change that went around SQL. Whoever can write the file can make the whole chain
-anew: sites that do not trust the holder note ``head`` and give it to ``verify``. Times and amounts are whole numbers, and all
-sums are exact. Several processes may append, one at a time. Anyone may read meanwhile.
+before it and its own, so ``verify`` finds a change that bypassed SQL. A writer of the file can rebuild the whole chain: sites
+that do not trust the holder note ``head`` and give it to ``verify``. Times and amounts are whole numbers, and all sums are
+exact. Several processes may append, one at a time, while others read.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Unit = Literal["micro-credits", "micro-currency"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 UNITS: tuple[Unit, ...] = get_args(Unit)
 LARGEST = (1 << 63) - 1
-"""The largest number of an entry: SQLite's integers have 64 bits."""
+"""Largest number in an entry: SQLite's integers have 64 bits."""
 MOST_CELLS = 10_000_000
-"""Of the matrices of ``flows``."""
+"""Most cells of the matrices of ``flows``."""
 BUSY_S = 60.0
-"""How long a writer waits for another."""
+"""Seconds that a writer waits for another."""
 SCHEMA = 1
 _APPLICATION = 0x504C4447
 _LONGEST_NAME = 200
@@ -68,10 +68,10 @@ _STATEMENTS = (
 
 @dataclass(frozen=True)
 class Origin:
-    """What entries were derived from.
+    """Inputs from which entries were derived.
 
     Args:
-        trace: SHA-256 of what was read, one file after the other, as 64 hexadecimal digits.
+        trace: SHA-256 of the files read, one after the other, as 64 hexadecimal digits.
         rule: of the settlement, such as ``credits``.
         seed: of the simulation.
         version: of Paceline.
@@ -95,7 +95,7 @@ class Origin:
 
     @classmethod
     def of_files(cls, paths: Sequence[str | Path], rule: str, seed: int, version: str) -> Origin:
-        """The origin of entries of these files: sites and traces. Raises UserError where one cannot be read."""
+        """Return the origin of these files: sites and traces. Raises UserError if one cannot be read."""
         digest = hashlib.sha256()
         for path in paths:
             try:
@@ -111,7 +111,7 @@ class LedgerEntry:
 
     Args:
         start_us: begin of the period. ``end_us``: its end.
-        job: its name; empty for a settlement of many.
+        job: its name; empty for a settlement of many jobs.
         owner: the site whose job it is. ``lender``: the site whose devices it used.
         device: their type.
         device_us: device-microseconds.
@@ -119,7 +119,7 @@ class LedgerEntry:
             that on the reference.
         wan_bytes: sent between sites. ``restarts``: of the job.
         reason: one of ``REASONS``.
-        amount: what the owner pays the lender; negative: what the lender pays the owner. ``unit``: one of ``UNITS``.
+        amount: payment from the owner to the lender; negative: from the lender to the owner. ``unit``: one of ``UNITS``.
 
     Raises:
         UserError: a number that is no whole one or beyond 64 bits, a period that ends before it begins, an unknown reason or
@@ -156,7 +156,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Posted:
-    """An entry as it stands: its number from 1, what it was derived from, and the SHA-256 of the entry before and of itself."""
+    """A stored entry: its number from 1, its origin, and the SHA-256 of the previous entry and of itself."""
 
     number: int
     entry: LedgerEntry
@@ -167,7 +167,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Head:
-    """The last entry's number and SHA-256: who notes it can prove later that nothing up to it was changed."""
+    """Number and SHA-256 of the last entry: a noted head proves later that nothing up to it was changed."""
 
     number: int
     digest: str
@@ -175,7 +175,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first entry where a new simulation does not make what stands. ``field`` is ``entry`` where one of them has none."""
+    """The first stored entry that a new simulation does not reproduce. ``field`` is ``entry`` if one side has no such entry."""
 
     number: int
     field: str
@@ -192,7 +192,7 @@ class LedgerFlows:
 
     Attributes:
         sites: names, sorted. ``period_us``: length of a period; the first begins at 0.
-        device_us: shape (periods, lenders, borrowers). The diagonal is what sites ran at home.
+        device_us: shape (periods, lenders, borrowers). The diagonal is work at home.
     """
 
     sites: tuple[str, ...]
@@ -201,7 +201,7 @@ class LedgerFlows:
 
 
 class LedgerReader(AbstractContextManager["LedgerReader"]):
-    """A ledger to read. Each method sees one moment, whoever appends meanwhile.
+    """A ledger to read. Each method sees one consistent state during appends of others.
 
     Raises:
         UserError: there is no such file, it is damaged, or it is something else.
@@ -246,20 +246,20 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
 
     @property
     def head(self) -> Head:
-        """The last entry; number 0 and the empty digest in an empty ledger."""
+        """Return the last entry; number 0 and the empty digest in an empty ledger."""
         with self._told():
             row = self._one("SELECT number, digest FROM entries ORDER BY number DESC LIMIT 1")
         return Head(*row) if row else Head(0, "")
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """What the entries were derived from, the first first: one for each version of Paceline that appended."""
+        """Origins of the entries in order, one for each version of Paceline that appended."""
         with self._told():
             rows = self._db.execute("SELECT trace, rule, seed, version FROM origins ORDER BY number").fetchall()
         return tuple(Origin(*row) for row in rows)
 
     def entries(self) -> Iterator[Posted]:
-        """Every entry, in order. Raises UserError for a damaged file."""
+        """Yield every entry in order. Raises UserError for a damaged file."""
         origins = self.origins
         for number, origin, *values, previous, digest in self._rows():
             if not isinstance(origin, int) or not 0 < origin <= len(origins):
@@ -267,14 +267,14 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
             yield Posted(number, LedgerEntry(*values), origins[origin - 1], previous, digest)
 
     def verify(self, noted: Head | None = None) -> int:
-        """Check the chain of digests, and that the file still refuses changes; returns the number of entries.
+        """Check the chain of digests, and that the file still refuses changes. Return the number of entries.
 
         Args:
-            noted: a ``head`` of earlier; it must still be in the ledger. Without it nobody sees entries that were cut off
-                at the end, or a chain that was made anew.
+            noted: an earlier ``head`` that must still be in the ledger. Without it a truncated end or a rebuilt chain is not
+                detected.
 
         Raises:
-            UserError: the first entry that was changed, moved or removed, or what else is wrong.
+            UserError: the first entry that was changed, moved or removed, or another defect.
         """
         with self._told():
             problem = self._one("PRAGMA quick_check(1)")[0]
@@ -296,7 +296,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         return seen.number
 
     def reproduces(self, entries: Iterable[LedgerEntry]) -> Difference | None:
-        """Compare what a new simulation makes with what stands; None: they are the same, else the first difference."""
+        """Compare the entries of a new simulation with the stored ones. Return the first difference, or None."""
         for number, (posted, made) in enumerate(zip_longest(self.entries(), entries), start=1):
             stands = posted.entry if posted else None
             if stands is None or made is None:
@@ -309,7 +309,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         return None
 
     def balances(self, unit: Unit = "micro-credits") -> dict[str, int]:
-        """What each site has received less what it has paid, by name; the sum is 0. Raises UserError for an unknown unit."""
+        """Return receipts less payments of each site, by name; they sum to 0. Raises UserError for an unknown unit."""
         check_name("unit of an amount", unit, UNITS)
         balances: dict[str, int] = {}
         with self._told():
@@ -319,8 +319,8 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         return dict(sorted(balances.items()))
 
     def flows(self, period_us: int) -> LedgerFlows:
-        """Device-microseconds by period, lender and borrower. An entry that lasts over several periods counts in each by its
-        time there, in whole microseconds whose sum is that of the entry.
+        """Return device-microseconds by period, lender and borrower. An entry over several periods is split by its time in
+        each, in whole microseconds with the same sum.
 
         Raises:
             UserError: the period is no whole number from 1 up, or it makes more than ``MOST_CELLS`` cells.
@@ -354,7 +354,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What SQLite reports in here, as an error that names the file."""
+        """Turn SQLite's errors in this block into a UserError that names the file."""
         try:
             yield
         except sqlite3.Error as error:
@@ -362,13 +362,13 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
 
 
 class Ledger(LedgerReader):
-    """A ledger to append to; it is made where there is none.
+    """A ledger to append to; it is created if missing.
 
     Args:
-        origin: what the entries are derived from. A ledger that stands has the same trace, rule and seed.
+        origin: of the new entries. An existing ledger must have the same trace, rule and seed.
 
     Raises:
-        UserError: the file is of another trace, rule or seed (named), is something else, or cannot be written.
+        UserError: the file has another trace, rule or seed (named), is no ledger, or cannot be written.
     """
 
     def __init__(self, path: str | Path, origin: Origin) -> None:
@@ -384,14 +384,14 @@ class Ledger(LedgerReader):
             self._check_kind()
             with self._told():
                 _turn_to_wal(self._db)
-                self._db.execute("PRAGMA synchronous = FULL")  # what is committed outlives a loss of power too
+                self._db.execute("PRAGMA synchronous = FULL")  # a commit survives a loss of power
             self._place = self._known_origin()
         except BaseException:
             self._db.close()
             raise
 
     def _prepare(self) -> None:
-        """Make the tables of an empty file; another process may do so at the same time."""
+        """Create the tables of an empty file; another process may do so at the same time."""
         with self._told():
             empty = self._one("SELECT COUNT(*) FROM sqlite_master")[0] == 0 == self._one("PRAGMA user_version")[0]
         if empty:
@@ -419,7 +419,7 @@ class Ledger(LedgerReader):
         return self.origins.index(self.origin) + 1
 
     def append(self, entries: Iterable[LedgerEntry]) -> Head:
-        """Append all of them or none; returns the new head. Other writers wait meanwhile.
+        """Append all entries or none, while other writers wait. Return the new head.
 
         Raises:
             UserError: another process held the file for longer than ``BUSY_S``, or it cannot be written.
@@ -455,14 +455,14 @@ _FIELDS = tuple(field.name for field in fields(LedgerEntry))
 
 
 def _digest(number: object, previous: object, origin: Origin | None, values: list[Any]) -> str:
-    """SHA-256 of an entry, over the digest before it. ``default``: what a damaged file holds may be bytes."""
+    """Return the SHA-256 of an entry and the previous digest. ``default``: a damaged file may hold bytes."""
     derived = astuple(origin) if origin else None
     text = json.dumps([number, previous, derived, *values], ensure_ascii=True, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _turn_to_wal(db: sqlite3.Connection) -> None:
-    """SQLite does not wait for others where it changes the mode of the file, so it is asked again."""
+    """Set the journal mode, with retries: SQLite does not wait for others when it changes the mode."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:

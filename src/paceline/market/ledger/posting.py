@@ -1,4 +1,4 @@
-"""Entries of the ledger from a simulation: every stretch that a job ran on another site's devices, and what was settled."""
+"""Make ledger entries from a simulation: every stretch of a job on another site's devices, and the settlement."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MICRO = 1_000_000
 
 
 def entries_of(savings: Savings, settlement: Settlement) -> Iterator[LedgerEntry]:
-    """What to post, in the order of starts; the settlement of the whole last.
+    """Yield the entries in order of their starts; the settlement of the whole comes last.
 
-    Under ``credits`` each stretch moves one credit a device-second, under ``prices`` and ``auction`` what the device-hours
-    cost. The other rules post stretches without amounts, and then who pays whom. Sums of amounts by site are exact: they are
-    whole millionths.
+    Under ``credits`` each stretch moves one credit per device-second, under ``prices`` and ``auction`` the price of its
+    device-hours. The other rules post stretches without amounts, and then the payments. Amounts are whole millionths, so sums
+    by site are exact.
     """
     federation, demand, outcome = savings.federation, savings.demand, settlement.outcome
     names = federation.names
@@ -62,9 +62,9 @@ def entries_of(savings: Savings, settlement: Settlement) -> Iterator[LedgerEntry
 
 
 def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment: int) -> Iterator[LedgerEntry]:
-    """Who pays whom so that every site has received its part: the largest payer pays the largest receiver, and so on."""
+    """Match payers and receivers: the largest payer pays the largest receiver, and so on."""
     due = [round(amount * MICRO) for amount in settlement.received.tolist()]
-    due[int(np.argmax(np.abs(settlement.received)))] -= sum(due)  # rounding, so that all is 0 in sum
+    due[int(np.argmax(np.abs(settlement.received)))] -= sum(due)  # rounding: the sum must be 0
     while any(due):
         payer, receiver = due.index(min(due)), due.index(max(due))
         amount = min(-due[payer], due[receiver])

@@ -1,4 +1,4 @@
-"""Reads achieved and predicted throughput of jobs, for the audit of lenders."""
+"""Read achieved and predicted throughput of jobs for the audit of lenders."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ COLUMNS = ("job", "model", "lender", "achieved_per_s", "predicted_per_s")
 
 
 def read_speeds(path: str | Path, sigma: float = MEASURED_SIGMA) -> list[JobSpeed]:
-    """A job a row, in the order of their ends. A column ``sigma`` has the predictor's error of each, else it is ``sigma``.
+    """Read one job per row, in order of their ends. A column ``sigma`` holds each job's prediction error; the default is
+    ``sigma``.
 
     Raises:
-        UserError: a damaged row, with its column; a throughput or a sigma of 0; a row that stands there twice.
+        UserError: a damaged row, with its column; a throughput or a sigma of 0; a duplicate row.
     """
     first: dict[JobSpeed, Row] = {}
     for row in read(path, COLUMNS):

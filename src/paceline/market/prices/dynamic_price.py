@@ -1,8 +1,7 @@
-"""The price of a device and hour at which sites would rent devices to each other for the whole trace.
+"""Price of a device-hour at which sites would rent devices to each other for the whole trace.
 
-Each site values devices by its own jobs: what they cost alone on so many devices, simulated, as ``price_process`` needs it. The
-process finds where demand meets supply. Bursts at other times at other sites do not count here, as they do where devices are
-lent job by job.
+Each site values devices by the simulated cost of its jobs on different numbers of devices. ``price_process`` finds where demand
+meets supply. Complementary bursts at other sites do not count here, unlike in lending job by job.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from paceline.market.prices.price_process import PriceProcess, price_process
 from paceline.market.sharing.simulated_game import span_hours
 
 MOST_SIZES = 129
-"""Numbers of devices that are simulated for each site."""
+"""Number of device counts simulated for each site."""
 MOST_STEPS = 20_000
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What a site gains an hour by one further device.
+    """Hourly value of one further device for a site.
 
     Attributes:
-        devices: bought, below 0 sold; shape (points,), ascending. ``marginal``: there, never rising; linear between, and as at
-            the ends beyond.
-        low, high: what the site may sell and buy.
+        devices: bought; negative if sold; shape (points,), ascending. ``marginal``: value there, never rising; linear between
+            the points, constant beyond the ends.
+        low, high: limits of selling and buying.
     """
 
     devices: Array
@@ -41,23 +40,23 @@ class Worth:
 
     @property
     def steepest(self) -> float:
-        """The most by which the marginal worth falls with a device."""
+        """Steepest fall of the marginal value per device."""
         return float((-np.diff(self.marginal) / np.diff(self.devices)).max(initial=0.0))
 
 
 @dataclass(frozen=True)
 class DynamicPrice:
-    """Where the process ends.
+    """End of the price process.
 
     Attributes:
-        worths: of the sites. ``process``: prices are of a device and hour, quantities devices that each site buys.
+        worths: of the sites. ``process``: prices of a device-hour, and devices that each site buys.
     """
 
     worths: tuple[Worth, ...]
     process: PriceProcess
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; no price where the process does not come to rest."""
+        """Return plain values; without a price if the process does not converge."""
         found = self.process
         return {
             "price": found.price if found.converged else math.nan,
@@ -70,10 +69,10 @@ class DynamicPrice:
 
 
 def worth(savings: Savings, site: int) -> Worth:
-    """What devices are worth to a site, from simulations of it alone with fewer and more.
+    """Return the value of devices for a site, from simulations of it alone with fewer and more.
 
-    A site sells at most what it may lend, and nothing that its own jobs need on average or for the largest of them. Its cost is
-    taken as convex in the devices (the lower hull): between two numbers of devices it may take turns.
+    A site sells at most what it may lend, and keeps the devices that its own jobs need on average and for the largest job. Its
+    cost is convex in the devices (the lower hull): it may alternate between two numbers of devices.
     """
     demand, owner = savings.demand, savings.federation.sites[site]
     mine, pools = demand.site == site, np.flatnonzero(demand.pool_site == site)
@@ -99,7 +98,7 @@ def worth(savings: Savings, site: int) -> Worth:
 
 
 def _lower_hull(x: Array, y: Array) -> list[int]:
-    """The corners of the largest convex function that is nowhere above the points, by their numbers; ``x`` ascends."""
+    """Return the indices of the corners of the lower convex hull; ``x`` ascends."""
     kept: list[int] = []
     for point in range(len(x)):
         while len(kept) > 1:
@@ -112,7 +111,7 @@ def _lower_hull(x: Array, y: Array) -> list[int]:
 
 
 def dynamic_price(savings: Savings) -> DynamicPrice:
-    """Follow a price that rises where more devices are wanted than offered, from 0.
+    """Follow a price from 0 that rises while demand exceeds supply.
 
     Raises:
         UserError: devices of several types, which have no single price.
@@ -131,7 +130,7 @@ def dynamic_price(savings: Savings) -> DynamicPrice:
         gradient,
         np.array([each.low for each in worths], float),
         np.array([each.high for each in worths], float),
-        kappa=steepest / (64 * len(worths)),  # both rates are stable where the worth is steepest
+        kappa=steepest / (64 * len(worths)),  # both rates are stable where the value is steepest
         step=1 / steepest,
         most_steps=MOST_STEPS,
     )

@@ -1,9 +1,9 @@
-"""A double auction in which jobs that wait bid for other sites' devices, by what each site knows of itself.
+"""Double auction in which waiting jobs bid for other sites' devices. Each site uses only its own data.
 
-A site bids for a job what it would lose if the job waited at home, and asks for devices what it may lose by lending them. What
-is traded is one job's run: its owner pays a price a device and hour, for the hours whose work is kept. Sellers receive what
-buyers pay: the price lies half way between the least that a winner bids and the most that anybody asks or a loser bids below
-it (Chatterjee and Samuelson, Bargaining under incomplete information, 1983, with k = 1/2; recalled).
+A site bids for a job its loss if the job waited at home, and asks for devices its possible loss by lending them. The good is
+one job's run: its owner pays a price per device-hour, for the hours whose work is saved. Sellers receive what buyers pay: the
+price lies half way between the lowest winning bid and the highest ask or losing bid below it (Chatterjee and Samuelson,
+Bargaining under incomplete information, 1983, with k = 1/2; recalled).
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from paceline.market.game.savings import Progress, Savings
 from paceline.market.prices.period_prices import types_of
 
 INTERVAL_S = 600.0
-"""Between two auctions."""
+"""Seconds between two auctions."""
 MOST_BIDS = 200
-"""Jobs for which a site bids at a time: those that came first."""
+"""Most jobs for which a site bids at a time, the earliest first."""
 
 
 @dataclass(frozen=True)
 class JobAuctions:
-    """What the auctions made of a coalition.
+    """Result of the auctions of a coalition.
 
     Attributes:
         outcome: of the jobs.
-        price: of a device and hour that each run pays, in the currency; 0 at home. Shape (runs,).
-        moment_s, cleared: when something was traded, and at what price by device type; NaN: nothing. Shapes (trades,),
-            (types, trades).
+        price: per device-hour that each run pays, in the currency; 0 at home. Shape (runs,).
+        moment_s, cleared: times of trades, and the prices by device type; NaN: no trade. Shapes (trades,), (types, trades).
         types: device types.
     """
 
@@ -50,7 +49,7 @@ class JobAuctions:
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """For a run of one job: so many devices, at most so much a device and hour."""
+    """Bid for a run of one job: its devices, and the most it pays per device-hour."""
 
     job: int
     site: int
@@ -60,7 +59,7 @@ class Bid:
 
 @dataclass(slots=True)
 class Offer:
-    """Devices of a pool. ``asks``: what the site wants a device and hour if so many are taken; it never falls."""
+    """Offer of a pool's devices. ``asks``: the price per device-hour by number of devices taken; it never falls."""
 
     pool: int
     site: int
@@ -68,23 +67,22 @@ class Offer:
     taken: int = 0
 
     def ask(self, devices: int) -> float:
-        """For so many more; infinite: it has not so many."""
+        """Return the ask for further devices; inf if fewer remain."""
         last = self.taken + devices
         return self.asks[last - 1] if last <= len(self.asks) else math.inf
 
 
 @dataclass(frozen=True)
 class Match:
-    """Who runs where, and the one price. ``pairs``: bids and pools."""
+    """Matches at one price. ``pairs``: bids and pools."""
 
     pairs: tuple[tuple[Bid, int], ...]
     price: float
 
 
 def match(bids: Iterable[Bid], offers: Sequence[Offer], lends: Mapping[int, int], borrows: Mapping[int, int]) -> Match:
-    """Clear one auction: the highest bid is served first, by the lowest ask that has room for the whole job.
-
-    Nobody pays more than it bids or receives less than it asks, and what is paid is received.
+    """Clear one auction: the highest bid is served first, by the lowest ask with room for the whole job. No site pays more than
+    it bids or receives less than it asks, and payments equal receipts.
 
     Args:
         lends, borrows: devices that each site may still lend, and borrow, by its number.
@@ -94,7 +92,7 @@ def match(bids: Iterable[Bid], offers: Sequence[Offer], lends: Mapping[int, int]
     floor, lost = 0.0, 0.0
     for bid in sorted(bids, key=lambda each: (-each.price, each.job)):
         if bid.devices > may_borrow[bid.site]:
-            continue  # no loser: it may not trade at any price
+            continue  # not a loser: it may not trade at any price
         open_to_it = [
             offer
             for offer in offers
@@ -120,7 +118,7 @@ def run_auctions(
 ) -> JobAuctions:
     """Simulate a coalition, with an auction for each device type whenever jobs wait, every ``interval_s`` seconds.
 
-    Own jobs come first at home. Limits hold: no site lends or borrows more than it said. A notice holds too.
+    Own jobs come first at home. Limits of lending and borrowing and notices apply.
 
     Args:
         members: the coalition's mask; None: all sites.
@@ -153,7 +151,7 @@ class _Market:
         simulation.limit(0.0, none, none)
         steps = math.ceil(float(demand.arrival_s.max(initial=0.0)) / interval_s) + 1
         step = 0
-        if self.members.bit_count() == 1:  # nobody to trade with
+        if self.members.bit_count() == 1:  # no site to trade with
             simulation.run_until(math.inf)
         while not simulation.run_until(step * interval_s):
             waiting = simulation.waiting()
@@ -178,7 +176,7 @@ class _Market:
         return JobAuctions(outcome, price, np.array(moments, float), cleared, self.types)
 
     def _hold(self, now: float, simulation: FederationSimulation, waiting: Sequence[int]) -> None:
-        """One auction for each device type, one after the other."""
+        """Hold one auction for each device type, one after the other."""
         demand = self.demand
         free, lent, borrowed = (list(map(int, each())) for each in (simulation.free, simulation.lent, simulation.borrowed))
         queues: dict[int, list[int]] = {site: [] for site in self.pools}
@@ -212,12 +210,12 @@ class _Market:
                 self.trades.append((now, kind, found.price))
 
     def _spare(self, pool: int, queue: Sequence[int]) -> bool:
-        """Whether none of its owner's jobs waits for the pool."""
+        """Return whether none of its owner's jobs waits for the pool."""
         kinds = {int(self.demand.kind[job]) for job in queue}
         return not any(self.demand.speed[kind, pool] > 0 for kind in kinds)
 
     def _offer(self, now: float, pool: int, free: int) -> Offer:
-        """The energy of a device, and what own jobs may lose if they come to need it before it is back."""
+        """Return the energy price of a device plus the expected loss of own jobs that may need it before its return."""
         site = self.owner[pool]
         risk = self.history[site].loss(now, free, float(self.rules.notice_s[site]))
         return Offer(pool, site, (self.power[pool] + risk).tolist())
@@ -225,7 +223,7 @@ class _Market:
     def _home_ends(
         self, now: float, running: tuple[Ints, Ints, Array], free: Sequence[int], queue: Sequence[int], left: Array
     ) -> dict[int, tuple[float, float]]:
-        """When each waiting job would start and end at home if nobody else came, by what is believed."""
+        """Return the believed start and end of each waiting job at home if no other job arrives."""
         demand, pools = self.demand, self.pools[int(self.demand.site[queue[0]])]
         at, devices, ends = running
         mine = demand.pool_site[at] == demand.site[queue[0]]
@@ -246,7 +244,7 @@ class _Market:
         left: Array,
         stopped: Ints,
     ) -> list[Bid]:
-        """What a site pays for each of its waiting jobs: what it saves if the job starts now, over its device-hours."""
+        """Return a site's bid for each of its waiting jobs: the saving if it starts now, over its device-hours."""
         demand, bids = self.demand, []
         for job, (starts, home_end) in ends.items():
             number, kind, devices = int(demand.site[job]), int(demand.kind[job]), int(demand.devices[job])
@@ -272,7 +270,7 @@ class _Market:
 
 @dataclass(frozen=True)
 class _History:
-    """A site's own jobs so far: when each came, and sums of devices and durations up to it."""
+    """Own jobs of a site so far: arrivals, and cumulative devices and durations."""
 
     arrival_s: Array
     devices: Array
@@ -290,10 +288,10 @@ class _History:
         )
 
     def loss(self, now: float, free: int, notice_s: float) -> Array:
-        """Of lending one of the free devices for an hour when so many are lent already; shape (free,).
+        """Return the expected loss of lending one more free device for an hour, by the number already lent; shape (free,).
 
-        Jobs come as a Poisson process at the rate so far, of the mean devices so far; durations are exponential, and a guest
-        stays as long as an own job. One that finds too little free waits for half a stay, or for the notice.
+        Jobs arrive as a Poisson process at the observed rate and mean size. Durations are exponential, and a guest stays as
+        long as an own job. A job that finds too few free devices waits for half a stay, or for the notice.
         """
         jobs = int(np.searchsorted(self.arrival_s, now))
         if not jobs:
@@ -312,10 +310,10 @@ def home_ends(
     taken: Iterable[tuple[float, int, int]],
     jobs: Mapping[int, tuple[int, Mapping[int, float]]],
 ) -> dict[int, tuple[float, float]]:
-    """Start and end of jobs that wait for a site's own devices, first come first served with greedy backfill.
+    """Return start and end of jobs that wait for a site's own devices, first come first served with greedy backfill.
 
     Args:
-        free: devices by pool. ``taken``: end, pool and devices of what runs.
+        free: devices by pool. ``taken``: end, pool and devices of current runs.
         jobs: devices, and seconds by pool, of each job in the order of arrival; one that never fits is left out.
     """
     there, ends, now_waiting = dict(free), list(taken), dict(jobs)

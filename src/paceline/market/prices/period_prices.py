@@ -1,9 +1,8 @@
-"""What a device is worth in each hour of a trace: the dual prices of the linear program that serves all work at least cost.
+"""Value of a device in each hour of a trace: dual prices of the linear program that serves all work at least cost.
 
-Work is divisible here, and its hours can be worked in any order: a fluid. The program is a linear production game, so what its
-prices pay to the owners of devices and charge to the owners of work is in that game's core (Owen, Mathematical Programming 9,
-1975; see ``dual_prices``). The jobs of the trace are not divisible: whether the shares are in the core of the simulated game is
-for ``core`` to say.
+Work is divisible here, and its hours can be worked in any order: a fluid. The program is a linear production game, so the
+payments at its prices are in that game's core (Owen, Mathematical Programming 9, 1975). Real jobs are not divisible: ``core``
+checks whether the shares are in the core of the simulated game.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from paceline.market.federation.federation_state import FederationDemand
 from paceline.market.federation.site import Federation
 
 MOST_CELLS = 200_000
-"""Sites x device types x hours: the linear program has at most five times so many unknowns."""
+"""Most sites x device types x hours. The linear program has at most five times as many unknowns."""
 TAIL_HOURS = 48
-"""After the last arrival; what is left then costs as if it waited as long again."""
+"""Hours after the last arrival. Work left after them costs as if it waited as long again."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +33,10 @@ class PeriodPrices:
 
     Attributes:
         types: device types.
-        prices: of a device and hour, in the federation's currency; shape (types, hours).
+        prices: per device-hour, in the federation's currency; shape (types, hours).
         backlog_hours: device-hours of work that wait at the end of each hour, in the optimum; shape (sites, hours).
-        cost: of the optimum, in the federation's currency. ``costs``: of each site with what it pays and receives at these
-            prices, shape (sites,); their sum is the same.
+        cost: of the optimum, in the federation's currency. ``costs``: of each site with payments at these prices, shape
+            (sites,); they sum to ``cost``.
     """
 
     types: tuple[str, ...]
@@ -47,7 +46,7 @@ class PeriodPrices:
     costs: Array
 
     def charge(self, pool_type: Ints, floor: Array, pool: Ints, start_s: Array, end_s: Array) -> Array:
-        """What a device costs from one moment to another, shape (runs,): never less than its owner's energy.
+        """Return the charge of a device between two moments, shape (runs,): at least its owner's energy price.
 
         Args:
             pool_type: of each pool. ``floor``: price of its energy a device and hour; both of shape (pools,).
@@ -58,19 +57,19 @@ class PeriodPrices:
         paid = np.concatenate([np.zeros((len(floor), 1)), rates[:, :-1].cumsum(axis=1)], axis=1)
 
         def until(moment: Array) -> Array:
-            whole = np.minimum((moment / 3600).astype(np.int64), hours)  # after the last hour the floor alone
+            whole = np.minimum((moment / 3600).astype(np.int64), hours)  # after the last hour only the floor counts
             return np.asarray(paid[pool, whole] + (moment / 3600 - whole) * rates[pool, whole])
 
         return until(end_s) - until(start_s)
 
 
 def period_prices(federation: Federation, demand: FederationDemand) -> PeriodPrices:
-    """The prices of all sites' work on all sites' devices.
+    """Compute the prices of all sites' work on all sites' devices.
 
-    Minimise what waiting, energy, the public cloud and bytes between sites cost. An hour of one device's work that waits for
-    an hour costs a site what its jobs' waiting costs, divided by their device-hours; bytes are spread over them too. Work of a
-    site runs on a device type at the mean speed of its jobs there. Sites lend and borrow within their limits, and what is
-    borrowed of a type in an hour is at most what is lent: the dual of that is the price.
+    The program minimises the costs of waiting, energy, the public cloud and bytes between sites. The waiting costs and the
+    bytes of a site's jobs are spread evenly over their device-hours. Work of a site runs on a device type at the mean speed of
+    its jobs there. Sites lend and borrow within their limits. Devices of a type borrowed in an hour are at most those lent: the
+    dual of this constraint is the price.
 
     Raises:
         UserError: more than ``MOST_CELLS`` sites x types x hours.
@@ -142,7 +141,7 @@ def period_prices(federation: Federation, demand: FederationDemand) -> PeriodPri
 
 
 class _Program:
-    """A linear program that is put together from blocks."""
+    """A linear program built from blocks."""
 
     def __init__(self) -> None:
         self.cost: list[Array] = []
@@ -151,22 +150,22 @@ class _Program:
         self.sides: dict[bool, list[Array]] = {True: [], False: []}
 
     def unknowns(self, shape: tuple[int, ...], cost: Array, usable: Bools | None = None) -> Ints:
-        """Numbers of new unknowns from 0 up; where not ``usable`` they are 0."""
+        """Add unknowns of at least 0 and return their numbers; unknowns that are not ``usable`` are fixed at 0."""
         first = sum(map(len, self.cost))
         self.cost.append(np.asarray(cost, float).ravel())
         self.open.append(np.ones(shape, bool).ravel() if usable is None else np.asarray(usable).ravel())
         return first + np.arange(math.prod(shape)).reshape(shape)
 
     def costs(self, unknowns: Ints) -> Array:
-        """Of each of them."""
+        """Set the cost of each unknown."""
         return np.concatenate(self.cost)[unknowns]
 
     def equal(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
-        """Rows whose sums of coefficient x unknown are ``side``; unknown -1: none. Returns the rows' numbers."""
+        """Add rows with sums of coefficient x unknown equal to ``side``; unknown -1: no term. Return the rows' numbers."""
         return self._rows(True, side, terms)
 
     def at_most(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
-        """Rows whose sums are at most ``side``."""
+        """Add rows with sums of at most ``side``."""
         return self._rows(False, side, terms)
 
     def _rows(self, equal: bool, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
@@ -178,7 +177,7 @@ class _Program:
         return rows
 
     def solve(self) -> tuple[float, Array, Array]:
-        """The least cost, the unknowns, and the marginals of the rows of ``at_most``."""
+        """Solve. Return the least cost, the unknowns, and the marginals of the rows of ``at_most``."""
         cost = np.concatenate(self.cost)
         matrices = {}
         for equal, blocks in self.blocks.items():
@@ -199,7 +198,9 @@ class _Program:
 
 
 def _mean_speeds(demand: FederationDemand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
-    """Of a site's work on each type as believed, shape (sites, types); work that cannot run there does not count."""
+    """Return the believed mean speed of a site's work on each type, shape (sites, types). Work that cannot run there is left
+    out.
+    """
     best = np.stack([demand.believed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
     per_job = best[demand.kind]
     able = np.stack([np.bincount(demand.site, work * (per_job[:, t] > 0), sites) for t in range(types)], axis=1)
@@ -208,7 +209,7 @@ def _mean_speeds(demand: FederationDemand, pool_type: Ints, types: int, sites: i
 
 
 def types_of(federation: Federation) -> tuple[Ints, tuple[str, ...]]:
-    """The device type of each pool by its number, and the types."""
+    """Return the device type of each pool by its number, and the types."""
     groups = [group.device for site in federation.sites for group in site.fleet.groups]
     types = tuple(dict.fromkeys(groups))
     return np.array([types.index(device) for device in groups], np.int64), types

@@ -1,8 +1,8 @@
-"""A price that follows demand while sites follow their gains: Arrow and Hurwicz's process with gradient play.
+"""Arrow and Hurwicz's price process with gradient play: the price follows demand while sites follow their gains.
 
 Pal, Lin, Ahuja, Golubchik, The Cloudlet Bazaar, arXiv 1704.00845 (the abstract was at hand): dp/dt = kappa (demand - supply),
 and each site moves along the gradient of its utility. Steps are finite here, so the process may oscillate or drift where the
-continuous one settles. Utilities that are linear have cycles even there. The result says so in place of an answer.
+continuous one converges. Linear utilities cycle even in continuous time. Then the result says so instead of giving a price.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from paceline.array_types import Array
 from paceline.errors import UserError, shown
 
 Gradient = Callable[[float, Array], Array]
-"""(price, quantities) -> dU_i/dq_i of each site; a quantity above 0 is bought, below 0 sold."""
+"""(price, quantities) -> dU_i/dq_i of each site; a positive quantity is bought, a negative one sold."""
 MOST_STEPS = 5_000
 JUDGED = 0.75
-"""The last part of the steps, by which it is judged whether it oscillates: before, it may go from the start to a cycle."""
+"""Last share of the steps, in which oscillation is judged. Earlier steps may still approach a cycle."""
 LEAST_CYCLES = 4
-"""Fewer show nothing. So the longest period that is found is a fifth of the judged steps, 750 of 5,000."""
+"""Fewest cycles that show an oscillation. So the longest period found is a fifth of the judged steps, 750 of 5,000."""
 GROUPS = 8
-"""Of successive cycles, whose swings are compared."""
+"""Groups of successive cycles whose swings are compared."""
 LEAST_SHRINK = 0.005
-"""Swings that shrink by less over the judged steps count as lasting: to rest would take thousands of times as many steps."""
+"""Swings that shrink by less over the judged steps count as lasting: to converge would take thousands of times as many steps.
+"""
 IRREGULAR = 0.35
-"""Standard deviation of the cycles' lengths beside their mean, above which they have no period; chance gives about 0.5."""
+"""Relative standard deviation of the cycles' lengths above which they have no period; chance gives about 0.5."""
 
 
 @dataclass(frozen=True)
 class PriceProcess:
-    """What became of the process.
+    """Result of the process.
 
     Attributes:
         prices: over the steps, shape (steps + 1,). ``quantities``: shape (steps + 1, sites). ``excess``: bought less sold.
         converged: the excess and every move ended below the tolerance.
-        oscillates: it swings with a period, and the swings do not shrink. Neither: it moves slowly, swings less and less, or
-            has no period.
-        period: steps of a cycle where it oscillates, else NaN.
-        advice: the next step, where it did not converge.
+        oscillates: it swings with a period, and the swings do not shrink. If both are False, it moves slowly, its swings
+            shrink, or it has no period.
+        period: steps of a cycle if it oscillates, else NaN.
+        advice: the next step if it did not converge.
     """
 
     prices: Array
@@ -56,7 +57,7 @@ class PriceProcess:
 
     @property
     def price(self) -> float:
-        """The last one: the answer where it converged."""
+        """The last price: the answer if it converged."""
         return float(self.prices[-1])
 
 
@@ -71,12 +72,12 @@ def price_process(
     tolerance: float = 1e-6,
     most_steps: int = MOST_STEPS,
 ) -> PriceProcess:
-    """Follow the process until it rests or has taken all steps; then say whether it oscillates.
+    """Follow the process until it converges or has taken all steps, and judge whether it oscillates.
 
     Args:
-        low, high: limits of each site's quantity, shape (sites,): what it can sell at most (below 0), and buy.
+        low, high: limits of each site's quantity, shape (sites,): the most it can sell (negative) and buy.
         kappa: how fast the price follows the excess. ``step``: how fast sites follow their gradients.
-        tolerance: of the excess, beside the largest quantity, and of the moves, beside the largest one before.
+        tolerance: of the excess relative to the largest quantity, and of the moves relative to the largest earlier one.
 
     Raises:
         UserError: a rate that is not above 0, or limits of no use.
@@ -97,7 +98,7 @@ def price_process(
         path.append(after)
         moved = float(np.abs(after - now).max(initial=0.0))
         fastest, now = max(fastest, moved), after
-        # A slow process moves little everywhere: it rests where it moves little beside its own moves before.
+        # A slow process always moves little: it has converged when it moves little relative to its earlier moves.
         rests = moved <= max(tolerance * min(fastest, scale), 1e-14 * scale)
         converged = rests and (abs(excess) <= tolerance * scale or (prices[-1] == 0 and excess < 0))
         if converged:
@@ -114,13 +115,11 @@ def price_process(
 
 
 def _period(path: Array, least: float) -> float:
-    """Steps of a cycle of the quantities that lasts; NaN: there is none.
+    """Return the steps of a lasting cycle of the quantities, or NaN.
 
     Args:
-        path: shape (steps + 1, sites). ``least``: swings of less are rounding.
-
-    Of each site's moves a slow trend is taken away, so a drift beside the cycle does not hide it. The site that swings most
-    decides.
+        path: shape (steps + 1, sites). ``least``: smaller swings are rounding. A slow trend is subtracted from each site's
+            moves, so that drift does not hide a cycle. The site with the largest swings decides.
     """
     moves = np.diff(path[int((1 - JUDGED) * len(path)) :], axis=0)
     at = np.arange(len(moves))
@@ -135,7 +134,7 @@ def _period(path: Array, least: float) -> float:
 
 
 def _lasting(swing: Array) -> float:
-    """The mean length of the cycles, where they are regular and their size does not shrink; else NaN."""
+    """Return the mean length of the cycles if they are regular and do not shrink; else NaN."""
     up = np.flatnonzero((swing[:-1] <= 0) & (swing[1:] > 0))
     if len(up) <= LEAST_CYCLES:
         return math.nan

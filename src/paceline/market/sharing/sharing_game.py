@@ -1,11 +1,10 @@
-"""How much each site shares when each decides for itself: SC-Share's game, its equilibrium, and what selfishness costs.
+"""SC-Share's game, in which each site decides how much it shares: equilibria and the price of anarchy.
 
 Lin, Pal, Paolieri, Golubchik, SC-Share, ICDCS 2017 (arXiv 1703.10318): each site chooses how many of its devices others may
 borrow, pays the federation's price C^G for what it borrows, and is paid C^G for what it lends. The formulas are recalled, not
-checked against the paper: cost C_i = P_i C^P + (O_i - I_i) C^G with P_i the work that goes to the public cloud at C^P;
-utility U_i = (C_i^0 - C_i) / (rho_i - rho_i^0)^gamma, with C^0 and rho^0 those of a site alone. Here P_i C^P may be any cost
-of a site, such as that of its jobs' waiting. Where a site's devices work no more than alone, gamma does not count: there is
-no extra use to divide by.
+checked against the paper: cost C_i = P_i C^P + (O_i - I_i) C^G with P_i the work that goes to the public cloud at C^P; utility
+U_i = (C_i^0 - C_i) / (rho_i - rho_i^0)^gamma, with C^0 and rho^0 those of a site alone. Here P_i C^P may be any cost of a site,
+such as that of its jobs' waiting. Without extra use of a site's devices gamma does not count: there is nothing to divide by.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ Profile = tuple[int, ...]
 """Devices that each site shares."""
 MOST_ROUNDS = 100
 MOST_ENUMERATED = 20_000
-"""Profiles that are all tried for the largest welfare and for equilibria; beyond, both are searched."""
+"""Most profiles that are all tried for the largest welfare and for equilibria; beyond, both are searched."""
 MOST_TRIED = 16
-"""Choices of a site that are all tried for a best response; beyond, tabu search comes first."""
+"""Most choices of a site that are all tried for a best response; beyond, tabu search comes first."""
 _LEAST_USE = 1e-9
 _ROUNDING = 1e-12
-"""Of the largest cost alone, or of a utility: what a change of choice gains at least."""
+"""Smallest gain that counts as an improvement, relative to the largest cost alone or a utility."""
 
 
 @dataclass(frozen=True)
 class Performance:
-    """What becomes of the sites under a profile; arrays of shape (sites,).
+    """Costs and use of the sites under a profile; arrays of shape (sites,).
 
     Attributes:
-        cost: an hour, of all but what is paid inside the federation: of the public cloud, P_i C^P, or of whatever counts.
-        borrowed, lent: devices on average. ``utilisation``: mean part of its devices that work.
+        cost: per hour, without payments inside the federation: of the public cloud, P_i C^P, or any other cost.
+        borrowed, lent: devices on average. ``utilisation``: mean busy share of its devices.
     """
 
     cost: Array
@@ -53,8 +52,8 @@ class SharingGame:
     """Sites that choose how much to share.
 
     Args:
-        performance: of a profile; asked once each.
-        choices: what each site may share, in ascending order, 0 the first.
+        performance: of a profile; called once each.
+        choices: numbers that each site may share, ascending from 0.
         price: C^G, of a device and hour inside the federation. ``cloud_price``: C^P, in the public cloud.
         gamma: 0: only cost counts; 1: saving a unit of extra use.
 
@@ -72,8 +71,8 @@ class SharingGame:
     def __post_init__(self) -> None:
         if not 0 <= self.price <= self.cloud_price or self.price == math.inf:
             raise UserError(
-                f"a price of {shown(self.price)} beside {shown(self.cloud_price)} in the cloud",
-                "give a price from 0 up to that of the public cloud: above it nobody borrows",
+                f"a price of {shown(self.price)} with {shown(self.cloud_price)} in the cloud",
+                "give a price from 0 up to that of the public cloud: above it no site borrows",
             )
         if not 0 <= self.gamma <= 1:
             raise UserError(
@@ -84,32 +83,32 @@ class SharingGame:
 
     @property
     def nobody(self) -> Profile:
-        """Nothing is shared."""
+        """Profile in which nothing is shared."""
         return (0,) * len(self.choices)
 
     def at(self, profile: Profile) -> Performance:
-        """The performance of a profile."""
+        """Return the performance of a profile."""
         if profile not in self._known:
             self._known[profile] = self.performance(profile)
         return self._known[profile]
 
     def costs(self, profile: Profile) -> Array:
-        """C_i an hour of each site."""
+        """Return C_i, the hourly cost of each site."""
         found = self.at(profile)
         return found.cost + (found.borrowed - found.lent) * self.price
 
     def utilities(self, profile: Profile) -> Array:
-        """U_i of each site; 0 where nothing is shared."""
+        """Return U_i of each site; 0 where nothing is shared."""
         saved = self.costs(self.nobody) - self.costs(profile)
         more = self.at(profile).utilisation - self.at(self.nobody).utilisation
         divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
         return saved / divisor
 
     def best_response(self, profile: Profile, site: int, whole: bool = True) -> int:
-        """What is best for one site where the others stay; the present choice where nothing is better, else the smallest.
+        """Return the best response of one site: its present choice if nothing is better, else the smallest best one.
 
         Args:
-            whole: try every choice; else search where there are more than ``MOST_TRIED``.
+            whole: try every choice; False: search if there are more than ``MOST_TRIED``.
         """
         now = float(self.utilities(profile)[site])
         options = self._tried(profile, site, lambda other: float(self.utilities(other)[site]), whole)
@@ -119,13 +118,13 @@ class SharingGame:
         return min(shared for shared, value in options.items() if value >= best - self.rounding(best))
 
     def better_for_all(self, profile: Profile, site: int, alpha: float) -> Profile:
-        """The profile of the largest welfare that a change of one site's choice makes, as far as a search finds."""
+        """Return the profile of the largest welfare found by changing one site's choice."""
         options = self._tried(profile, site, lambda other: welfare(self.utilities(other), other, alpha), False)
         best = max(options, key=lambda shared: options[shared])
         return _replaced(profile, site, best) if options[best] > options[profile[site]] else profile
 
     def _tried(self, profile: Profile, site: int, value: Callable[[Profile], float], whole: bool) -> dict[int, float]:
-        """The values of a site's choices where the others stay, in ascending order."""
+        """Return the values of a site's choices with the others fixed, in ascending order."""
         choices = self.choices[site]
         if whole or len(choices) <= MOST_TRIED:
             return {shared: value(_replaced(profile, site, shared)) for shared in choices}
@@ -135,22 +134,23 @@ class SharingGame:
         return {choices[place]: at[place] for place in sorted(at)}
 
     def rounding(self, utility: float | Array) -> Array:
-        """By how much a utility may be wrong, from rounding."""
+        """Rounding error of a utility."""
         return np.asarray(_ROUNDING * np.maximum(np.abs(self.costs(self.nobody)).max(), np.abs(utility)))
 
     @property
     def profiles(self) -> int:
-        """How many there are."""
+        """Number of profiles."""
         return math.prod(len(each) for each in self.choices)
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """Where repeated best responses end.
+    """End of repeated best responses.
 
     Attributes:
-        profile: what each shares. ``found``: nobody gains by a change; False: the responses go in a circle, ``cycle``, or on.
-        utilities, costs: of each site there. ``rounds``: of best responses.
+        profile: number that each shares. ``found``: no site gains by a change. False: the responses repeat ``cycle`` or have
+            not ended.
+        utilities, costs: of each site there. ``rounds``: number of rounds.
     """
 
     profile: Profile
@@ -163,7 +163,7 @@ class Equilibrium:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The profile of the largest welfare; ``whole``: every profile was tried, else it is the best of a search."""
+    """Profile of the largest welfare. ``whole``: every profile was tried; False: the best of a search."""
 
     profile: Profile
     welfare: float
@@ -171,10 +171,9 @@ class Optimum:
 
 
 def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOST_ROUNDS) -> Equilibrium:
-    """Each site in turn takes its best response until nobody moves: a pure Nash equilibrium.
+    """Let each site in turn take its best response until none changes: a pure Nash equilibrium.
 
-    Sites with many choices search them, as in SC-Share. Where nobody moves any more every choice is tried once: nobody gains
-    by any.
+    Sites with many choices search them, as in SC-Share. At the end every choice is tried once, so that no site gains by any.
     """
     profile = game.nobody if start is None else start
     seen, whole = [profile], all(len(each) <= MOST_TRIED for each in game.choices)
@@ -196,19 +195,18 @@ def equilibrium(game: SharingGame, start: Profile | None = None, most: int = MOS
 
 
 def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -> float:
-    """Alpha-fair welfare, each site weighted by what it shares: 0 the sum, 1 proportional fairness, infinite the least.
+    """Return the alpha-fair welfare, weighted by shared devices: 0 the sum, 1 proportional fairness, inf the minimum.
 
     SC-Share's welfare is the sum of S_i U_i^(1 - alpha) / (1 - alpha), of S_i log U_i at 1. The weights S_i differ between
-    profiles, so at 1 the order of profiles depends on the unit of money, and from 1 on no sharing at all, with 0, is above
-    what is negative. Therefore the welfare here is the equivalent income (Atkinson, On the measurement of inequality, 1970):
-    the utility which, if every device that is shared earned it, would have the same alpha-fair mean, times the devices shared.
+    profiles, so at 1 the order of profiles depends on the unit of money, and from 1 on the 0 of no sharing exceeds negative
+    values. Therefore the welfare here is the equivalent income (Atkinson, On the measurement of inequality, 1970): the uniform
+    utility per shared device with the same alpha-fair mean, times the devices shared.
 
         sum S_i (sum S_i U_i^(1 - alpha) / sum S_i)^(1 / (1 - alpha))        at 1: sum S_i exp(sum S_i log U_i / sum S_i)
 
-    It is in the unit of the utilities and grows in proportion to them: orders and ratios are those of any currency. At 0 it is
-    SC-Share's sum; at infinity it is the least utility alone, as there. Where sites share alike it has SC-Share's order.
-
-    Sites that share nothing do not count. With alpha above 0, a site that loses makes it minus infinity.
+    It is in the unit of the utilities and proportional to them, so orders and ratios do not depend on the currency. At 0 it is
+    SC-Share's sum; at infinity the smallest utility, as there. It has SC-Share's order if all sites share equally. Sites that
+    share nothing do not count. With alpha above 0, a site that loses makes it minus infinity.
 
     Raises:
         UserError: alpha below 0.
@@ -237,8 +235,9 @@ def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -
 
 
 def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
-    """The profile of the largest welfare: of all where they are at most ``MOST_ENUMERATED``, else by coordinate search from no
-    sharing, from full sharing and from the equilibrium."""
+    """Return the profile of the largest welfare: of all up to ``MOST_ENUMERATED``, else by coordinate search from no sharing,
+    full sharing and the equilibrium.
+    """
     if game.profiles <= MOST_ENUMERATED:
         best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
         return Optimum(best, welfare(game.utilities(best), best, alpha), True)
@@ -259,12 +258,12 @@ def _climbed(game: SharingGame, profile: Profile, alpha: float) -> Profile:
 
 @dataclass(frozen=True)
 class Equilibria:
-    """Pure Nash equilibria of a game beside its largest welfare.
+    """Pure Nash equilibria of a game, and its largest welfare.
 
     Attributes:
         profiles: of the equilibria found, the largest welfare first. ``welfares``: of each.
-        whole: every profile was tried: these are all. Else they are those in which best responses end.
-        responses: where best responses end, by the start in words; the first is from nothing shared.
+        whole: every profile was tried, so these are all. False: only ends of best responses.
+        responses: ends of best responses, by a name of the start; the first starts from nothing shared.
         best: the profile of the largest welfare.
     """
 
@@ -276,19 +275,18 @@ class Equilibria:
 
     @property
     def price_of_anarchy(self) -> float:
-        """The largest welfare over that of the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
-
-        Infinite where that one has none; NaN where no equilibrium was found, or nothing is gained anywhere.
+        """Largest welfare over that of the worst equilibrium found (Koutsoupias and Papadimitriou 1999). inf if that one has
+        none; NaN if no equilibrium was found, or no profile gains.
         """
         return self._over(min(self.welfares, default=math.nan))
 
     @property
     def price_of_stability(self) -> float:
-        """The largest welfare over that of the best equilibrium found; as ``price_of_anarchy``."""
+        """Largest welfare over that of the best equilibrium found; otherwise as ``price_of_anarchy``."""
         return self._over(max(self.welfares, default=math.nan))
 
     def reached_from(self, profile: Profile) -> tuple[str, ...]:
-        """The starts from which best responses end in a profile."""
+        """Return the starts from which best responses end in a profile."""
         return tuple(start for start, end in self.responses.items() if end.found and end.profile == profile)
 
     def _over(self, there: float) -> float:
@@ -298,10 +296,10 @@ class Equilibria:
 
 
 def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
-    """Equilibria of a game, and what selfishness costs.
+    """Find the equilibria of a game and its largest welfare.
 
-    Where there are at most ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best
-    responses search, from nothing shared, everything, half of it, and the profile of the largest welfare that was found.
+    Up to ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best responses start from
+    nothing shared, everything, half of it, and the profile of the largest welfare found.
 
     Raises:
         UserError: alpha below 0.
@@ -322,7 +320,7 @@ def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
 
 
 def _every_equilibrium(game: SharingGame) -> list[Profile]:
-    """Profiles in which no site gains by another choice."""
+    """Return the profiles in which no site gains by another choice."""
     profiles = list(itertools.product(*game.choices))
     counts = [len(each) for each in game.choices]
     utilities = np.array([game.utilities(profile) for profile in profiles]).reshape(*counts, len(counts))

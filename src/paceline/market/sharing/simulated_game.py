@@ -1,4 +1,4 @@
-"""The sharing game of a federation's traces: what each site lends when each decides for itself, at a price inside."""
+"""The sharing game on a federation's traces: each site decides how many devices it lends, at an internal price."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from paceline.market.sharing.sharing_game import Equilibria, Equilibrium, Optimu
 from paceline.tabular import Row, Tabular
 
 CHOICES = 9
-"""Numbers of devices that a site may choose from, 0 and all among them."""
+"""Default number of choices of a site, including 0 and all its devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharingAnswer(Tabular):
-    """Where sites end that each decide for themselves.
+    """Equilibria of sites that each decide for themselves.
 
     Attributes:
-        names, devices: of the sites. ``profiles``: that the game has.
+        names, devices: of the sites. ``profiles``: number of profiles of the game.
         equilibria: of the game, with its largest welfare.
     """
 
@@ -39,7 +39,7 @@ class SharingAnswer(Tabular):
 
     @property
     def found(self) -> Equilibrium:
-        """Where best responses end from nothing shared."""
+        """End of best responses from nothing shared."""
         return next(iter(self.equilibria.responses.values()))
 
     @property
@@ -48,7 +48,7 @@ class SharingAnswer(Tabular):
         return self.equilibria.best
 
     def rows(self) -> Sequence[Row]:
-        """A row a site; money an hour."""
+        """Return one row per site; money per hour."""
         return [
             {
                 "site": name,
@@ -62,7 +62,7 @@ class SharingAnswer(Tabular):
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return all results as plain values."""
         return {
             "price": self.price,
             "gamma": self.gamma,
@@ -85,11 +85,11 @@ class SharingAnswer(Tabular):
 
 
 def simulated_game(savings: Savings, price: float, gamma: float = 0.0, choices: int = CHOICES) -> SharingGame:
-    """The game in which a site's choice is how many of its devices others may hold at a time.
+    """Return the game in which a site chooses how many of its devices others may hold at a time.
 
     Args:
-        choices: of a site at most, evenly from 0 to all; as many as it has devices and one more: every integer. Then chance in
-            the trace decides between neighbours, and often no equilibrium is left.
+        choices: most choices of a site, evenly spaced from 0 to all. With one more than its devices every integer is a choice;
+            then chance in the trace decides between neighbours, and often no equilibrium exists.
 
     Raises:
         UserError: a price above that of a site's public cloud, or below 0; less than two choices.
@@ -118,7 +118,7 @@ def simulated_game(savings: Savings, price: float, gamma: float = 0.0, choices: 
 
 
 def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.0, choices: int = CHOICES) -> SharingAnswer:
-    """The game's equilibria, and what selfishness costs. Raises UserError as ``simulated_game`` and ``equilibria``."""
+    """Find the game's equilibria and its largest welfare. Raises UserError as ``simulated_game`` and ``equilibria``."""
     game = simulated_game(savings, price, gamma, choices)
     return SharingAnswer(
         names=savings.federation.names,
@@ -133,12 +133,12 @@ def decide(savings: Savings, price: float, gamma: float = 0.0, alpha: float = 0.
 
 
 def span_hours(savings: Savings) -> float:
-    """From the first arrival to the last."""
+    """Return the hours from the first arrival to the last."""
     return max(float(savings.demand.arrival_s.max() - savings.demand.arrival_s.min()), 1.0) / 3600
 
 
 def _amounts(devices: int, choices: int) -> tuple[int, ...]:
-    steps = min(choices - 1, devices)  # as many as devices take every number, and more take no other
+    steps = min(choices - 1, devices)  # more choices than devices add no other number
     return tuple(sorted({round(devices * part / steps) for part in range(steps + 1)}))
 
 

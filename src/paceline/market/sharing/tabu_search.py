@@ -1,7 +1,7 @@
-"""The best of many integers by tabu search: where a value has several humps, it goes on beyond the first.
+"""Maximise a function of an integer by tabu search, which continues beyond a local maximum.
 
-Glover, Tabu search, part I, ORSA Journal on Computing 1 (1989): go to the best neighbour that was not visited, even where it
-is worse. Neighbours lie 1, 4, 16, ... away.
+Glover, Tabu search, part I, ORSA Journal on Computing 1 (1989): move to the best neighbour that was not visited, even if it is
+worse. Neighbours lie 1, 4, 16, ... away.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PATIENCE = 4
-"""Moves without a new best value, after which it ends."""
+"""Moves without a new best value after which the search ends."""
 
 
 def tabu_search(value: Callable[[int], float], size: int, start: int, patience: int = PATIENCE) -> dict[int, float]:
-    """The values of those integers from 0 up to ``size`` that were tried, each once.
-
-    No neighbour of the best one is better. Where the value rises up to one place and falls from there, it is the best of all.
+    """Return the values of the tried integers from 0 to ``size``, each evaluated once. No neighbour of the best one is better.
+    If the function has one maximum, the best one is it.
     """
     tried = {start: value(start)}
     steps = [sign * 4**power for power in range(size.bit_length()) for sign in (1, -1) if 4**power < size]

@@ -1,4 +1,4 @@
-"""Where in the user's code an exporter of PyTorch stopped."""
+"""Locate the line of the user's code at which an exporter of PyTorch stopped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ExportFailure:
     """An exporter's error.
 
     Attributes:
-        paths: names of the modules that were running, from the inside out; the last is the whole network's, which is empty.
-            There are none where the exporter stopped outside of the network's forward.
-        network: its class. ``module``: the innermost by name and class; of the network itself empty.
-        code: the user's line, and ``where`` it is; both may be empty.
-        words: what PyTorch says.
+        paths: names of the running modules, from the innermost out; the last is the network's own empty name. Empty if the
+            exporter stopped outside of the network's forward.
+        network: its class. ``module``: the innermost by name and class; empty for the network itself.
+        code: the user's line, and its place ``where``; both may be empty.
+        words: PyTorch's message.
     """
 
     paths: tuple[str, ...]
@@ -39,7 +39,7 @@ class ExportFailure:
 
     @classmethod
     def of(cls, error: BaseException, model: nn.Module) -> ExportFailure:
-        """Of the error that an exporter raised for a network."""
+        """Analyse the error that an exporter raised for a network."""
         known = {id(module.__dict__): path for path, module in model.named_modules()}  # exporters put proxies around modules
         for each in _causes(error):
             frames = list(traceback.walk_tb(each.__traceback__))
@@ -53,17 +53,17 @@ class ExportFailure:
 
     @property
     def line(self) -> str:
-        """The user's line and its place; what PyTorch says where no line is known."""
+        """The user's line and its place, or PyTorch's message if no line is known."""
         return f"`{self.code}` ({self.where})" if self.code else f"{self.words} ({self.where})" if self.where else self.words
 
     def refusal(self, what: str) -> str:
-        """For a user: the network, what it cannot, the module, the line, what PyTorch says."""
+        """Format for a user: the network, the failed action, the module, the line and PyTorch's message."""
         parts = (f"{self.network} {what}", self.module, self.line, shorten(self.words) if self.code else "")
         return ": ".join(filter(None, parts))
 
 
 def named(model: nn.Module, path: str) -> str:
-    """A module by its name in the network and its class."""
+    """Describe a module by its name in the network and its class."""
     return f"{path} ({type(model.get_submodule(path)).__name__})"
 
 
@@ -72,7 +72,7 @@ def _words(error: BaseException) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from."""
+    """Yield the error and its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -81,13 +81,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _attributes(frame: FrameType) -> int:
-    """The identity of the attributes of the module whose method a frame is; 0 for others."""
+    """Return the identity of the attributes of the module whose method a frame runs; 0 for other frames."""
     of = frame.f_locals.get("self")
     return id(of.__dict__) if isinstance(of, nn.Module) else 0
 
 
 def _line(frames: list[tuple[FrameType, int]]) -> tuple[str, str]:
-    """The innermost line outside of PyTorch, if there is one outside of every library."""
+    """Return the innermost line outside of PyTorch, preferably outside of every library."""
     outside = [each for each in traceback.StackSummary.extract(frames) if not each.filename.startswith((TORCH, "<"))]
     chosen = [each for each in outside if LIBRARIES not in each.filename][-1:] or outside[-1:]
     if not chosen:

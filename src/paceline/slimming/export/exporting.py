@@ -1,4 +1,4 @@
-"""A module as a file of a runtime: written beside its place, checked against the module, then put there."""
+"""Export a module as a file of a runtime: write a temporary file, check it against the module, then move it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.shrink import tensors_in
 
 TOLERANCE = 1e-3
-"""Of the largest output: another order of additions, no more."""
+"""Largest difference relative to the largest output: it allows another order of additions."""
 OWN_LOOP = 'rewrite that line, or slim for a size in your own loop: `paceline.slim(model, inputs, budget="size=4MB")`'
-"""A module that cannot be exported stays whole there."""
+"""Hint for a module that cannot be exported."""
 
 
 def checked_export(
     model: nn.Module, path: str | Path, runtime: str, write: Callable[[Path], None], apart: Callable[[Path], float]
 ) -> Path:
-    """Write a file, and keep it where its runtime computes what the module does.
+    """Write a file, and keep it if its runtime computes the same as the module.
 
     Args:
         runtime: its name. ``write``: makes the file, with the module in eval mode. ``apart``: as of ``difference``.
 
     Returns:
-        The file. Nothing is left there where the export or the check fails.
+        The file. No file remains if the export or the check fails.
 
     Raises:
         UserError: what ``write`` raises, another result, a file that cannot be written.
@@ -62,14 +62,14 @@ def checked_export(
 
 
 def refused(model: nn.Module, form: str, error: Exception) -> UserError:
-    """The error for a module that an exporter does not take."""
+    """Return the error for a module that an exporter refuses."""
     failure = ExportFailure.of(error, model)
     fix = OWN_LOOP if failure.module else "replace that operation"
     return UserError(failure.refusal(f"cannot be exported to {form}"), fix)
 
 
 def difference(model: nn.Module, inputs: tuple[Any, ...], found: Sequence[Array]) -> float:
-    """The largest difference of a runtime's outputs to the module's, beside the module's largest output."""
+    """Return the largest difference of a runtime's outputs from the module's, relative to the module's largest output."""
     with torch.no_grad():
         expected = [tensor.numpy() for tensor in tensors_in(model.eval()(*inputs))]
     largest = max((float(np.abs(each).max()) for each in expected if each.size), default=0.0)
@@ -79,7 +79,7 @@ def difference(model: nn.Module, inputs: tuple[Any, ...], found: Sequence[Array]
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Exporters print their steps, and warn of what is not this caller's."""
+    """Silence the exporters' prints and warnings."""
     disabled, handlers = logging.root.manager.disable, logging.root.handlers[:]
     logging.disable(logging.ERROR)
     try:
@@ -88,7 +88,7 @@ def silent() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-        logging.root.handlers[:] = handlers  # one that was added here would write where nobody reads
+        logging.root.handlers[:] = handlers  # a handler added here would write to a closed stream
 
 
 __all__ = ["checked_export", "difference", "refused", "silent"]

@@ -1,4 +1,4 @@
-"""ONNX files of modules, checked against them on ONNX Runtime."""
+"""Export modules as ONNX files, and check them on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from paceline.slimming.structures.shrink import tensors_in
 
 
 def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-    """Write a module as an ONNX file, and check that ONNX Runtime computes what the module does.
+    """Write a module as an ONNX file, and check that ONNX Runtime computes the same.
 
     Args:
-        inputs: tensors of the shapes that the file is for.
+        inputs: tensors of the shapes of the file's inputs.
 
     Returns:
-        The file. Nothing is left there where the export or the check fails.
+        The file. No file remains if the export or the check fails.
 
     Raises:
         UserError: an operation that ONNX lacks, another result, a file that cannot be written.
@@ -44,16 +44,16 @@ def to_onnx(model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path
 
 
 def difference(model: nn.Module, inputs: tuple[Any, ...], file: str | Path) -> float:
-    """The largest difference of the file's outputs to the module's, beside the module's largest output."""
+    """Return the largest difference of the file's outputs from the module's, relative to the module's largest output."""
     session = open_session(file)
     return exporting.difference(model, inputs, session.run(None, feed(session, inputs)))
 
 
 def open_session(file: Any, threads: int = 1, trace: str | Path | None = None) -> Any:
-    """A session of ONNX Runtime on this machine's CPU, of a file or a model. Raises UserError where it is not installed.
+    """Open a session of ONNX Runtime on this machine's CPU for a file or a model. Raises UserError if it is not installed.
 
     Args:
-        trace: a directory for the graph that the runtime makes of the file, and for its profile.
+        trace: a directory for the runtime's optimised graph and its profile.
     """
     try:
         import onnxruntime as ort
@@ -72,7 +72,7 @@ def open_session(file: Any, threads: int = 1, trace: str | Path | None = None) -
 
 
 def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:
-    """Inputs by the names that a session has for them."""
+    """Map the session's input names to the inputs."""
     arrays = [each.numpy() for each in tensors_in(inputs)]
     return {given.name: array for given, array in zip(session.get_inputs(), arrays, strict=True)}
 

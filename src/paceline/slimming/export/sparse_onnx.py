@@ -1,6 +1,6 @@
-"""Sparse convolutions in ONNX files: the operator ``paceline.SparseConv``, which ``csrc/onnxruntime`` computes.
+"""Sparse convolutions in ONNX files: the operator ``paceline.SparseConv`` of ``csrc/onnxruntime``.
 
-A file holds the weights that are not zero alone. Another program than ``open_session`` registers the library itself:
+A file holds only the nonzero weights. A program that does not use ``open_session`` registers the library itself:
 ``SessionOptions.register_custom_ops_library(str(sparse_onnx.LIBRARY))``; it needs ONNX Runtime 1.17 and no Python.
 """
 
@@ -23,12 +23,12 @@ LIBRARY = Path((_native and _native.origin) or __file__).with_name("_onnxruntime
 
 
 def has_sparse(model: nn.Module) -> bool:
-    """Whether a model has such convolutions."""
+    """Return whether a model has such convolutions."""
     return any(isinstance(module, SparseConv2d) for module in model.modules())
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """What ``torch.onnx.export`` writes for them, with dense weights: ``compress`` follows."""
+    """Return the translation of the operator for ``torch.onnx.export``, with dense weights; ``compress`` follows."""
     from onnx.defs import OpSchema
     from onnxscript import values
 
@@ -59,7 +59,7 @@ def translations() -> dict[Any, Callable[..., Any]]:
 
 
 def compress(file: Path) -> None:
-    """Replace dense weights by rows of nonzeros. The operator also does the batch norm and the ReLU that follow it alone."""
+    """Replace dense weights by rows of nonzeros, and fuse a batch norm and a ReLU that only follow the convolution."""
     import onnx
 
     model = onnx.load(file)
@@ -102,7 +102,7 @@ def _compress(graph: Any, node: Any) -> None:
 
 
 def _only_follower(graph: Any, node: Any, kind: str) -> Any:
-    """The node that alone uses another's output, if it is of this kind."""
+    """Return the only user of a node's output if it is of this kind."""
     users = [each for each in graph.node if node.output[0] in each.input]
     if len(users) != 1 or users[0].op_type != kind or any(value.name == node.output[0] for value in graph.output):
         return None

@@ -1,8 +1,8 @@
-"""What a network would take on a processor that is not here: a roofline from published figures, layer by layer.
+"""Predict a network's latency on another processor: a roofline from published figures, layer by layer.
 
-A layer takes at least its multiply-adds at the processor's peak, and its bytes at the memory's rate (the roofline, Williams
-et al., CACM 2009). How near a layer comes to that here, against a peak and a rate measured here, it is taken to come there.
-This is a prediction on published figures: the range says how far off it may be. Only a run on the device is a measurement.
+A layer takes at least its multiply-adds at the processor's peak, and its bytes at the memory's rate (the roofline, Williams et
+al., CACM 2009). Each layer is assumed to reach the same share of the roofline there as here, with a peak and a rate measured
+here. The range states the possible error of this prediction. Only a run on the device is a measurement.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from paceline.slimming.latency.layer_times import REST, LayerTimes
 from paceline.slimming.latency.onnx_nodes import OnnxNode, alone, made, numbers
 
 LOW, HIGH, HIGH_OF_MANY = 0.5, 2.0, 3.5
-"""The range about the prediction on one core, and the end on several, which share caches and memory: the published latencies of
-validation/edge lie in it (benchmarks/edge_latency.py), and it was chosen so."""
+"""Range around the prediction on one core, and its upper end on several cores, which share caches and memory. It was chosen so
+that the published latencies of validation/edge lie in it (benchmarks/edge_latency.py).
+"""
 WARNING = (
     "Ten published latencies were off by up to 74 % from such predictions, 37 % in the median "
     "(benchmarks/results/edge_latency.csv); the range was chosen on these ten."
@@ -39,11 +40,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class EdgeTimes:
-    """Seconds on a device that is not here.
+    """Predicted seconds on another device.
 
     Attributes:
-        by_layer: of each operation and of the rest. ``low_s``, ``high_s``: the range of the whole.
-        note: what it rests on.
+        by_layer: of each operation and of the rest. ``low_s``, ``high_s``: the range of the sum.
+        note: basis of the prediction.
     """
 
     by_layer: dict[str, float]
@@ -53,13 +54,13 @@ class EdgeTimes:
 
     @property
     def seconds(self) -> float:
-        """Of the whole network."""
+        """Seconds of the whole network."""
         return sum(self.by_layer.values())
 
 
 @cache
 def this_machine() -> Machine:
-    """One core's peak, by a square matrix product on ONNX Runtime, and the rate of a copy beyond the caches."""
+    """Measure one core's peak, by a square matrix product on ONNX Runtime, and the rate of a copy beyond the caches."""
     square = {"w": numbers(SIDE, SIDE)}
     took = alone([made("MatMul", "x", "w")], square, {"x": numbers(SIDE, SIDE)})
     held, copy = np.ones(COPIED // 4, np.float32), np.zeros(COPIED // 4, np.float32)
@@ -72,7 +73,7 @@ def this_machine() -> Machine:
 
 
 def edge_times(times: LayerTimes, device: EdgeDevice, removed: Collection[int] = (), threads: int = 1) -> EdgeTimes:
-    """Predicted latency of a network without some structures on another processor.
+    """Predict the latency of a network without some structures on another processor.
 
     Args:
         times: measured here with one thread. ``threads``: of the other processor, up to its large cores.
@@ -87,11 +88,11 @@ def on_device(
     threads: int = 1,
     here: Machine | None = None,
 ) -> EdgeTimes:
-    """Predicted latency of operations on another processor.
+    """Predict the latency of operations on another processor.
 
     Args:
-        nodes: name, sizes and seconds on one core here. ``rest_s``: here, beyond them.
-        here: what is measured here, if it is known.
+        nodes: name, sizes and seconds on one core here. ``rest_s``: the remaining seconds here.
+        here: figures of this machine, if known.
     """
     here = here or this_machine()
     there = Machine(device.peak(threads), device.bandwidth.value)

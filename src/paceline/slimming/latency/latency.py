@@ -17,7 +17,7 @@ from paceline.slimming.export.onnx_export import feed, open_session
 
 WARM_UP = 3
 LEAST_S = 0.02
-"""A turn lasts at least so long, so that the clock and a switch of tasks count little."""
+"""Least seconds of a turn, so that the clock and task switches count little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Latency:
     """Seconds of one run.
 
     Attributes:
-        median_s: over the turns. ``low_s``, ``high_s``: quartiles. ``turns``: how many there were.
+        median_s: over the turns. ``low_s``, ``high_s``: quartiles. ``turns``: their number.
     """
 
     median_s: float
@@ -40,7 +40,7 @@ def latencies(
     turns: int = 15,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Latency]:
-    """What each ONNX file takes, by name.
+    """Measure the latency of each ONNX file, by name.
 
     Args:
         files: file and inputs, by name. ``threads``: of ONNX Runtime.
@@ -52,9 +52,8 @@ def latencies(
 
 @contextmanager
 def pinned(threads: int) -> Iterator[None]:
-    """This thread, and those that it starts, stay on so many of the processors that the process may use.
-
-    Processes that measure at once begin at different processors. Where the system has no such call, nothing is done.
+    """Pin this thread, and the threads that it starts, to some of the process's processors. Processes that measure at once
+    begin at different processors. Without support of the system nothing is pinned.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -77,7 +76,7 @@ def session_call(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) ->
 def alternating(
     calls: Mapping[str, Callable[[], object]], turns: int = 15, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, Latency]:
-    """What each call takes, by name. They take turns, so that a busy moment of the machine meets all alike.
+    """Return the latency of each call, by name. They take turns, so that a busy moment of the machine affects all equally.
 
     Args:
         clock: in seconds; ``time.thread_time`` leaves out what other programs take, where there is one thread.

@@ -1,4 +1,4 @@
-"""What a network would take if it were slimmed in even steps, before any training: narrower layers, thin ones, zeros."""
+"""Forecast latencies of a network slimmed in even steps, before any training: narrower layers, low-rank layers, zeros."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.slimming.structures.structures import Structures
 
 Varied = Literal["width", "rank", "sparsity"]
 Timed = tuple[str, OnnxNode, float]
-"""An operation as ``LayerTimes.nodes`` has it: name, widths, seconds."""
+"""An operation of ``LayerTimes.nodes``: name, widths, seconds."""
 WIDTHS, SHOWN_WIDTHS = tuple(each / 32 for each in range(31, 0, -1)), (0.75, 0.5, 0.25, 0.125)
 RANKS = (0.5, 0.25, 0.125)
 SHOWN_SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95)
@@ -30,7 +30,7 @@ class Prospect:
 
     Attributes:
         share: of its structures that a layer keeps, of its full rank that it keeps, or of its weights that are zero.
-        layers: how many become smaller.
+        layers: number of layers that become smaller.
         seconds: on this machine. ``weight_bytes``: of all weights, in fp32.
         nodes: the operations that are left, for ``edge_times.on_device``; ``rest_s``: seconds beyond them.
     """
@@ -44,19 +44,19 @@ class Prospect:
 
     @classmethod
     def of(cls, share: float, layers: int, weight_bytes: float, nodes: Iterable[Timed], rest_s: float) -> Prospect:
-        """Whose seconds are those of its operations and the rest."""
+        """Return a prospect whose seconds are the sum of its operations and the rest."""
         nodes = tuple(nodes)
         return cls(share, layers, sum(took for *_, took in nodes) + rest_s, weight_bytes, nodes, rest_s)
 
 
 @dataclass(frozen=True)
 class Prospects:
-    """What a method could give.
+    """Possible results of a method.
 
     Attributes:
-        every: from the least change to the most. ``shown``: shares of those that a reader sees.
-        kept: layers that no step makes smaller, and why. ``notes``: what the steps are.
-        only_here: why nothing is known of them on another processor; empty where it is.
+        every: from the least change to the most. ``shown``: shares of the rows to show.
+        kept: layers that no step makes smaller, with reasons. ``notes``: description of the steps.
+        only_here: reason why they are unknown on another processor; empty if they are known.
     """
 
     varied: Varied
@@ -68,7 +68,7 @@ class Prospects:
 
 
 def of_widths(structures: Structures, times: LayerTimes) -> Prospects:
-    """Every layer keeps the same share of its structures."""
+    """Forecast with the same share of structures in every layer."""
 
     def narrow(share: float) -> Prospect:
         gone = alike_removed(structures, share)
@@ -85,7 +85,7 @@ def alike_removed(structures: Structures, share: float) -> set[int]:
 
 
 def of_ranks(model: nn.Module, inputs: tuple[Any, ...], times: LayerTimes, threads: int = 1) -> Prospects:
-    """Every layer that is faster so becomes two, of the same share of its full rank (``LayerTimes.low_rank``).
+    """Forecast with each layer that gains split in two, at the same share of its full rank (``LayerTimes.low_rank``).
 
     Args:
         threads: that the times are of.

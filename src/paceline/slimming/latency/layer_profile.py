@@ -1,7 +1,7 @@
-"""Measured seconds of each layer of an ONNX file: ONNX Runtime's profile of its nodes, by the module that each came from.
+"""Measure the seconds of each layer of an ONNX file: ONNX Runtime's profile of its nodes, by module of origin.
 
-The runtime runs another graph than the file's: it folds, fuses and renames. So the graph that it made is written beside the
-profile, and each of its nodes is led back to the nodes of the file, where the exporter left the module's path.
+The runtime folds, fuses and renames nodes of the file's graph. So the optimised graph is written next to the profile, and each
+of its nodes is traced back to nodes of the file, which hold the module's path.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from paceline.slimming.latency.latency import LEAST_S, WARM_UP
 from paceline.slimming.latency.layer_times import REST
 
 OTHER = "other"
-"""Steps whose module is not known."""
+"""Name of the steps whose module is unknown."""
 TURNS, RUNS = 12, 10
-"""Turns, and runs of one at most: each adds an event of the profile for each node."""
+"""Turns, and most runs of a turn: each run adds an event to the profile for each node."""
 WEIGHTED = (
     "Conv",
     "ConvTranspose",
@@ -41,7 +41,7 @@ WEIGHTED = (
     "RNN",
     "SparseConv",
 )
-"""Operations of ONNX, of the runtime and of Paceline that have weights where their second operand is constant."""
+"""Operations of ONNX, of the runtime and of Paceline that have weights if their second operand is constant."""
 SCOPES = "pkg.torch.onnx.name_scopes"
 _BLOCKED, _TIME = "_nchwc", "_kernel_time"
 
@@ -52,8 +52,9 @@ class SlimLayerProfile:
 
     Attributes:
         latency_s: of the run, without the profiler.
-        operations: of each module's operations with weights, and of what the runtime does together with them, in their order.
-        steps: of all other nodes, such as pooling, additions, changes of the shape. What is neither is the runtime's own.
+        operations: of each module's operations with weights and the steps fused with them, in order.
+        steps: of all other nodes, such as pooling, additions and reshapes. The remainder of the latency is the runtime's
+            overhead.
     """
 
     latency_s: float
@@ -62,14 +63,15 @@ class SlimLayerProfile:
 
     @property
     def nodes_s(self) -> float:
-        """Of all nodes."""
+        """Seconds of all nodes."""
         return sum(self.operations.values()) + sum(self.steps.values())
 
     def by_layer(self, latency_s: float | None = None) -> dict[str, float]:
-        """Seconds of each module's operations with weights, and of all else under ``REST``; the sum is the latency.
+        """Return the seconds of each module's operations with weights, and the remainder under ``REST``; the sum is the
+        latency.
 
         Args:
-            latency_s: of one run, where it was measured better than beside the profile.
+            latency_s: of one run, if measured better than during the profile.
         """
         latency = self.latency_s if latency_s is None else latency_s
         scale = latency / self.latency_s
@@ -78,7 +80,8 @@ class SlimLayerProfile:
 
 
 def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> SlimLayerProfile:
-    """What each layer takes in a file. Runs with and without the profiler take turns; of a node's times the middle half counts.
+    """Measure the seconds of each layer in a file. Runs with and without the profiler take turns. A node's time is its
+    interquartile mean.
 
     Raises:
         UserError: ONNX Runtime is not installed.
@@ -105,7 +108,7 @@ def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Slim
     latency = float(_middle(np.array(latencies)))
     nodes, own = _node_seconds(events, TURNS * runs)
     added = _added(np.array(list(nodes.values())), latency)
-    # other programs lengthen whole runs, and hardly the middle half of a node's times: all nodes alike bear it
+    # other programs lengthen whole runs, but hardly the interquartile mean of a node: all nodes share the difference
     busy = max(latency / max(sum(nodes.values()) + own, 1e-12), 1.0)
     operations: dict[str, float] = defaultdict(float)
     steps: dict[str, float] = defaultdict(float)
@@ -118,12 +121,12 @@ def profile(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Slim
 def layer_latencies(
     before: Mapping[str, float], after: Mapping[str, float], predicted: Mapping[str, float], replaced: Collection[str] = ()
 ) -> tuple[LayerLatency, ...]:
-    """The layers of the whole network beside those of the slimmed one and the predicted ones, each as a ``by_layer``.
+    """Pair the layers of the whole network with the slimmed and the predicted ones, each given as a ``by_layer``.
 
     Args:
-        predicted: of the slimmed network. Modules inside a layer, such as a projection of an attention, count to it.
-        replaced: modules in whose place are others: nothing is predicted of their layers, which is 0. Where the whole network
-            was replaced, the layers of both stand below one another.
+        predicted: of the slimmed network. Modules inside a layer, such as a projection of an attention, count for it.
+        replaced: replaced modules: their layers have a prediction of 0. If the whole network was replaced, the layers of both
+            are listed one after the other.
     """
     own = after if "" in replaced else {}
     layers = [each for each in dict.fromkeys([*before, *own]) if each != REST]
@@ -151,14 +154,16 @@ def _summed(parts: Iterator[tuple[str, float]]) -> dict[str, float]:
 
 
 def _added(seconds: Array, latency_s: float) -> float:
-    """What the profiler adds to every node alike: as much as the nodes take together beyond a run without it; 0 where less."""
+    """Return the profiler's overhead per node: the excess of the nodes' sum over a run without it, at least 0."""
     largest = np.sort(seconds)[::-1]
     each = (np.cumsum(largest) - latency_s) / np.arange(1, len(largest) + 1)
     return max(float(each.max(initial=0.0)), 0.0)
 
 
 def _node_seconds(events: Sequence[Mapping[str, Any]], runs: int) -> tuple[dict[str, float], float]:
-    """Of each node in the last runs, and of a run beyond its nodes. Nodes inside of another, such as a loop's, count to it."""
+    """Return the seconds of each node in the last runs, and of a run outside of its nodes. Nodes inside of another, such as a
+    loop's, count for it.
+    """
     nodes = [each for each in events if each.get("cat") == "Node" and str(each["name"]).endswith(_TIME)]
     calls = sorted((each["ts"], each["dur"]) for each in events if each.get("name") == "model_run")[-runs:]
     starts, lasted = np.array(calls, float).T
@@ -176,13 +181,13 @@ def _node_seconds(events: Sequence[Mapping[str, Any]], runs: int) -> tuple[dict[
 
 
 def _middle(times: Array) -> Array:
-    """The mean of the middle half along the first axis: steady as a median, and finer than the profile's microseconds."""
+    """Return the interquartile mean along the first axis: as robust as a median, and finer than the profile's microseconds."""
     cut = len(times) // 4
     return np.asarray(np.sort(times, axis=0)[cut : len(times) - cut].mean(axis=0))
 
 
 def _places(file: Path, directory: Path) -> dict[str, tuple[str, bool]]:
-    """Path and whether it has weights, of each node that the runtime runs."""
+    """Return the path of each node that the runtime runs, and whether it has weights."""
     import onnx
 
     original = _Graph(onnx.load(file).graph)
@@ -190,10 +195,10 @@ def _places(file: Path, directory: Path) -> dict[str, tuple[str, bool]]:
     found: dict[str, tuple[str, bool]] = {}
     for node in made.nodes:
         if (origin := original.origin(node)) is not None:
-            weighted = made.is_weighted(node)  # then the operation is that origin, or a little before what it is fused with
+            weighted = made.is_weighted(node)  # then the operation is that origin, or slightly before the fused step
             named = original.weighted_before(origin, node.input) or origin if weighted else origin
             found[node.name] = original.path(named), weighted
-    for node in made.nodes:  # changes of the shape or the layout for a neighbour
+    for node in made.nodes:  # reshapes or layout changes for a neighbour
         if node.name not in found:
             beside = [*made.after(node), *made.before(node)]
             found[node.name] = next((found[each.name][0] for each in beside if each.name in found), OTHER), False
@@ -201,7 +206,7 @@ def _places(file: Path, directory: Path) -> dict[str, tuple[str, bool]]:
 
 
 class _Graph:
-    """Nodes of a file by their names and by what they make and take."""
+    """Nodes of a file by their names, outputs and inputs."""
 
     def __init__(self, graph: Any) -> None:
         self.nodes: list[Any] = list(graph.node)
@@ -214,7 +219,7 @@ class _Graph:
         self._constant = {each.name: True for each in graph.initializer}
 
     def origin(self, made: Any) -> Any:
-        """The node that one of the runtime's has its name or its output of; None where it has neither."""
+        """Return the file's node with the same name or output as a runtime's node, or None."""
         if node := self._by_name.get(made.name.partition("/")[0]):
             return node
         return next(
@@ -222,14 +227,14 @@ class _Graph:
         )
 
     def is_weighted(self, node: Any) -> bool:
-        """Whether it is an operation with weights."""
+        """Return whether a node is an operation with weights."""
         return node.op_type in WEIGHTED and len(node.input) > 1 and self._is_constant(node.input[1])
 
     def weighted_before(self, node: Any, stops: Collection[str]) -> Any:
-        """The nearest operation with weights that the node's operands come from; None where there is none.
+        """Return the nearest operation with weights upstream of the node, or None.
 
         Args:
-            stops: tensors that are not looked beyond.
+            stops: tensors at which the search ends.
         """
         seen, waiting = {node.name}, deque([node])
         while waiting:
@@ -244,15 +249,15 @@ class _Graph:
         return None
 
     def after(self, node: Any) -> list[Any]:
-        """Those that take what it makes."""
+        """Return the consumers of its outputs."""
         return [each for tensor in node.output for each in self._takers[tensor]]
 
     def before(self, node: Any) -> list[Any]:
-        """Those that make what it takes."""
+        """Return the producers of its inputs."""
         return [self._makers[tensor] for tensor in node.input if tensor in self._makers]
 
     def path(self, node: Any) -> str:
-        """Of its module. A convolution that the exporter joined with its norm is called by its weight."""
+        """Return the path of its module. A convolution fused with its norm by the exporter is named by its weight."""
         if node.op_type == "Conv" and node.input[1].endswith(".weight"):
             return str(node.input[1].removesuffix(".weight"))
         scopes = next((each.value for each in node.metadata_props if each.key == SCOPES), "")

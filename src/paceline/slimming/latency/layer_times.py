@@ -1,8 +1,8 @@
-"""How long a network takes before it is slimmed: its operations timed alone at other widths on ONNX Runtime.
+"""Predict the latency of a slimmed network: its operations are timed alone at other widths on ONNX Runtime.
 
 The time of a network is a sum: a call of the runtime; each operation with weights, from a table of its widths; reading its
-weights where all together do not fit a cache; every other step, by what is left of what it goes over; and each node's own cost,
-which does not shrink. The sum of the whole network is scaled to what was measured, and those of smaller ones alike.
+weights if all weights together exceed a cache; every other step, in proportion to its remaining elements; and a constant cost
+of each node. The sum is scaled to the measured latency of the whole network, and sums of smaller networks by the same factor.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from paceline.slimming.structures.structures import Labelled, Structures
 REST = "the rest"
 VERSION = 3
 Progress = Callable[[int, int], None]
-"""Told how many operations were timed, and of how many."""
+"""Callback with the number of timed operations and their total."""
 
 
 @dataclass(frozen=True)
 class MeasuredLayers:
-    """What was timed, as plain data beside the network's structures.
+    """Measured times as plain data.
 
     Attributes:
-        tables: of each operation. ``fixed_s``: of the network, however small. ``steps``: of each step, what shrinks with it.
-        reading: of each operation, what a byte of its weights adds to its table in the network.
+        tables: of each operation. ``fixed_s``: constant part of the network. ``steps``: shrinking part of each step.
+        reading: seconds that a byte of each operation's weights adds to its table.
     """
 
     tables: tuple[WidthTable, ...]
@@ -50,7 +50,7 @@ class LayerTimes:
 
     Args:
         structures: of the network, with its operations.
-        whole: what the whole network takes, measured.
+        whole: measured latency of the whole network.
         round_to: widths are timed at multiples of it, or of the runtime's blocks.
         progress: called after each operation.
     """
@@ -81,17 +81,17 @@ class LayerTimes:
         self._scale = whole.median_s / sum(self.by_layer().values())
 
     def rescaled(self, whole: Latency) -> LayerTimes:
-        """The same tables beside another measurement of the whole network."""
+        """Return the same tables with another measurement of the whole network."""
         made = LayerTimes.__new__(LayerTimes)
         made._build(self._structures, whole, self._parts, self._measured)
         return made
 
     def seconds(self, removed: Collection[int] = ()) -> float:
-        """Of the whole network without some structures."""
+        """Return the seconds of the network without some structures."""
         return sum(self.by_layer(removed).values())
 
     def by_layer(self, removed: Collection[int] = ()) -> dict[str, float]:
-        """Seconds of each operation, by its module or its weight; what the network takes beyond them is under ``REST``."""
+        """Return the seconds of each operation, by its module or its weight; the remainder is under ``REST``."""
         counts = self._left.counts(removed)
         found: dict[str, float] = defaultdict(float)
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
@@ -102,11 +102,12 @@ class LayerTimes:
         return dict(found)
 
     def low_rank(self, ranks: Mapping[str, int], threads: int = 1) -> float:
-        """Seconds of the whole network where layers are two (``low_rank_nodes``)."""
+        """Return the seconds of the whole network with some layers split in two (``low_rank_nodes``)."""
         return sum(took for *_, took in self.low_rank_nodes(ranks, threads)) + self.by_layer()[REST]
 
     def low_rank_nodes(self, ranks: Mapping[str, int], threads: int = 1) -> list[tuple[str, OnnxNode, float]]:
-        """``nodes`` of the whole network where layers are two: one to as many outputs as the rank, then one of a single point.
+        """Return ``nodes`` of the whole network with some layers split in two: one with as many outputs as the rank, then a
+        pointwise one.
 
         Args:
             ranks: by the names of ``by_layer``.
@@ -132,7 +133,7 @@ class LayerTimes:
         return found
 
     def nodes(self, removed: Collection[int] = ()) -> list[tuple[str, OnnxNode, float]]:
-        """Name, widths and seconds of each operation that is left."""
+        """Return name, widths and seconds of each remaining operation."""
         counts, found = self._left.counts(removed), []
         for number, (part, width) in enumerate(zip(self._parts, self._widths, strict=True)):
             entering, leaving, kernel = width.left(counts)
@@ -143,7 +144,7 @@ class LayerTimes:
 
     def _part_seconds(self, number: int, entering: int, leaving: int, kernel: tuple[int, ...]) -> float:
         key = number, entering, leaving, kernel
-        if not (entering and leaving):  # of a branch that is gone
+        if not (entering and leaving):  # of a removed branch
             return 0.0
         if key not in self._known:
             part, measured = self._parts[number], self._measured
@@ -152,7 +153,7 @@ class LayerTimes:
         return self._known[key]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, for another process that has the same network."""
+        """Return plain data for another process with the same network."""
         measured = self._measured
         return {
             "version": VERSION,
@@ -194,7 +195,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Widths:
-    """Which counts are a part's widths, and how many units of them make one channel or feature.
+    """Counts that give a part's widths, and units per channel or feature.
 
     Attributes:
         kernel: counts of its rows, then of its columns.
@@ -218,7 +219,7 @@ class _Widths:
         return cls(entering, leaving, kernel, part.entering / len(out) if grouped else 1.0, part.gates)
 
     def left(self, counts: Ints) -> tuple[int, int, tuple[int, ...]]:
-        """What enters, what leaves, and the size of the kernel; () of what is no convolution."""
+        """Return the inputs, the outputs and the size of the kernel; () if it is no convolution."""
         entering, leaving = round(int(counts[self.entering]) * self.per_group), int(counts[self.leaving]) // self.gates
         return entering, leaving, tuple(int(counts[each]) for each in self.kernel)
 
@@ -255,7 +256,7 @@ def _measure(
 
 
 class _Left:
-    """How many units of each kind of tensor stay. Tensors with the same units share one count."""
+    """Counts of remaining units by kind of tensor. Tensors with the same units share one count."""
 
     def __init__(self, structures: Structures) -> None:
         self._roots = structures.forest.roots
@@ -264,7 +265,7 @@ class _Left:
         self._every: list[Ints] = []
 
     def number(self, units: Ints) -> int:
-        """Of these units' count."""
+        """Return the number of these units' count."""
         roots = np.ascontiguousarray(self._roots(units).ravel())
         found = self._known.setdefault(roots.tobytes(), len(self._every))
         if found == len(self._every):
@@ -272,17 +273,17 @@ class _Left:
         return found
 
     def numbers(self, tensor: Labelled) -> tuple[int, ...]:
-        """Of the counts that say what is left of a tensor."""
+        """Return the numbers of the counts that determine the remaining part of a tensor."""
         return tuple(self.number(one) for one in tensor.fields if self._roots(one).any())
 
     def close(self) -> None:
-        """After the last number was given."""
+        """Build the arrays after the last number was given."""
         self._flat = np.concatenate([*self._every, np.zeros(1, np.int64)])
         self._starts = np.cumsum([0, *(len(each) for each in self._every)])  # the last is of what was added
         self.sizes = np.array([len(each) for each in self._every], np.int64)
 
     def counts(self, removed: Collection[int]) -> Ints:
-        """Of each number."""
+        """Return the count of each number."""
         stays = np.ones(self._last + 1, np.int64)
         stays[list(removed)] = 0
         return np.add.reduceat(stays[self._flat], self._starts)[:-1]

@@ -1,4 +1,4 @@
-"""What thin layers take on ONNX Runtime beside the whole layer that they replace, timed in turns."""
+"""Time thin layers and the whole layer that they replace on ONNX Runtime, in turns."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paceline.slimming.export.onnx_export import feed, open_session
 from paceline.slimming.latency.latency import WARM_UP
 
 TURN_S, QUIET, MOST = 0.004, 10, 100
-"""Seconds of a turn; turns in which no least time fell by ``NOTICED`` end the timing; turns at most."""
+"""Seconds of a turn; turns without a fall by ``NOTICED`` of any least time that end the timing; most turns."""
 NOTICED = 0.01
 Key = TypeVar("Key")
 
 
 def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, ...], threads: int = 1) -> dict[Key, float]:
-    """Seconds of layers that run one after the other, by name: the least of many runs.
+    """Return the seconds of layers that run one after the other, by name: the least of many runs.
 
-    Each has the cost of one call, so that only differences count.
+    Each time includes the cost of one call, so only differences count.
 
     Args:
-        chains: convolutions or linear layers. ``shape``: of what enters the first of each.
+        chains: convolutions or linear layers. ``shape``: of the input of each chain.
     """
     given = np.random.default_rng(0).standard_normal(shape, np.float32)
     models = {}
@@ -36,9 +36,9 @@ def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, .
 
 
 def least_seconds(models: Mapping[Key, tuple[Any, tuple[Any, ...]]], threads: int = 1) -> dict[Key, float]:
-    """The least that one run of each takes, by name; they take turns until no least falls any more.
+    """Return the least seconds of a run of each model, by name. The models take turns until no minimum falls.
 
-    On a busy machine it is what an idle one would show.
+    On a busy machine the minimum is close to that of an idle one.
 
     Args:
         models: an ONNX model or its file, and inputs, by name.
@@ -69,9 +69,8 @@ def least_seconds(models: Mapping[Key, tuple[Any, tuple[Any, ...]]], threads: in
 
 
 def onnx_chain(layers: Sequence[nn.Module], shape: tuple[int, ...]) -> Any:
-    """An ONNX model of convolutions or linear layers one after the other, with their weights; it costs a millisecond to make.
-
-    Padding of another kind than zeros is made of zeros, which takes as long.
+    """Return an ONNX model of consecutive convolutions or linear layers with their weights, built in a millisecond. Zeros
+    replace any other padding, at equal time.
     """
     from onnx import TensorProto, helper, numpy_helper
 

@@ -1,7 +1,7 @@
-"""Single nodes of ONNX Runtime, timed: an operation of any size, from random weights, without an export.
+"""Time single nodes of ONNX Runtime: operations of any size with random weights, without an export.
 
-On x86 and Arm, ONNX Runtime keeps images in blocks of channels between convolutions (nchwc_transformer.cc). A convolution alone
-would pay for the change to blocks and back, which one inside a network does not. So it is timed in the blocked form itself.
+On x86 and Arm, ONNX Runtime keeps images in blocks of channels between convolutions (nchwc_transformer.cc). A single
+convolution would pay for the conversion to blocks and back, unlike one inside a network. So it is timed in the blocked form.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ from paceline.errors import UserError
 from paceline.slimming.export.onnx_export import open_session
 
 BUDGET_S = 0.012
-"""Each node runs for about so long, ``RUNS`` times at least: the fastest run counts, which a busy machine disturbs least."""
+"""Seconds for which each node runs, at least ``RUNS`` times. The fastest run counts: a busy machine disturbs it least."""
 RUNS = 6
 SHORT_S = 5e-5
-"""Faster nodes are timed several at a time, so that the clock counts little."""
+"""Least seconds of a timing: faster nodes are timed several at a time, so that the clock counts little."""
 BLOCKS = "com.microsoft.nchwc"
 ALIGNED = 4
-"""Channels that enter a blocked convolution are a multiple of it."""
+"""Divisor of the input channels of a blocked convolution."""
 
 GATES = {"lstm": 4, "gru": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionWindow:
-    """Of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds at the end."""
+    """Settings of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds at the
+    end.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -46,12 +48,12 @@ class ConvolutionWindow:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """An operation with weights, as it is timed.
+    """An operation with weights to be timed.
 
     Attributes:
         kind: ``linear``, ``conv``, ``conv_transpose``, ``lstm`` or ``gru``.
-        inputs: shape of what enters: (..., features), (images, channels, ...) or (sequences, steps, features).
-        leaving: features, channels or hidden units that leave, of each direction.
+        inputs: shape of the input: (..., features), (images, channels, ...) or (sequences, steps, features).
+        leaving: output features, channels or hidden units, of each direction.
         window: of a convolution. ``directions``: of a recurrent layer.
     """
 
@@ -64,7 +66,7 @@ class OnnxNode:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """Of the image that leaves a convolution."""
+        """Size of a convolution's output image."""
         window = self.window
         assert window is not None
         by_dim = zip(self.inputs[2:], window.kernel, window.strides, window.padding, window.dilations, strict=True)
@@ -87,7 +89,7 @@ class OnnxNode:
 
     @property
     def bytes(self) -> float:
-        """What enters, what leaves and the weights, once each."""
+        """Bytes of the input, the output and the weights, counted once each."""
         entering = prod(self.inputs)
         if self.window is not None:
             weights = self.leaving * self.inputs[1] // self.window.groups * prod(self.window.kernel)
@@ -112,11 +114,11 @@ def operation_seconds(
     bias: bool = True,
     threads: int = 1,
 ) -> float:
-    """Seconds of one operation on this machine, such as one of the two thin convolutions that replace a convolution.
+    """Return the seconds of one operation on this machine, such as one of two thin convolutions that replace a convolution.
 
     Args:
-        kind: ``linear`` or ``conv``. ``inputs``: shape of what enters, (..., features) or (images, channels, ...).
-        leaving: features or channels.
+        kind: ``linear`` or ``conv``. ``inputs``: shape of the input, (..., features) or (images, channels, ...). leaving:
+            output features or channels.
 
     Raises:
         UserError: another kind, or sizes that do not fit.
@@ -142,10 +144,10 @@ def operation_seconds(
 
 
 def seconds(node: OnnxNode, threads: int = 1, copies: int = 1) -> float:
-    """Of the node alone, without what a call costs.
+    """Return the seconds of the node alone, without the cost of a call.
 
     Args:
-        copies: so many, with weights of their own, take turns, so that caches hold the weights of none.
+        copies: number of copies with separate weights that take turns, so that caches hold the weights of no copy.
     """
     return max(alone(*_models(node), threads, copies), 1e-9)
 
@@ -153,12 +155,11 @@ def seconds(node: OnnxNode, threads: int = 1, copies: int = 1) -> float:
 def alone(
     nodes: Sequence[Any], weights: Mapping[str, Array], given: Mapping[str, Array], threads: int = 1, copies: int = 1
 ) -> float:
-    """Seconds of the fastest run of a graph from ``x`` to ``y``, without what a call costs.
-
-    A call that does nothing is timed in turn with it: what calls cost changes with what else the machine does.
+    """Return the seconds of the fastest run of a graph from ``x`` to ``y``, without the cost of a call. An empty call is timed
+    in turn with it, since the cost of calls varies with the machine's load.
 
     Args:
-        copies: so many sessions of the graph take turns.
+        copies: number of sessions of the graph that take turns.
     """
     took, call = _fastest([_calls(nodes, weights, given, threads, copies), _nothing(threads)], threads)
     return max(took - call, 0.0)
@@ -191,7 +192,7 @@ def _nothing(threads: int) -> list[Call]:
 
 
 def _fastest(groups: Sequence[Sequence[Call]], threads: int) -> list[float]:
-    """Seconds of a call of each group, where groups take turns. The first has the budget and says how many make a turn."""
+    """Return the seconds of a call of each group; the groups take turns. The first group's speed sets the calls per turn."""
     clock = clock_for(threads)
     start = clock()
     groups[0][0]()
@@ -210,19 +211,19 @@ def _fastest(groups: Sequence[Sequence[Call]], threads: int) -> list[float]:
 
 
 def clock_for(threads: int) -> Callable[[], float]:
-    """One thread is timed by the processor's time that it took, which other programs do not lengthen; several by the clock."""
+    """Time one thread by its processor time, which other programs do not lengthen, and several threads by the clock."""
     return time.thread_time if threads == 1 else time.perf_counter
 
 
 @functools.cache
 def call_seconds(threads: int = 1) -> float:
-    """What a call of the runtime costs with a node that does nothing."""
+    """Return the cost of a runtime's call with an empty node."""
     return _fastest([_nothing(threads)], threads)[0]
 
 
 @functools.cache
 def node_seconds(threads: int = 1) -> float:
-    """What each node costs beside its work."""
+    """Return the constant cost of each node."""
     many = 32
     chain = [made("Add", f"x{number or ''}", "one", to=f"x{number + 1}") for number in range(many)]
     chain[-1].output[0] = "y"
@@ -231,7 +232,7 @@ def node_seconds(threads: int = 1) -> float:
 
 @functools.cache
 def block() -> int:
-    """Channels in a block of this machine's blocked form; 1: it has none."""
+    """Return the channels per block of this machine's blocked form; 1 if it has no blocked form."""
     try:
         session = open_session(_model_of_blocks())
         return int(session.run(None, {"x": numbers(1, ALIGNED, 1, 1)})[0].shape[1])
@@ -251,12 +252,12 @@ def _model_of_blocks() -> Any:
 
 
 def whole_blocks(width: int) -> int:
-    """A width up to the next whole block."""
+    """Round a width up to the next whole block."""
     return -(-width // block()) * block()
 
 
 def is_blocked(channels: int, leaving: int, window: ConvolutionWindow) -> bool:
-    """Whether a convolution runs in the blocked form (``NchwcTransformerImpl::TransformConv`` of ONNX Runtime)."""
+    """Return whether a convolution runs in the blocked form (``NchwcTransformerImpl::TransformConv`` of ONNX Runtime)."""
     if block() == 1 or len(window.kernel) != 2 or channels < block() or channels % ALIGNED:
         return False
     return window.groups in (1, channels) and (window.groups == 1 or leaving == channels)
@@ -270,7 +271,7 @@ def made(kind: str, *given: str, to: str = "y", **settings: Any) -> Any:
 
 
 def numbers(*shape: int) -> Array:
-    """Random ones; large arrays repeat them, since a draw costs more than what is timed."""
+    """Return random numbers. Large arrays repeat them, since a draw costs more than the timed operation."""
     drawn = np.random.default_rng(0).standard_normal(4099, np.float32) * np.float32(0.1)
     return np.resize(drawn, shape)
 

@@ -1,11 +1,10 @@
-"""Which convolutions gain from zeros, and from which sparsity on: a roofline of two measured figures for each layer.
+"""Find convolutions that gain from zeros, and the sparsity from which on: a roofline of two measured figures per layer.
 
-A layer of which the part ``x`` is zero takes ``max(a (1 - x) t_dense, bytes / bandwidth)`` (after Park et al., ICLR 2017):
-``a`` is how much slower a weight is in the sparse kernel than in the dense one. It gains from ``1 - 1 / a`` on, up to where the
-bandwidth holds it. ``t_dense`` is ONNX Runtime's, ``a`` is the kernel's at half of the weights, and what is moved at any
-sparsity, the images, is what the kernel takes without a weight. Between these, short rows of weights cost more than a roofline
-says, so a third figure is measured at nine tenths. Layers that cannot gain are better kept out of pruning: others then bear
-more.
+A layer with a share ``x`` of zeros takes ``max(a (1 - x) t_dense, bytes / bandwidth)`` (after Park et al., ICLR 2017): ``a`` is
+the slowdown per weight of the sparse kernel over the dense one. It gains from ``1 - 1 / a`` on, up to the bound of the
+bandwidth. ``t_dense`` is ONNX Runtime's time, ``a`` is measured with half of the weights, and the time to move the images with
+no weight. In between, short rows of weights cost more than the roofline predicts, so a third figure is measured at nine tenths.
+Layers that cannot gain should not be pruned: then others can be pruned more.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ from paceline.slimming.methods.sparse_convolution import SparseConv2d, SparseWin
 from paceline.slimming.structures.eval_mode import eval_mode
 
 HOLDS = 0.9
-"""Sparsity at which a layer must gain: trained networks hold 81 to 98 % in their 3x3 layers (SkimCaffe's ResNet-50)."""
+"""Sparsity at which a layer must gain: trained networks keep their accuracy with 81 to 98 % in 3x3 layers (SkimCaffe's
+ResNet-50).
+"""
 LEAST_GAIN = 1.2
 MEASURED_AT = 0.5
 TURNS_S = 0.3
@@ -36,7 +37,7 @@ LEAST_TURNS = 5
 
 @dataclass(frozen=True)
 class ConvShape:
-    """A convolution and the images it gets.
+    """A convolution and its input images.
 
     Attributes:
         weight: shape of its weights. ``image``: (batch, channels, height, width).
@@ -48,7 +49,7 @@ class ConvShape:
 
     @classmethod
     def of(cls, convolution: nn.Conv2d, image: tuple[int, ...]) -> ConvShape:
-        """Raises UserError where the kernel does not serve it."""
+        """Check the shape. Raises UserError if the kernel does not support it."""
         sparse = SparseConv2d.of(convolution)
         rows, columns = sparse.stride
         window = SparseWindow((rows, columns), sparse.pads, (sparse.dilation[0], sparse.dilation[1]), sparse.groups)
@@ -56,14 +57,14 @@ class ConvShape:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """Shape of what leaves."""
+        """Shape of the output."""
         each = zip(self.image[2:], self.window.padding, self.window.dilation, self.weight[2:], self.window.stride, strict=True)
         sizes = ((size + 2 * pad - step * (kernel - 1) - 1) // stride + 1 for size, pad, step, kernel, stride in each)
         return (self.image[0], self.weight[0], *sizes)
 
     @property
     def flop(self) -> int:
-        """Of the dense layer."""
+        """FLOPs of the dense layer."""
         return 2 * prod(self.out) * prod(self.weight[1:])
 
 
@@ -73,7 +74,7 @@ class SparseRoof:
 
     Attributes:
         dense_s: ONNX Runtime's. ``slowdown``: ``a``. ``floor_s``: of moving ``moved`` bytes.
-        holds_s: measured at a sparsity of ``HOLDS``; 0 where only the roofline is known.
+        holds_s: measured at a sparsity of ``HOLDS``; 0 if only the roofline is known.
     """
 
     dense_s: float
@@ -83,7 +84,7 @@ class SparseRoof:
     holds_s: float = 0.0
 
     def seconds(self, sparsity: float) -> float:
-        """Of the layer with this part of its weights zero: the roofline, or between measured sparsities a line."""
+        """Return the seconds at a sparsity: the roofline, or a straight line between measured sparsities."""
         if not self.holds_s or sparsity <= MEASURED_AT:
             return max(self.slowdown * (1 - sparsity) * self.dense_s, self.floor_s)
         half_s = self.slowdown * (1 - MEASURED_AT) * self.dense_s
@@ -91,12 +92,12 @@ class SparseRoof:
 
     @property
     def gains_from(self) -> float:
-        """The sparsity from which on it is faster than dense; 1 where it never is."""
+        """Sparsity from which on it is faster than dense; 1 if it never is."""
         return max(1 - 1 / self.slowdown, 0.0) if self.floor_s < self.dense_s else 1.0
 
     @property
     def saturates_at(self) -> float:
-        """The sparsity from which on more zeros gain nothing."""
+        """Sparsity from which on more zeros gain nothing."""
         return max(1 - self.floor_s / (self.slowdown * self.dense_s), 0.0)
 
     @property
@@ -107,10 +108,10 @@ class SparseRoof:
 
 @dataclass(frozen=True)
 class Advice:
-    """For one layer.
+    """Decision for one layer.
 
     Attributes:
-        roof: none where it was not measured. ``refused``: why the layer stays dense, or nothing.
+        roof: None if not measured. ``refused``: reason why the layer stays dense, or empty.
     """
 
     roof: SparseRoof | None
@@ -118,11 +119,12 @@ class Advice:
 
 
 def advice(model: nn.Module, inputs: tuple[Any, ...], threads: int = 1, holds: float = HOLDS) -> dict[str, Advice]:
-    """For every convolution of a model, in the order of its modules. Some 0.3 s a layer; equal shapes are measured once.
+    """Decide for every convolution of a model, in the order of its modules. It takes 0.3 s per layer; equal shapes are measured
+    once.
 
     Args:
         inputs: tensors of the shapes that the network will run on.
-        holds: the sparsity that a layer is thought to hold without losing accuracy.
+        holds: the sparsity that a layer is assumed to hold without loss of accuracy.
 
     Raises:
         UserError: ONNX Runtime is not installed.
@@ -147,7 +149,7 @@ def advice(model: nn.Module, inputs: tuple[Any, ...], threads: int = 1, holds: f
 
 
 def advised(shape: ConvShape, threads: int = 1, holds: float = HOLDS) -> Advice:
-    """For one layer."""
+    """Decision for one layer."""
     if shape.weight[1] == 1:
         return Advice(None, "each output has one channel to read: too few weights to leave out")
     roof = measured(shape, threads)
@@ -155,7 +157,7 @@ def advised(shape: ConvShape, threads: int = 1, holds: float = HOLDS) -> Advice:
 
 
 def refusal(shape: ConvShape, roof: SparseRoof, holds: float = HOLDS) -> str:
-    """Why a layer cannot gain, or nothing."""
+    """Return the reason why a layer cannot gain, or an empty text."""
     gain = roof.dense_s / roof.seconds(holds)
     if gain >= LEAST_GAIN:
         return ""
@@ -173,7 +175,7 @@ def refusal(shape: ConvShape, roof: SparseRoof, holds: float = HOLDS) -> str:
 
 
 def measured(shape: ConvShape, threads: int = 1) -> SparseRoof:
-    """On this machine: dense, half of the weights, a tenth and none, in alternation; the least of the turns."""
+    """Measure the roofline here: dense, half of the weights, a tenth and none, in alternation. The fastest turn counts."""
     random = np.random.default_rng(0)
     image = random.standard_normal(shape.image, np.float32)
     weight, order = random.standard_normal(shape.weight, np.float32), random.permutation(prod(shape.weight))
@@ -192,7 +194,9 @@ def measured(shape: ConvShape, threads: int = 1) -> SparseRoof:
 
 
 def alternated(runs: list[Callable[[], Any]], seconds: float = TURNS_S) -> list[float]:
-    """Seconds of each, the least of its turns. A turn is one call: it finds in the caches what others left, as in a network."""
+    """Return the seconds of each, the least of its turns. A turn is one call with the caches as others left them, as in a
+    network.
+    """
     for run in runs:
         run()
     least, start, turns = [float("inf")] * len(runs), time.perf_counter(), 0
@@ -206,7 +210,7 @@ def alternated(runs: list[Callable[[], Any]], seconds: float = TURNS_S) -> list[
 
 
 def dense_model(shape: ConvShape, weight: F32 | None = None) -> Any:
-    """One ONNX node, random where no weights are given."""
+    """Return a model of one ONNX node; its weights are random by default."""
     from onnx import TensorProto, helper, numpy_helper
 
     random = np.random.default_rng(0)
@@ -223,7 +227,7 @@ def dense_model(shape: ConvShape, weight: F32 | None = None) -> Any:
 
 
 def _images(model: nn.Module, inputs: tuple[Any, ...]) -> Mapping[str, tuple[int, ...]]:
-    """What each convolution gets, by its name."""
+    """Return the input shape of each convolution, by its name."""
     found: dict[str, tuple[int, ...]] = {}
 
     def see(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:

@@ -1,4 +1,4 @@
-"""Seconds of operations without weights: each timed once at its whole shape, and how much of it is left without structures."""
+"""Time operations without weights: each once at its whole shape, with the share that remains without structures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FREE = (
     "expand",
 )
 VIEWS = ("view", "reshape", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze", "unbind", "select", "expand_as")
-"""Nodes that move nothing."""
+"""Nodes that move no data."""
 PLAIN = {
     **dict.fromkeys(("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "clamp"), "Relu"),
     **dict.fromkeys(("sigmoid", "sigmoid_", "silu", "silu_", "hardsigmoid", "hardswish", "hardswish_"), "Sigmoid"),
@@ -37,7 +37,7 @@ SCALED_PRODUCTS = 10
 
 
 def step_seconds(step: UnweightedStep, threads: int = 1) -> tuple[float, float]:
-    """What a step costs however small it is, and what shrinks with it. The step is timed at its whole shape."""
+    """Return the constant and the shrinking part of a step's seconds. The step is timed at its whole shape."""
     if step.fused or step.kind in FREE or not step.inputs:
         return 0.0, 0.0
     each = node_seconds(threads)
@@ -49,12 +49,12 @@ def step_seconds(step: UnweightedStep, threads: int = 1) -> tuple[float, float]:
 
 
 def shape_key(step: UnweightedStep) -> tuple[object, ...]:
-    """Steps with one key take as long."""
+    """Return a key; steps with the same key take equal time."""
     return step.kind, step.fused, step.settings, step.output.shape, *(each.shape for each in step.inputs[:3])
 
 
 def least_of(step: UnweightedStep) -> Sequence[Labelled]:
-    """The tensors of which the one that loses most says what is left of the step."""
+    """Return the tensors of which the one with the largest loss determines the remaining share of the step."""
     if step.kind in ("matmul", "bmm", "scaled_dot_product_attention"):
         return (*step.inputs[:2], step.output)
     return (step.output,)

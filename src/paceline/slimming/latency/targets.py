@@ -1,4 +1,4 @@
-"""Runtimes that a network is slimmed for: their files, and what a network takes on them here."""
+"""Runtimes that a network is slimmed for: their files, and their latencies here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SlimTarget(ABC):
     """A runtime.
 
     Attributes:
-        name: in Paceline; ``title``: its own. ``suffix``: of its files.
-        package: that must be there. ``extra``: of Paceline, which installs it.
+        name: in Paceline; ``title``: official name. ``suffix``: of its files.
+        package: required package. ``extra``: extra of Paceline that installs it.
     """
 
     name: ClassVar[str]
@@ -35,10 +35,10 @@ class SlimTarget(ABC):
 
     @abstractmethod
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """Write a module, on the CPU, for inputs of these shapes, and check the file against it on the runtime.
+        """Write a module on the CPU for inputs of these shapes, and check the file on the runtime.
 
         Returns:
-            The file. Nothing is left there where the export or the check fails.
+            The file. No file remains if the export or the check fails.
 
         Raises:
             UserError: the package is missing, an operation that the runtime lacks, another result, an unwritable file.
@@ -46,16 +46,16 @@ class SlimTarget(ABC):
 
     @abstractmethod
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """One run of a file. Raises UserError where the package is missing."""
+        """Return a call that runs a file once. Raises UserError if the package is missing."""
 
     @abstractmethod
     def vector_width(self) -> int:
-        """Channels that the runtime's fp32 kernels compute at once on this processor: widths are its multiples."""
+        """Return the channels that the runtime's fp32 kernels compute at once on this processor. Widths are multiples of it."""
 
     def latencies(
         self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15
     ) -> dict[str, Latency]:
-        """What files take, by name, in alternation and after a warm-up, on as many processors as threads.
+        """Measure latencies by name, in alternation and after a warm-up, on as many processors as threads.
 
         Args:
             files: file and inputs, by name.
@@ -64,7 +64,7 @@ class SlimTarget(ABC):
             return alternating({name: self.call(file, inputs, threads) for name, (file, inputs) in files.items()}, turns)
 
     def check_installed(self) -> None:
-        """Raises UserError, with what to install, where the package is missing."""
+        """Check the package. Raises UserError with the command to install it if it is missing."""
         if importlib.util.find_spec(self.package) is None:
             raise UserError(f"{self.title} is not installed", f"pip install 'paceline[{self.extra}]'")
 
@@ -75,38 +75,38 @@ class OnnxRuntime(SlimTarget):
     name, title, suffix, package, extra = "onnxruntime", "ONNX Runtime", ".onnx", "onnxruntime", "slim"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """By ``torch.onnx``; as ``to_onnx``."""
+        """Export with ``torch.onnx``, as ``to_onnx``."""
         self.check_installed()
         return to_onnx(model, inputs, path)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """A session of its own."""
+        """Return a call with a separate session."""
         self.check_installed()
         return session_call(file, inputs, threads)
 
     def vector_width(self) -> int:
-        """16 with AVX-512, else 8: the blocks in which MLAS keeps channels."""
+        """Return 16 with AVX-512, else 8: the channels of MLAS's blocks."""
         return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8
 
 
 class _Xnnpack(SlimTarget):
-    """A runtime that computes in XNNPACK."""
+    """A runtime that uses XNNPACK."""
 
     def vector_width(self) -> int:
-        """16 with AVX, else 8: columns of XNNPACK's fp32 kernels (its configs/gemm-config.c)."""
+        """Return 16 with AVX, else 8: columns of XNNPACK's fp32 kernels (its configs/gemm-config.c)."""
         return 16 if torch.backends.cpu.get_cpu_capability().startswith("AVX") else 8
 
 
 class ExecuTorch(_Xnnpack):
     """ExecuTorch with its XNNPACK backend.
 
-    Its threads are one pool of the process: all that is measured at a time has the same number of them.
+    Its threads are one pool of the process: everything measured at a time uses the same number of threads.
     """
 
     name, title, suffix, package, extra = "executorch", "ExecuTorch", ".pte", "executorch", "executorch"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """By ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``SlimTarget``."""
+        """Export with ``torch.export``, lowered to XNNPACK. Arguments and errors as of ``SlimTarget``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -116,7 +116,7 @@ class ExecuTorch(_Xnnpack):
             try:
                 exported = torch.export.export(model, inputs)
                 program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
-            except Exception as error:  # each of its passes raises errors of its own
+            except Exception as error:  # each of its passes raises different errors
                 raise refused(model, self.title, error) from error
             draft.write_bytes(program.buffer)
 
@@ -126,13 +126,13 @@ class ExecuTorch(_Xnnpack):
         return checked_export(model, path, self.title, write, apart)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """With its program, which must live as long."""
+        """Return a call that keeps the program alive."""
         self.check_installed()
         return _executed(file, inputs, threads)
 
 
 def _executed(file: str | Path, inputs: tuple[Any, ...], threads: int | None = None) -> Callable[[], Any]:
-    """One run of an ExecuTorch file: what it returns. ``threads``: None leaves the pool as it is."""
+    """Run an ExecuTorch file and return its outputs. ``threads``: None leaves the pool unchanged."""
     with silent():
         from executorch.extension.pybindings import portable_lib
         from executorch.runtime import Runtime
@@ -149,12 +149,12 @@ def _executed(file: str | Path, inputs: tuple[Any, ...], threads: int | None = N
 
 
 class LiteRT(_Xnnpack):
-    """LiteRT, the runtime of TensorFlow Lite's files, with its XNNPACK delegate. Whole numbers enter as int32."""
+    """LiteRT, the runtime of TensorFlow Lite's files, with its XNNPACK delegate. Integer inputs become int32."""
 
     name, title, suffix, package, extra = "litert", "LiteRT", ".tflite", "litert_torch", "litert"
 
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """By ``litert_torch``. Arguments and errors as of ``SlimTarget``."""
+        """Export with ``litert_torch``. Arguments and errors as of ``SlimTarget``."""
         self.check_installed()
 
         def write(draft: Path) -> None:
@@ -162,7 +162,7 @@ class LiteRT(_Xnnpack):
 
             try:
                 converted = litert_torch.convert(model, inputs)
-            except Exception as error:  # each of its passes raises errors of its own
+            except Exception as error:  # each of its passes raises different errors
                 raise refused(model, self.title, error) from error
             converted.export(str(draft))
 
@@ -171,13 +171,13 @@ class LiteRT(_Xnnpack):
         )
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """An interpreter of its own."""
+        """Return a call with a separate interpreter."""
         self.check_installed()
         return _interpreted(file, inputs, threads)
 
 
 def _interpreted(file: str | Path, inputs: tuple[Any, ...], threads: int) -> Callable[[], list[Array]]:
-    """One run of a LiteRT file: what it returns."""
+    """Run a LiteRT file and return its outputs."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_content=Path(file).read_bytes(), num_threads=threads)
@@ -190,7 +190,7 @@ def _interpreted(file: str | Path, inputs: tuple[Any, ...], threads: int) -> Cal
 
 
 def _place(item: tuple[str, object]) -> int:
-    """Of an input or output that is called ``args_0`` or ``output_0``."""
+    """Return the number in the name of an input or output such as ``args_0`` or ``output_0``."""
     return int(item[0].rpartition("_")[2])
 
 

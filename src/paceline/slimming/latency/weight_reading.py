@@ -1,4 +1,4 @@
-"""What reading weights costs: in a network they come from further away than where an operation runs alone, again and again."""
+"""Cost of reading weights: inside a network they come from slower memory than for a single repeated operation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from paceline.slimming.latency.onnx_nodes import OnnxNode, seconds
 
 FURTHEST = 2**26
-"""Bytes that no cache here holds; more weights are read no slower."""
+"""Bytes that exceed every cache here; more weights are read no slower."""
 SHARE = 0.02
-"""Operations with less of the weights are not timed, but taken as the others are."""
+"""Share of the weights below which an operation is not timed: it takes the rate of the others."""
 COPIES = 48
 
 
 def seconds_per_byte(nodes: Sequence[OnnxNode], weights: Sequence[float], threads: int = 1) -> tuple[float, ...]:
-    """What each byte of an operation's weights adds in the network to the operation's time alone.
+    """Return the seconds that each byte of an operation's weights adds inside the network.
 
-    Each large operation is timed alone, and in turn with copies that together have the network's weights.
+    Each large operation is timed alone, and in turn with copies as large as the network's weights together.
 
     Args:
         weights: bytes of each operation.

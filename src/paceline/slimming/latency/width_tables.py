@@ -1,4 +1,4 @@
-"""Tables of an operation's seconds by its widths: what enters and what leaves it."""
+"""Tables of an operation's seconds by its input and output widths."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from paceline.slimming.latency.onnx_nodes import ALIGNED, GATES, ConvolutionWind
 from paceline.slimming.structures.structures import Structures, WeightedOperation
 
 ENTERING, LEAVING = 3, 5
-"""So many widths are timed from an eighth to all. Time grows evenly with what enters; kernels hold parts of what leaves."""
+"""Number of widths timed from an eighth to all. Time grows evenly with the input; kernels hold parts of the output."""
 LARGE = 2**24
-"""Bytes of weights from which time follows them, so that ``FEW`` widths will do; to make many would take seconds each."""
+"""Bytes of weights from which on time is proportional to them, so ``FEW`` widths suffice; building many would take seconds
+each.
+"""
 FEW = 2, 3
 KERNELS = 3
-"""So many sizes of a kernel are timed along each dimension."""
+"""Number of kernel sizes timed along each dimension."""
 WORD = 4
 """Bytes of a weight."""
 
@@ -29,8 +31,8 @@ class Part:
     """An operation with weights, or one layer of a recurrent one.
 
     Attributes:
-        weight: the parameter whose dimensions are the widths. ``gates``: rows of it for each unit that leaves.
-        node: as it is in the whole network.
+        weight: the parameter whose dimensions are the widths. ``gates``: its rows per output unit.
+        node: in the whole network.
     """
 
     weight: str
@@ -39,7 +41,7 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The module's, where its weight is called so; else the weight's."""
+        """Name of the module if the parameter is its weight; else of the parameter."""
         return self.weight.removesuffix(".weight")
 
     @property
@@ -48,7 +50,7 @@ class Part:
         return self.node.inputs[-1] if self.node.window is None else self.node.inputs[1]
 
     def at(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> OnnxNode:
-        """The node of other widths, and of a smaller kernel where one is given."""
+        """Return the node with other widths, and a smaller kernel if one is given."""
         node, window = self.node, self.node.window
         if window is None:
             return replace(node, inputs=(*node.inputs[:-1], entering), leaving=leaving)
@@ -61,7 +63,9 @@ class Part:
         return replace(node, inputs=(node.inputs[0], entering, *node.inputs[2:]), leaving=leaving, window=window)
 
     def as_two(self, rank: int) -> tuple[OnnxNode, OnnxNode] | None:
-        """A layer of low rank: to as many outputs as the rank, then a single point to all outputs; None for other kinds."""
+        """Return the two nodes of a low-rank layer: to as many outputs as the rank, then pointwise to all outputs. None for
+        other kinds.
+        """
         node, window = self.node, self.node.window
         if node.kind == "linear":
             return replace(node, leaving=rank, bias=False), replace(node, inputs=(*node.inputs[:-1], rank))
@@ -72,7 +76,7 @@ class Part:
         return replace(node, leaving=rank), OnnxNode("conv", (node.inputs[0], rank, *node.size), node.leaving, point)
 
     def weight_bytes(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
-        """Of these widths."""
+        """Return the size at these widths."""
         window = self.node.window
         each = 1.0
         if window is not None:
@@ -82,7 +86,7 @@ class Part:
 
 
 def parts_of(structures: Structures) -> list[Part]:
-    """The operations of a network, as they are timed."""
+    """Yield the operations of a network to be timed."""
     return [part for operation in structures.operations for part in _parts(operation, structures)]
 
 
@@ -138,7 +142,7 @@ class Grid:
     values: Array
 
     def at(self, *place: float) -> float:
-        """Between the points on straight lines; the ends hold beyond them."""
+        """Interpolate linearly between the points; constant beyond the ends."""
         values: Any = self.values
         for axis, each in zip(self.axes, place, strict=True):
             number, share = _between(axis, each)
@@ -158,11 +162,11 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class WidthTable:
-    """Seconds of an operation at some widths: a row for each of ``entering``, a column for each of ``leaving``.
+    """Seconds of an operation at some widths: a row for each input width, a column for each output width.
 
     Attributes:
-        unaligned: how many times as long it takes where its channels do not fit the runtime's blocked form.
-        kernels: what smaller kernels take beside the whole one; None where the kernel stays.
+        unaligned: slowdown if its channels do not fit the runtime's blocked form.
+        kernels: relative time of smaller kernels; None if the kernel stays.
     """
 
     entering: Ints
@@ -172,7 +176,7 @@ class WidthTable:
     kernels: Grid | None = None
 
     def at(self, entering: float, leaving: float, kernel: tuple[int, ...] = ()) -> float:
-        """Seconds; between the widths that were timed, on a straight line."""
+        """Return seconds, linearly interpolated between the timed widths."""
         whole = Grid((self.entering, self.leaving), self.times).at(entering, leaving)
         return whole * self.kernels.at(entering, leaving, *kernel) if self.kernels and kernel else whole
 
@@ -191,7 +195,7 @@ class WidthTable:
 
 
 def _between(points: Ints, width: float) -> tuple[int, float]:
-    """The point before a width, and how far the width is on the way to the next; the ends hold beyond them."""
+    """Return the point before a width, and the fraction of the way to the next; constant beyond the ends."""
     if len(points) == 1:
         return 0, 0.0
     number = min(max(int(np.searchsorted(points, width, "right")) - 1, 0), len(points) - 2)
@@ -200,7 +204,7 @@ def _between(points: Ints, width: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Least widths that a part may come to, and the least kernel; () where it has none, or stays whole."""
+    """Least widths of a part, and its least kernel; () if it has no kernel or the kernel stays whole."""
 
     entering: int
     leaving: int
@@ -208,13 +212,15 @@ class Ranges:
 
 
 def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -> WidthTable:
-    """Time a part at widths from the least to all, and its smaller kernels at the least and at all of them."""
+    """Time a part at widths from the least to all, and its smaller kernels at the least and the full widths."""
     table = _measured_widths(part, least, round_to, threads)
     window = part.node.window
     if window is None or least.kernel in ((), window.kernel):
         return table
     last, right = len(table.entering) - 1, len(table.leaving) - 1
-    first = int(np.searchsorted(table.entering, whole_blocks(1))) if _in_blocks(part) else 0  # less is computed in another way
+    first = (
+        int(np.searchsorted(table.entering, whole_blocks(1))) if _in_blocks(part) else 0
+    )  # smaller widths use another algorithm
     rows, columns = np.unique([min(first, last), last]), np.unique([0, right])
     axes = table.entering[rows], table.leaving[columns], *map(_odd_sizes, least.kernel, window.kernel)
     values = np.ones([len(axis) for axis in axes])
@@ -229,7 +235,7 @@ def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -
 
 
 def _odd_sizes(least: int, size: int) -> Ints:
-    """At most ``KERNELS`` sizes of a kernel, which differ by pairs of rows."""
+    """Return at most ``KERNELS`` sizes of a kernel, which differ by pairs of rows."""
     pairs = np.unique(np.round(np.linspace(0, (size - least) // 2, KERNELS)).astype(int))
     return least + 2 * pairs
 
@@ -237,7 +243,7 @@ def _odd_sizes(least: int, size: int) -> Ints:
 def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> WidthTable:
     node = part.node
     step = whole_blocks(1) if _in_blocks(part) else round_to
-    if node.kind == "conv_transpose":  # it gathers pixels one by one: less than a vector costs less
+    if node.kind == "conv_transpose":  # it gathers pixels one by one: a part of a vector costs less
         step = ALIGNED
     points = FEW if part.weight_bytes(part.entering, node.leaving) > LARGE else (ENTERING, LEAVING)
     leaving = _grid(least.leaving, node.leaving, step, points[1])
@@ -246,7 +252,7 @@ def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> 
         times = np.array([[seconds(part.at(*widths), threads) for widths in each]])
         return WidthTable(np.array([part.entering]), leaving, times)
     entering = _grid(least.entering, part.entering, step, points[0])
-    if _in_blocks(part) and least.entering < step <= part.entering:  # less than a block is computed in another way
+    if _in_blocks(part) and least.entering < step <= part.entering:  # less than a block uses another algorithm
         entering = np.unique([max(step // 4, 1), step // 2, *entering])
     times = np.array([[seconds(part.at(int(n), int(m)), threads) for m in leaving] for n in entering])
     table = WidthTable(entering, leaving, times)
@@ -257,7 +263,7 @@ def _measured_widths(part: Part, least: Ranges, round_to: int, threads: int) -> 
 
 
 def table_seconds(part: Part, table: WidthTable, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> float:
-    """Of a part at these widths; 0 where nothing enters or leaves."""
+    """Return the seconds of a part at these widths; 0 without inputs or outputs."""
     if not entering or not leaving:
         return 0.0
     if not _in_blocks(part):
@@ -269,7 +275,7 @@ def table_seconds(part: Part, table: WidthTable, entering: int, leaving: int, ke
 
 
 def _in_blocks(part: Part) -> bool:
-    """Whether the whole network's convolution is in blocks, or would be but for channels that are no multiple."""
+    """Return whether the whole network's convolution is in blocks, or would be with channels of a legal multiple."""
     window = part.node.window
     return (
         part.node.kind == "conv"
@@ -279,7 +285,7 @@ def _in_blocks(part: Part) -> bool:
 
 
 def _grid(least: int, width: int, step: int, points: int) -> Ints:
-    """Widths from the least, an eighth at most, in multiples where they can be."""
+    """Return widths from the least, at most an eighth, in multiples where possible."""
     least = max(least, -(-width // 8), min(step, width))
     if least >= width:
         return np.array([width])

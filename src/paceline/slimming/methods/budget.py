@@ -1,4 +1,4 @@
-"""What a slimmed network may take: a latency, a speed-up, a size, or a loss of accuracy."""
+"""Budget of a slimmed network: a latency, a speed-up, a size, or a loss of accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POINTS = re.compile(r"-?([0-9]*\.?[0-9]+)\s*(?:pts?|points?|%)?")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One of four.
+    """A budget of one of four kinds.
 
     Attributes:
         value: seconds, a factor, bytes, or percentage points that may be lost.
@@ -28,7 +28,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """``latency=5ms``, ``speedup=3x``, ``size=4MB`` or ``accuracy=-1pt``. Raises UserError for anything else."""
+        """Parse ``latency=5ms``, ``speedup=3x``, ``size=4MB`` or ``accuracy=-1pt``. Raises UserError for anything else."""
         kind, sign, value = (part.strip() for part in text.partition("="))
         if not sign:
             raise UserError(f"budget {text!r}", f"write it as {LEGAL}")
@@ -49,13 +49,13 @@ class Budget:
         raise unknown("budget", kind, ("latency", "speedup", "size", "accuracy"))
 
     def of(self, whole: float) -> float:
-        """The budget in seconds, or in bytes.
+        """Return the budget in seconds or bytes.
 
         Args:
             whole: seconds or bytes of the whole network.
 
         Raises:
-            UserError: the whole network meets it already; or a loss of accuracy, which is no such amount.
+            UserError: the whole network meets it already, or the budget is a loss of accuracy.
         """
         if self.kind == "accuracy":
             raise UserError("a loss of accuracy says no latency", "give latency, speedup or size")

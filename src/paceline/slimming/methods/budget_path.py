@@ -1,8 +1,8 @@
-"""The penalty of each structure, found while it trains: one path of weights from the whole network to a budget.
+"""Find each structure's penalty during training: one path of weights from the whole network to a budget.
 
-The cost that the network may have falls evenly, on a logarithmic scale, from the whole network to the budget. What is beyond it
-at the moment, the least important structures for what they cost, is under a group Lasso that grows until it is zero (growing
-regularisation: Wang et al., ICLR 2021). All others train freely; a structure that becomes important again is released.
+The allowed cost falls evenly, on a logarithmic scale, from the whole network to the budget. Structures beyond the current
+allowance, the least important for their cost, are under a group Lasso that grows until they are zero (growing regularisation:
+Wang et al., ICLR 2021). All others train freely; a structure that becomes important again is released.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.structures.structures import Structures
 
 Cost = Callable[[Collection[int]], float]
-"""Of the network without some structures: seconds or bytes."""
+"""Cost of the network without some structures: seconds or bytes."""
 DESCENT = 0.75
-"""Share of the steps in which the cost falls to the budget; then the weights settle."""
+"""Share of the steps in which the cost falls to the budget. In the rest the weights settle."""
 ROUNDING = 1e-3
-"""What is left of a structure beyond the last pull, beside that pull, is of rounding."""
+"""Remainder of a structure after the last pull, relative to that pull, that counts as rounding."""
 TURNS = 40
-"""So many times on the way down the structures are chosen anew."""
+"""Number of times that the structures are chosen again on the way down."""
 
 
 class BudgetPath(WrappedOptimizer):
-    """A proximal step after each step of the optimizer, for the structures that the cost of the moment has no room for.
+    """Optimizer with a proximal step after each step, for the structures beyond the current allowance.
 
     Args:
-        cost: of the network without some structures. ``goal``: where the path ends, in the cost's unit.
+        cost: of the network without some structures. ``goal``: end of the path, in the cost's unit.
         steps: of the path. ``round_to``: widths are multiples of it.
     """
 
@@ -60,7 +60,7 @@ class BudgetPath(WrappedOptimizer):
 
     @property
     def cost(self) -> float:
-        """Of what is not zero."""
+        """Cost of the structures that are not zero."""
         return self._cost(self.removed())
 
     def removed(self) -> set[int]:
@@ -69,11 +69,11 @@ class BudgetPath(WrappedOptimizer):
         return {number for number, lives in zip(self.groups.numbers, alive, strict=True) if not lives}
 
     def after_step(self) -> None:
-        """The proximal step. What is zero once stays zero, whatever the optimizer's momentum says."""
+        """Take the proximal step. Structures at zero stay zero despite the optimizer's momentum."""
         if self._done % self._every == 0 and self._done <= self._descent:
             self._choose()
         norms = self.groups.norms()
-        pull = self._pull * max(1, self._done - self._descent)  # in the end no optimizer holds out against it
+        pull = self._pull * max(1, self._done - self._descent)  # in the end it outweighs every optimizer
         left = torch.where(norms > pull * (1 + ROUNDING), 1 - pull / norms, torch.zeros_like(norms))
         factors = torch.where(pull > 0, left, torch.ones_like(norms)) * self._alive
         self.groups.scale(factors)
@@ -81,7 +81,7 @@ class BudgetPath(WrappedOptimizer):
         self._done += 1
 
     def _choose(self) -> None:
-        """Which structures shrink until the next choice, and by how much in a step."""
+        """Choose the structures that shrink until the next choice, and their shrinkage per step."""
         norms, weighed = self.groups.norms() * self._alive, self.groups.importance() * self._alive
         share = min(1.0, (self._done + self._every) / self._descent)
         aim = self._whole * (self._goal / self._whole) ** share
@@ -91,7 +91,7 @@ class BudgetPath(WrappedOptimizer):
         self._pull = shrinks * norms / self._every
 
     def own_state(self) -> dict[str, Any]:
-        """With the place on the path."""
+        """Return the state with the position on the path."""
         return {**super().own_state(), "steps": self._done, "alive": self._alive.tolist(), "pull": self._pull.tolist()}
 
     def load_own_state(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A compact student in a network's place: Conv-M blocks (``models.compact``), of widths that a budget leaves."""
+"""Replace a network by a compact student of Conv-M blocks (``models.compact``), with widths that meet a budget."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.structures import Structures
 
 LEAST, DEEP = 16, 64
-"""Pixels of the smallest image that is taken, and of the smallest one that the deep form is for."""
+"""Pixels of the smallest image accepted, and of the smallest one for the deep form."""
 SCALES = tuple(2 ** (step / 2) for step in range(-6, 9))
-"""Of the published form's widths, the widest student is the first that computes as much as the whole network."""
+"""Factors on the published widths. The widest student is the first that computes as much as the whole network."""
 
 
 def widest(model: nn.Module, inputs: tuple[Any, ...], round_to: int) -> dict[str, Any]:
-    """Settings of the widest student: about as many multiply-adds as the whole network.
+    """Return the settings of the widest student: about as many multiply-adds as the whole network.
 
     Args:
         model: images (B, C, H, W) to logits (B, classes). ``inputs``: an example.
@@ -52,13 +52,13 @@ def widest(model: nn.Module, inputs: tuple[Any, ...], round_to: int) -> dict[str
 
 
 def student(settings: Mapping[str, Any]) -> nn.Module:
-    """An untrained one of these settings, in eval mode. Random numbers of the caller stay as they are."""
+    """Return an untrained student of these settings, in eval mode. The caller's random state is preserved."""
     with torch.random.fork_rng(devices=[]):
         return _built(settings).eval()
 
 
 def replacement(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
-    """An untrained student in a network's place: the kind ``conv_m`` of a plan.
+    """Return an untrained student that replaces a network: the kind ``conv_m`` of a plan.
 
     Args:
         settings: ``form``, one of ``FORMS``, ``channels``, ``classes``, ``stem`` and, by stage and block, ``stages``: outputs
@@ -73,7 +73,7 @@ def replacement(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 def tied(found: Structures) -> Structures:
-    """The structures of a student whose branches stay equally wide in each block."""
+    """Return the structures of a student whose branches keep equal widths in each block."""
     units = found.units
     for block in [name.removesuffix("plain.weight") for name in units if name.endswith("plain.weight")]:
         found.forest.tie(units[f"{block}plain.weight"][0], units[f"{block}dilated.weight"][0])
@@ -83,20 +83,20 @@ def tied(found: Structures) -> Structures:
 
 
 def without(settings: Mapping[str, Any], structures: Structures, removed: set[int]) -> dict[str, Any]:
-    """Settings of the student that is left without some of its structures, as ``tied`` has them."""
+    """Return the settings of the student without some of the structures of ``tied``."""
     left = [sum(each.number not in removed for each in every) for every in structures.layers().values()]
     return _settings(settings["form"], settings["channels"], settings["classes"], left)
 
 
 def removed_by(settings: Mapping[str, Any], structures: Structures) -> set[int]:
-    """The inverse of ``without``: structures of the widest student beyond these widths."""
+    """Return the structures of the widest student beyond these widths: the inverse of ``without``."""
     widths = _flat(settings["stem"], settings["stages"])
     layers = zip(structures.layers().values(), widths, strict=True)
     return {each.number for every, width in layers for each in every[width:]}
 
 
 def _settings(form: str, channels: int, classes: int, widths: Sequence[int]) -> dict[str, Any]:
-    """Of widths in the order of ``_flat``."""
+    """Return settings with the widths in the order of ``_flat``."""
     stem, *rest = widths
     blocks = iter([list(pair) for pair in zip(rest[::2], rest[1::2], strict=True)])
     stages = [[next(blocks) for _ in stage] for stage in FORMS[form][1]]
@@ -104,7 +104,7 @@ def _settings(form: str, channels: int, classes: int, widths: Sequence[int]) -> 
 
 
 def _flat(stem: int, stages: Sequence[Sequence[Sequence[int]]]) -> Iterator[int]:
-    """The stem's width, then of each block the 1x1 convolution's and a branch's: a student's layers in their order."""
+    """Return the widths of a student's layers in order: the stem, then each block's 1x1 convolution and branch."""
     yield stem
     for stage in stages:
         for block in stage:
@@ -129,14 +129,14 @@ def _built(settings: Mapping[str, Any]) -> nn.Module:
 
 
 def _run(model: nn.Module, x: Tensor) -> tuple[Any, int]:
-    """What a network gives, and its multiply-adds."""
+    """Return the output of a network, and its multiply-adds."""
     with eval_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
         output = model(x)
     return output, counter.get_total_flops() // 2
 
 
 def _text(values: tuple[Any, ...]) -> str:
-    """Kinds of values, with the shapes of tensors."""
+    """Describe the kinds of values, with the shapes of tensors."""
     shapes = (
         f"{each.dtype} of {tuple(each.shape)}".removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
         for each in values

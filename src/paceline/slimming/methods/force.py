@@ -2,7 +2,7 @@
 
 With ``w_i = W_i / |W_i|`` a filter feels ``f_i = sum_j (w_j - w_i)`` (``L2``) or ``f_i = sum_j (w_j - w_i) / |w_j - w_i|``
 (``L1``). A step of rate ``lr`` moves it by ``lr strength |W_i| (f_i - (f_i . w_i) w_i)``: along the sphere, so that its norm
-stays to first order. That is gradient descent on the sum over pairs of half the squared distance, or of the distance, of
+stays to first order. This is gradient descent on the sum over pairs of half the squared distance, or of the distance, of
 normalised filters, times ``|W_i|^2``.
 """
 
@@ -19,18 +19,20 @@ from paceline.errors import UserError, check_name
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 
 _TINY = 1e-12
-"""A filter of this norm has no direction."""
+"""Norm below which a filter has no direction."""
 _NEAR = 1e-3
-"""Filters so near to one another pull no more: with L1 they would swing, and the Gram matrix has float32's rounding."""
+"""Distance below which filters do not attract: with L1 they would oscillate, and the Gram matrix has float32's rounding."""
 
 
 def _squared(directions: Tensor) -> Tensor:
-    """``n mean - n w_i``: O(filters x weights of one)."""
+    """Return ``n mean - n w_i``: O(filters x weights of one)."""
     return directions.sum(0) - len(directions) * directions
 
 
 def _constant(directions: Tensor) -> Tensor:
-    """Unit pulls, by the Gram matrix: O(filters^2 x weights of one), and no tensor larger than the filters or the matrix."""
+    """Return unit pulls by the Gram matrix: O(filters^2 x weights of one), without a tensor larger than the filters or the
+    matrix.
+    """
     gram = directions @ directions.T
     distances = (2 - 2 * gram).clamp(min=0).sqrt()  # of unit vectors
     pulls = torch.where(distances > _NEAR, 1 / distances, 0.0).fill_diagonal_(0)
@@ -41,7 +43,7 @@ FORCES: MappingProxyType[str, Callable[[Tensor], Tensor]] = MappingProxyType({"L
 
 
 def tangent_force(weight: Tensor, force: str = "L2") -> Tensor:
-    """``|W_i| (f_i - (f_i . w_i) w_i)`` of each filter; the shape of ``weight``, whose first dimension counts filters.
+    """Return ``|W_i| (f_i - (f_i . w_i) w_i)`` of each filter, in the shape of ``weight``; its first dimension counts filters.
 
     Raises:
         UserError: an unknown force.
@@ -57,19 +59,19 @@ def tangent_force(weight: Tensor, force: str = "L2") -> Tensor:
 
 
 class ForceRegularizer(WrappedOptimizer):
-    """An optimizer after each step of which the filters of a layer move towards one another.
+    """Optimizer that moves the filters of a layer towards one another after each step.
 
-    The force is a step of its own after the optimizer's, as decoupled weight decay is (Loshchilov and Hutter 2019): it passes
-    neither through momentum nor through Adam's scaling, so one strength means the same with every optimizer. The authors' code
+    The force is a separate step after the optimizer's, like decoupled weight decay (Loshchilov and Hutter 2019). It passes
+    neither through momentum nor through Adam's scaling, so a strength means the same with every optimizer. The authors' code
     adds it to the gradient before momentum ``m``: its strength acts as ``strength / (1 - m)`` here.
 
     Args:
         optimizer: any; each of its groups' learning rates is that of the force.
         strength: of the force; it acts in proportion to the number of filters.
         force: ``L1``, of constant size for each pair, or ``L2``, in proportion to the distance.
-        layers: names of modules; by default every convolution of one group. Frozen ones do not move.
-        linear: rows of linear layers are filters too, where ``layers`` is not given.
-        same: drop components of the force that go against the step along the loss's gradient.
+        layers: names of modules; by default every convolution of one group. Frozen layers do not move.
+        linear: treat rows of linear layers as filters too, if ``layers`` is not given.
+        same: drop components of the force that oppose the step along the loss's gradient.
         adaptive: scale each layer's force to the norm of its gradient.
 
     Raises:

@@ -1,9 +1,8 @@
-"""Group Lasso over structures as a proximal step after any optimizer: what is not worth its cost becomes exactly zero.
+"""Group Lasso over structures as a proximal step after any optimizer: weak structures become exactly zero.
 
-With the penalty ``sum_g s_g |W_g|`` the proximal operator of a step of length ``lr`` is
-``W_g <- W_g max(0, 1 - lr s_g / |W_g|)`` (Yuan and Lin 2006; Parikh and Boyd 2014, section 6.5.4). A subgradient never reaches
-zero (Wen et al., NIPS 2016, need a threshold for it). A weight that lies in two structures, as the output of one layer and the
-input of the next, is scaled by both in turn.
+With the penalty ``sum_g s_g |W_g|`` the proximal operator of a step of length ``lr`` is ``W_g <- W_g max(0, 1 - lr s_g /
+|W_g|)`` (Yuan and Lin 2006; Parikh and Boyd 2014, section 6.5.4). A subgradient never reaches zero (Wen et al., NIPS 2016, need
+a threshold for it). A weight in two structures, the output of one layer and the input of the next, is scaled by both in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from paceline.slimming.structures.structures import RemovableStructure, Structur
 
 
 class StructureNorms:
-    """Norms of all structures of a model, and their scaling, without a loop over structures.
+    """Vectorised norms and scaling of all structures of a model.
 
     Attributes:
         numbers: of the structures, in the order of the norms. ``layers``: their layers.
@@ -54,12 +53,13 @@ class StructureNorms:
                     self._parts.append((parameter, dim, own_rows(parameter, dim, index).to(parameter.device)))
 
     def norms(self) -> Tensor:
-        """The l2 norm of each structure's parameters; shape (structures,). Of a sharded model the same on every rank."""
+        """Return the l2 norm of each structure's parameters, shape (structures,), equal on every rank of a sharded model."""
         return self._norms()[: len(self.numbers)]
 
     def importance(self) -> Tensor:
-        """The norms as ``widths_for`` weighs them; shape (structures,). Of a pair of a kernel: the root of the mean square of
-        its rows' norms beside that of the rows that always stay."""
+        """Return the norms as ``widths_for`` weighs them, shape (structures,). For a pair of a kernel: the root mean square of
+        its rows' norms over that of the rows that always stay.
+        """
         norms, count = self._norms(), len(self.numbers)
         if len(norms) == count:
             return norms
@@ -70,7 +70,7 @@ class StructureNorms:
 
     @torch.no_grad()
     def _norms(self) -> Tensor:
-        """Of the structures, then of what always stays of each kernel that may become smaller."""
+        """Return the squares of the structures, then of the fixed part of each kernel that may become smaller."""
         device = self._parts[0][0].device if self._parts else None
         sums: dict[tuple[Any, ...], Tensor] = {}
         for parameter, dim, index in self._parts:
@@ -88,7 +88,7 @@ class StructureNorms:
 
     @torch.no_grad()
     def scale(self, factors: Tensor) -> None:
-        """Multiply each structure by its factor; what belongs to none stays."""
+        """Multiply each structure by its factor; other weights stay."""
         padded = torch.cat([factors, factors.new_ones(len(self._rows) - len(factors) + 1)])  # -1 is the last: one
         for parameter, dim, index in self._parts:
             shape = [1] * parameter.dim()
@@ -101,13 +101,13 @@ def _kernels(structures: Structures) -> dict[str, list[RemovableStructure]]:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a DTensor, as ``fully_shard`` makes of parameters; any other tensor itself."""
+    """Return this rank's part of a DTensor, as made by ``fully_shard``, or any other tensor unchanged."""
     found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return found
 
 
 def shards(tensor: Tensor) -> tuple[Any, ...]:
-    """The process groups over which a tensor lies in parts; none for a whole or a replicated one."""
+    """Return the process groups over which a tensor is sharded; empty for a whole or replicated one."""
     if not hasattr(tensor, "to_local"):
         return ()
     held: Any = tensor
@@ -115,7 +115,7 @@ def shards(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def own_rows(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Of an index over a dimension, the part of the rows that this rank has: ``torch.chunk`` over each mesh dimension."""
+    """Return the part of an index for this rank's rows: ``torch.chunk`` over each mesh dimension."""
     if not hasattr(tensor, "to_local"):
         return index
     held: Any = tensor
@@ -128,13 +128,13 @@ def own_rows(tensor: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 class GroupLasso(WrappedOptimizer):
-    """An optimizer that takes a proximal step after each step of another one, whose groups, rates and state it shares.
+    """Optimizer with a proximal step after each step of another one. It shares the other's groups, rates and state.
 
     Args:
         optimizer: any; its first learning rate is that of the proximal step.
         strength: of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median norm that
-            its layer's structures had at the start. A penalty of ``a |W_g|``, as papers give it, is ``a`` beside that median.
-        weights: by layer, what its structures cost beside others; 1 where it is not named.
+            its layer's structures had at the start. A penalty of ``a |W_g|`` in papers is ``a`` over that median here. weights:
+            relative cost of the structures by layer; default 1.
 
     Raises:
         UserError: a negative strength.
@@ -159,13 +159,13 @@ class GroupLasso(WrappedOptimizer):
         self._units = torch.tensor([float(medians[layer]) * weight.get(layer, 1.0) for layer in self.groups.layers])
 
     def after_step(self) -> None:
-        """The proximal step."""
+        """Take the proximal step."""
         norms = self.groups.norms()
         pull = self.rate * self.strength * self._units.to(norms.device)
         self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
 
     def only(self, numbers: Collection[int]) -> None:
-        """From now on the penalty is on these structures alone: they fade, and the others stop shrinking."""
+        """Restrict the penalty to these structures: they fade, and the others stop shrinking."""
         chosen = torch.tensor([number in numbers for number in self.groups.numbers])
         self._units = self._units.where(chosen, torch.zeros(()))
 
@@ -175,7 +175,7 @@ class GroupLasso(WrappedOptimizer):
         return {number for number, norm in zip(self.groups.numbers, norms.tolist(), strict=True) if norm == 0}
 
     def own_state(self) -> dict[str, Any]:
-        """With the norms that the penalty is counted in."""
+        """Return the state with the reference norms of the penalty."""
         return {**super().own_state(), "units": self._units.tolist()}
 
     def load_own_state(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
-"""Layers of low rank: a convolution as two or three thinner ones, a linear layer as two.
+"""Low-rank layers: a convolution as two or three thinner ones, a linear layer as two.
 
-``svd``: the filters as a matrix of filters x (channels x kernel); a convolution with as many filters as the rank, then 1x1
-(Wen et al., ICCV 2017, there by PCA; Zhang et al., TPAMI 2016). ``tucker``: channels in and out, 1x1, the kernel, 1x1 (Kim et
-al., ICLR 2016), by HOSVD and sweeps of orthogonal iteration (De Lathauwer et al. 2000). Without a rounding error both are the
-whole layer at full rank.
+``svd``: the filters as a matrix of filters x (channels x kernel); a convolution with as many filters as the rank, then 1x1 (Wen
+et al., ICCV 2017, there by PCA; Zhang et al., TPAMI 2016). ``tucker``: channels in and out, 1x1, the kernel, 1x1 (Kim et al.,
+ICLR 2016), by HOSVD and sweeps of orthogonal iteration (De Lathauwer et al. 2000). At full rank both equal the whole layer, up
+to rounding.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from paceline.errors import UserError, check_name, shown
 
 FORMS = ("svd", "tucker")
 SWEEPS = 3
-"""Of orthogonal iteration after HOSVD: more change the error's third digit."""
+"""Sweeps of orthogonal iteration after HOSVD: more would change the error's third digit."""
 _ROUNDING = 1e-12
-"""Of float32 weights in their squares; a rank at error 0 counts no more."""
+"""Rounding of float32 weights in their squares; smaller values do not count at error 0."""
 Splittable = nn.Linear | nn.Conv1d | nn.Conv2d
 _KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _OF_KERNEL = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
 
 
 def rank_at(weight: Tensor, error: float = 0.05) -> int:
-    """The smallest rank ``r`` with ``|W - W_r|^2 / |W|^2 <= error`` of the matrix of filters x (channels x kernel).
+    """Return the smallest rank ``r`` with ``|W - W_r|^2 / |W|^2 <= error`` of the matrix of filters x (channels x kernel).
 
-    The norm is that of Frobenius, squared: what the PCA of the authors' code leaves out, which does not subtract the mean
-    (wenwei202/caffe, ``caffe_apps.filter_pca``). 0 of a weight that is zero.
+    The norm is that of Frobenius, squared: the part that the PCA of the authors' code drops; it does not subtract the mean
+    (wenwei202/caffe, ``caffe_apps.filter_pca``). 0 for a zero weight.
 
     Args:
         weight: its first dimension counts filters.
@@ -40,13 +40,13 @@ def rank_at(weight: Tensor, error: float = 0.05) -> int:
 
 
 def _rank_of(energy: Tensor, error: float) -> int:
-    """Of squared singular values in falling order."""
-    left = energy.flip(0).cumsum(0).flip(0)  # what is lost where the rank ends before each
+    """Return the rank for squared singular values in falling order."""
+    left = energy.flip(0).cumsum(0).flip(0)  # the loss if the rank ends before each
     return int((left > max(error, _ROUNDING) * energy.sum()).sum())
 
 
 def ranks_at(weight: Tensor, form: str, error: float) -> tuple[int, ...]:
-    """The ranks of a form, each by the energy of its own unfolding; one for ``svd``, outputs and inputs for ``tucker``.
+    """Return the ranks of a form, each by the energy of its unfolding: one for ``svd``, outputs and inputs for ``tucker``.
 
     Each side of ``tucker`` may lose half of the error: together they lose at most all of it (De Lathauwer et al. 2000).
     """
@@ -56,7 +56,7 @@ def ranks_at(weight: Tensor, form: str, error: float) -> tuple[int, ...]:
 
 
 def factors(weight: Tensor, form: str, ranks: Sequence[int]) -> tuple[Tensor, ...]:
-    """Weights of the thinner layers in the order in which they run, in double precision.
+    """Return the weights of the thinner layers in the order in which they run, in double precision.
 
     Args:
         weight: (filters, channels, kernel ...); a matrix for ``svd`` too.
@@ -68,7 +68,7 @@ def factors(weight: Tensor, form: str, ranks: Sequence[int]) -> tuple[Tensor, ..
     whole = weight.detach().double()
     if form == "svd":
         left, values, right = torch.linalg.svd(whole.flatten(1), full_matrices=False)
-        root = values[: ranks[0]].sqrt()  # both layers of like size, which trains better
+        root = values[: ranks[0]].sqrt()  # both layers of similar size, which trains better
         return (root[:, None] * right[: ranks[0]]).view(ranks[0], *whole.shape[1:]), left[:, : ranks[0]] * root
     outer, inner = ranks
     across = whole.flatten(2)
@@ -81,14 +81,14 @@ def factors(weight: Tensor, form: str, ranks: Sequence[int]) -> tuple[Tensor, ..
 
 
 def _basis(tensor: Tensor, rank: int) -> Tensor:
-    """The leading left singular vectors of the first unfolding; shape (its size, rank)."""
+    """Return the leading left singular vectors of the first unfolding, shape (its size, rank)."""
     matrix = tensor.flatten(1)
     vectors: Tensor = torch.linalg.eigh(matrix @ matrix.T).eigenvectors
     return vectors.flip(1)[:, :rank]
 
 
 def product(parts: Sequence[Tensor]) -> Tensor:
-    """The whole weight that thinner ones make: the inverse of ``factors`` at full rank."""
+    """Return the whole weight of thinner ones: the inverse of ``factors`` at full rank."""
     first, *middle, last = parts
     if middle:
         return torch.einsum("no,oi...,ic->nc...", last, middle[0], first)
@@ -96,14 +96,14 @@ def product(parts: Sequence[Tensor]) -> Tensor:
 
 
 def reconstruction_error(weight: Tensor, form: str, ranks: Sequence[int]) -> float:
-    """``|W - W_r|^2 / |W|^2`` of a form at its ranks; 0 of a weight that is zero."""
+    """``|W - W_r|^2 / |W|^2`` of a form at its ranks; 0 for a zero weight."""
     whole = weight.detach().double()
     square = float(whole.square().sum())
     return float((whole - product(factors(weight, form, ranks))).square().sum()) / square if square else 0.0
 
 
 def most_ranks(weight: Tensor, form: str) -> tuple[int, ...]:
-    """Full ranks of a form, at which nothing is lost."""
+    """Return the full ranks of a form, at which nothing is lost."""
     filters, channels = weight.shape[:2]
     kernel = weight[0, 0].numel()
     if form == "svd":
@@ -112,7 +112,7 @@ def most_ranks(weight: Tensor, form: str) -> tuple[int, ...]:
 
 
 def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
-    """Thinner layers of nearest weights in the place of a layer: the kind ``low_rank`` of a plan.
+    """Return the thinner layers with the nearest weights that replace a layer: the kind ``low_rank`` of a plan.
 
     Args:
         module: ``nn.Conv1d``, ``nn.Conv2d`` or ``nn.Linear``.
@@ -142,23 +142,25 @@ def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 class ThinLinear(nn.Sequential):
-    """Two linear layers for one. What reads the whole layer's weight, as ``nn.TransformerEncoderLayer`` does, finds it."""
+    """Two linear layers that replace one. ``weight`` is their product, for code that reads it, such as
+    ``nn.TransformerEncoderLayer``.
+    """
 
     @property
     def weight(self) -> Tensor:
-        """(features out, features in): the product of both."""
+        """Product of both, shape (features out, features in)."""
         found: Tensor = self[1].weight @ self[0].weight  # type: ignore[operator]
         return found
 
     @property
     def bias(self) -> Tensor | None:
-        """The last layer's."""
+        """Bias of the last layer."""
         found: Tensor | None = self[1].bias  # type: ignore[assignment]
         return found
 
 
 def refusal(module: nn.Module) -> str:
-    """Why a module has no form of low rank; empty where it has one."""
+    """Return the reason why a module has no low-rank form; empty if it has one."""
     if _kind(module) is None:
         return f"a {type(module).__name__} has no form of low rank"
     if not isinstance(module, nn.Linear) and module.groups != 1:
@@ -167,13 +169,13 @@ def refusal(module: nn.Module) -> str:
 
 
 def _kind(module: nn.Module) -> Any:
-    """PyTorch's own class, whose forward this module has; None where it is another."""
+    """Return PyTorch's class if the module has its forward; else None."""
     return next((kind for kind in _KINDS if isinstance(module, kind) and type(module).forward is kind.forward), None)
 
 
 @torch.no_grad()
 def _layer(module: Splittable, weight: Tensor, *, last: bool) -> nn.Module:
-    """One thin layer; the settings of the kernel go to the one that has it."""
+    """Return one thin layer; the settings of the kernel go to the layer with the kernel."""
     bias = module.bias if last else None
     settings: dict[str, Any] = {"bias": bias is not None, "device": module.weight.device, "dtype": module.weight.dtype}
     if not isinstance(module, nn.Linear):

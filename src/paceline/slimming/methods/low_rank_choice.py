@@ -1,4 +1,4 @@
-"""Which layers of a network are split, and at which ranks: where thin layers were measured to be faster, at the least loss."""
+"""Choose the layers to split and their ranks: where thin layers measured faster, at the least loss."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.units import format_seconds
 
 LEVELS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6)
-"""Errors at which the ranks of ``tucker`` are looked for: of all pairs, those that lose alike on both sides."""
+"""Errors at which ranks of ``tucker`` are searched: pairs with equal loss on both sides."""
 WORTH = 0.95
-"""A split that takes more than this part of the whole layer's time is noise, not a gain."""
+"""Share of the whole layer's time above which a split's gain is noise."""
 ROUND_TO = 8
-"""Ranks are multiples of it, as vectors are."""
+"""Ranks are multiples of this vector width."""
 Way = tuple[str, tuple[int, ...]]
 """A form and its ranks."""
 Seconds = Callable[[Mapping[Way, Sequence[nn.Module]], tuple[int, ...]], Mapping[Way, float]]
-"""What layers one after the other take, by name, for an input of a shape (``low_rank_times.chain_seconds``)."""
+"""Seconds of consecutive layers, by name, for an input of a shape (``low_rank_times.chain_seconds``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Split:
     """One way to compute a layer.
 
     Attributes:
-        form: ``whole``, or one of low rank with its ``ranks``. ``error``: ``|W - W_r|^2 / |W|^2``. ``seconds``: measured alone.
+        form: ``whole``, or a low-rank form with its ``ranks``. ``error``: ``|W - W_r|^2 / |W|^2``. ``seconds``: measured alone.
     """
 
     form: str
@@ -50,8 +50,8 @@ class RankChoice:
 
     Attributes:
         plan: with the replacements. ``splits``: by module, with the time and the error of each.
-        whole: the layers that may be split, as they were. ``kept``: those that stay, and why.
-        seconds: predicted of the whole network, where its own was given; else what is saved, below zero.
+        whole: the layers that may be split, unsplit. ``kept``: unsplit layers, with the reasons.
+        seconds: predicted latency of the network if its latency was given; else the saving, as a negative number.
     """
 
     plan: SlimPlan
@@ -72,17 +72,17 @@ def ranks_for(
     forms: Collection[str] = FORMS,
     seconds: Seconds = chain_seconds,
 ) -> RankChoice:
-    """Split layers until a latency is met, or as far as each may lose.
+    """Split layers until a latency is met, or up to an error per layer.
 
-    With ``budget_s`` the split that saves the most time for its error comes first, whatever its layer; then what the budget
-    leaves over goes back to layers. With ``error`` each layer takes the fastest split within it.
+    With ``budget_s`` the split with the largest saving for its error comes first, in any layer. Then unused budget goes back to
+    layers. With ``error`` each layer takes the fastest split within the error.
 
     Args:
         inputs: an example, of the size whose latency counts.
         budget_s: of the whole network's latency, which took ``whole_s``, measured as the layers are (``least_seconds``).
         error: instead, of each layer.
-        round_to: ranks are multiples of it, as the target's vectors are. ``forms``: that may be used.
-        seconds: what layers take; by default measured here on ONNX Runtime.
+        round_to: ranks are multiples of it, as the target's vectors are. ``forms``: allowed forms.
+        seconds: of layers; by default measured here on ONNX Runtime.
 
     Raises:
         UserError: neither or both of budget and error, a budget that no ranks meet; the nearest that can be met is named.
@@ -109,7 +109,7 @@ def ranks_for(
 
 
 def splittable(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter[tuple[int, ...]]], dict[str, str]]:
-    """How often each layer that may be split runs on which shapes, and why others stay."""
+    """Return the number of runs of each splittable layer by input shape, and the reasons why others stay."""
     calls: dict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     kept: dict[str, str] = {}
     owners = Counter(id(each) for module in model.modules() for each in module.parameters(recurse=False))
@@ -140,7 +140,7 @@ def splittable(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Cou
 def _options(
     layer: nn.Module, shapes: Counter[tuple[int, ...]], round_to: int, forms: Collection[str], seconds: Seconds
 ) -> list[Split]:
-    """The whole layer, then splits that are faster, each with less error than any as fast; the fastest last."""
+    """Return the whole layer, then the Pareto front of splits by time and error; the fastest last."""
     ways: list[Way] = [("whole", ()), *(way for form in forms for way in _ranks(layer, form, round_to))]
     chains = {way: [layer] if way[0] == "whole" else list(split(layer, _settings(way)).children()) for way in ways}
     taken = dict.fromkeys(ways, 0.0)
@@ -166,7 +166,7 @@ def _settings(way: Way) -> dict[str, Any]:
 
 
 def _ranks(layer: nn.Module, form: str, round_to: int) -> Iterator[Way]:
-    """Ranks of a form below full rank, in multiples."""
+    """Yield ranks of a form below full rank, in multiples."""
     weight: torch.Tensor = layer.weight  # type: ignore[assignment]
     if isinstance(layer, nn.Linear) and form != "svd":
         return
@@ -188,7 +188,7 @@ def _saved(chosen: Mapping[str, Split], options: Mapping[str, list[Split]]) -> f
 
 
 def _within(options: Mapping[str, list[Split]], budget_s: float, whole_s: float) -> dict[str, Split]:
-    """The best split for what it loses, again and again until the budget is met."""
+    """Take the split with the best saving for its error, repeatedly, until the budget is met."""
     chosen = {name: every[0] for name, every in options.items()}
     while whole_s - _saved(chosen, options) > budget_s:
         moves = [(name, each) for name, every in options.items() for each in every if each.seconds < chosen[name].seconds]

@@ -1,4 +1,4 @@
-"""The ways in which a network becomes small: a penalty while it trains, then a plan of what it was left with."""
+"""Methods of slimming: a penalty during training, then a plan of the remaining parts."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ from paceline.slimming.structures.soundness import sound
 from paceline.slimming.structures.structures import RemovableStructure, Structures
 
 FORCE = 5e-4
-"""Of the L2 force: the best mean on validation data of those that were split at an equal latency, as ``plan`` splits. A
+"""Default strength of the L2 force: the best mean on validation data of networks split by ``plan`` at an equal latency. A
 stronger one lowers the ranks at an equal error more, and loses a little at an equal latency (``benchmarks/slim_low_rank.py``).
 """
 LATENCIES = ("latency", "speedup")
 LEAST_SIDE = 3
-"""Of a kernel. With thinner 3x3 kernels networks lost up to a point more than by filters alone, with smaller 5x5 kernels less
-(seen by hand on Fashion-MNIST, two seeds each)."""
+"""Smallest kernel that may shrink. With smaller 3x3 kernels networks lost up to a point more than by filters alone, with
+smaller 5x5 kernels less (Fashion-MNIST, two seeds each).
+"""
 UNSETTLED = 0.05
-"""Share of the zeros of ``sparse`` that the last gradients may still move."""
+"""Share of the zeros of ``sparse`` that the last gradients may still change."""
 MOST_SPARSE = 0.97
-"""A layer of more zeros than that is not offered: SkimCaffe's ResNet-50 holds 98 % in its sparsest layer."""
+"""Largest sparsity of a layer: SkimCaffe's ResNet-50 has 98 % in its sparsest layer."""
 SPARSITIES = tuple(percent / 100 for percent in range(1, round(100 * MOST_SPARSE) + 1))
 
 
 class Task(Protocol):
-    """A network on its way to a budget, as ``Slim`` has it."""
+    """Interface to a network on its way to a budget, implemented by ``Slim``."""
 
     model: nn.Module
     budget: Budget
@@ -56,47 +57,47 @@ class Task(Protocol):
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """An example."""
+        """Example inputs."""
 
     @property
     def structures(self) -> Structures:
-        """What may be removed."""
+        """Structures that may be removed."""
 
     @property
     def whole(self) -> Latency:
-        """Of the whole network."""
+        """Latency of the whole network."""
 
     @property
     def least_s(self) -> float:
-        """The least of many runs of the whole network."""
+        """Least latency of many runs of the whole network."""
 
     @property
     def times(self) -> LayerTimes:
-        """Of the layers at other widths."""
+        """Times of the layers at other widths."""
 
     @property
     def table(self) -> Mapping[str, Any]:
-        """What was measured before training."""
+        """Measurements made before training."""
 
     @property
     def cost(self) -> Cost:
-        """Seconds or bytes without some structures."""
+        """Return seconds or bytes without some structures."""
 
     @property
     def goal(self) -> float:
-        """Of the cost."""
+        """Return the budget of the cost."""
 
     def show(self, cost: float) -> str:
-        """A cost with its unit."""
+        """Format a cost with its unit."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a method decided after training.
+    """Decision of a method after training.
 
     Attributes:
-        predicted_s: latency of the slimmed network; None: not predicted. ``kept``: layers that stay whole, and why.
-        notes: what the weights lose at once, since training had not brought it to zero.
+        predicted_s: latency of the slimmed network; None: not predicted. ``kept``: layers that stay whole, with reasons. notes:
+            remarks on removed weights that training had not brought to zero.
     """
 
     plan: SlimPlan
@@ -106,20 +107,20 @@ class Planned:
 
 
 class Method(ABC):
-    """How a network becomes small.
+    """A method of slimming.
 
     Attributes:
-        has_path: the whole network trains on its way to the budget. Without it, what is in its place is new and untrained.
+        has_path: the whole network trains on its way to the budget. False: a new, untrained network replaces it.
     """
 
     has_path: ClassVar[bool] = True
 
     def subject(self, slim: Task) -> nn.Module:
-        """The network whose structures are removed: the whole one. Raises UserError where the method has none for it."""
+        """Return the network to remove structures from: the whole one. Raises UserError if the method does not support it."""
         return slim.model
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """Those of the subject that it removes: all. Raises UserError where it removes structures and there are none.
+        """Return the subject's structures that it may remove: all. Raises UserError if the subject has no structures.
 
         Args:
             model: the subject, and ``inputs`` for it.
@@ -127,36 +128,40 @@ class Method(ABC):
         return found
 
     def check(self, slim: Task) -> None:
-        """Raises UserError for a budget that cannot be met, or that says nothing to this method."""
+        """Check the budget. Raises UserError for a budget that cannot be met, or that this method does not support."""
         _alike(slim)
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """What must be known before training, beside the whole network's latency; plain data. The layers at other widths."""
+        """Return the measurements needed before training other than the whole network's latency, as plain data: layers at other
+        widths.
+        """
         return {"layers": slim.times.to_json()}
 
     def prospects(self, slim: Task) -> Prospects:
-        """What it could give, before any training: here widths. It need not meet the budget."""
+        """Return possible results before any training, here widths. They need not meet the budget."""
         return of_widths(slim.structures, slim.times)
 
     @abstractmethod
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """Around the optimizer, for so many steps. Raises UserError for a budget that cannot be met."""
+        """Wrap the optimizer for a number of steps. Raises UserError for a budget that cannot be met."""
 
     @abstractmethod
     def plan(self, slim: Task) -> Planned:
-        """The plan that meets the budget. Raises UserError where none does."""
+        """Return the plan that meets the budget. Raises UserError if no plan does."""
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
-        """Numbers of the subject's structures that are not in what a plan makes."""
+        """Return the numbers of the subject's structures that a plan's result lacks."""
         return plan.removed(structures)
 
     def changes(self, before: nn.Module, after: nn.Module) -> tuple[str, ...]:
-        """What the path did to the whole network, where that is not seen in the plan."""
+        """Return effects of the path on the whole network that the plan does not show."""
         return ()
 
 
 def _alike(slim: Task) -> set[int]:
-    """What is removed for the budget where all structures of a layer matter alike. Raises UserError where none meet it."""
+    """Return the structures to remove for the budget if all structures of a layer are equally important. Raises UserError if it
+    cannot be met.
+    """
     alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
     return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
 
@@ -166,14 +171,14 @@ class RemoveStructures(Method):
     """Group Lasso over structures, then the widths that meet the budget.
 
     Attributes:
-        inside: which structures: hidden units of recurrent layers (True), all others (False).
+        inside: structures that it removes: hidden units of recurrent layers (True), all others (False).
     """
 
     name: str
     inside: frozenset[bool]
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """By where they are; of them those that really can go."""
+        """Select structures by their place, and keep those that can really be removed."""
         every = tuple(
             each
             for each in found.every
@@ -189,12 +194,12 @@ class RemoveStructures(Method):
         return found
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """The path to the budget."""
+        """Return the path to the budget."""
         self.check(slim)
         return BudgetPath(optimizer, slim.model, slim.structures, slim.cost, slim.goal, steps, slim.round_to)
 
     def plan(self, slim: Task) -> Planned:
-        """The widths."""
+        """Return the plan of the widths."""
         norms = StructureNorms(slim.model, slim.structures)
         importance = dict(zip(norms.numbers, norms.importance().tolist(), strict=True))
         removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
@@ -204,13 +209,13 @@ class RemoveStructures(Method):
 
 
 def _side(pair: RemovableStructure) -> int:
-    """What is left of a kernel without a pair of its rows and those outside it."""
+    """Return the remaining size of a kernel without a pair of its rows and the pairs outside it."""
     first, last = pair.slices[0].indices
     return last - first - 1
 
 
 def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
-    """Says that what is removed was not zero yet, where some was not."""
+    """Yield a note if some removed structures were not zero yet."""
     if not left:
         return ()
     next_step = "give `wrap` the steps that you train, or fine-tune the small network"
@@ -218,25 +223,25 @@ def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
 
 
 class Compact(Method):
-    """A new network of Conv-M blocks, as wide as the budget lets it be, that the whole network teaches."""
+    """A new network of Conv-M blocks, as wide as the budget allows, taught by the whole network."""
 
     has_path = False
 
     def subject(self, slim: Task) -> nn.Module:
-        """The widest student."""
+        """Return the widest student."""
         return compact_student.student(compact_student.widest(slim.model, slim.inputs, slim.round_to))
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """Those of the student; its branches stay equally wide."""
+        """Return the student's structures; its branches keep equal widths."""
         return compact_student.tied(found)
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """None: the whole network trains as it would, to be the teacher."""
+        """Return the optimizer unchanged: the whole network trains as the teacher."""
         self.check(slim)
         return WrappedOptimizer(optimizer, 0.0)
 
     def plan(self, slim: Task) -> Planned:
-        """The student in the whole network's place."""
+        """Return the plan that replaces the whole network by the student."""
         removed = _alike(slim)
         settings = compact_student.widest(slim.model, slim.inputs, slim.round_to)
         shapes = {name: tuple(each.shape) for name, each in slim.model.named_parameters()}
@@ -244,62 +249,62 @@ class Compact(Method):
         return Planned(plan, None if slim.budget.kind == "size" else slim.times.seconds(removed), {})
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
-        """What the widest student has beyond the plan's."""
+        """Return the widest student's structures beyond the plan's."""
         return compact_student.removed_by(plan.replacements[""], structures)
 
 
 class Replace(Method):
-    """What methods have in common that put other modules in place of convolutions."""
+    """Base of the methods that replace convolutions by other modules."""
 
     name = ""
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """All: none is removed."""
+        """Return all structures; it removes no structure."""
         return replace(found, kept={})
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """Nothing more."""
+        """Return no further measurements."""
         return {}
 
     def check(self, slim: Task) -> None:
-        """It says a latency."""
+        """Check that the budget is a latency."""
         if slim.budget.kind not in LATENCIES:
             raise UserError(f"{self.name} cannot aim at {slim.budget}", "give latency=5ms or speedup=2x")
 
 
 def _least(slim: Task) -> tuple[float, float]:
-    """The goal and the whole network's latency as the least of many runs, which layers alone are timed by."""
+    """Return the goal and the whole network's latency as the least of many runs, the scale of single layers' times."""
     return slim.goal * slim.least_s / slim.whole.median_s, slim.least_s
 
 
 def _as_median(slim: Task, least_s: float) -> float:
-    """A latency that is the least of many runs as what a user sees: beside the whole network's median."""
+    """Convert a latency from the least of many runs to the scale of the whole network's median."""
     return least_s * slim.whole.median_s / slim.least_s
 
 
 class LowRank(Replace):
-    """Force regularisation, then layers split at a low rank where the split was measured to be faster."""
+    """Force regularisation, then layers split at a low rank where the split measured faster."""
 
     name = "force"
 
     def prospects(self, slim: Task) -> Prospects:
-        """Ranks."""
+        """Return possible ranks."""
         return of_ranks(slim.model, slim.inputs, slim.times, slim.threads)
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """Whether the fastest ranks meet the budget: that does not depend on the weights. Raises UserError where not."""
+        """Check that the fastest ranks meet the budget, which does not depend on the weights. Raises UserError if not."""
         self.check(slim)
         goal_s, whole_s = _least(slim)
         ranks_for(slim.model, slim.inputs, budget_s=goal_s, whole_s=whole_s)
         return {"least_s": whole_s}
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """The force, in every step alike."""
+        """Wrap the optimizer with the force, equal in every step."""
         self.check(slim)
         return ForceRegularizer(optimizer, slim.model, FORCE)
 
     def changes(self, before: nn.Module, after: nn.Module) -> tuple[str, ...]:
-        """Ranks at 5 % error, which the force lowers."""
+        """Return notes on the ranks at 5 % error, which the force lowers."""
         ranks = []
         for name, layer in before.named_modules():
             if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
@@ -307,7 +312,7 @@ class LowRank(Replace):
         return (f"Ranks at 5 % error before and after the force: {', '.join(ranks)}.",)
 
     def plan(self, slim: Task) -> Planned:
-        """The ranks."""
+        """Return the plan of the ranks."""
         self.check(slim)
         goal_s, whole_s = _least(slim)
         choice = ranks_for(slim.model, slim.inputs, budget_s=goal_s, whole_s=whole_s)
@@ -315,33 +320,33 @@ class LowRank(Replace):
 
 
 class Sparse(Replace):
-    """Single weights become zero in the layers that gain from it, for a kernel that leaves them out."""
+    """Single weights become zero in the layers that gain from it, for a kernel that skips zeros."""
 
     name = "sparse"
 
     def prospects(self, slim: Task) -> Prospects:
-        """Sparsities of the layers that gain from them."""
+        """Return possible sparsities of the layers that gain from them."""
         found, dense = advice(slim.model, slim.inputs, slim.threads), module_bytes(slim.model)
         sizes = {layer: slim.model.get_submodule(layer).get_parameter("weight").numel() for layer in found}
         every, gained = [], set[str]()
         for sparsity in SPARSITIES:
             gain = [layer for layer, each in found.items() if _gains(each, sparsity)]
             gained.update(gain)
-            # a weight that is left is written with its place
+            # each remaining weight is stored with its position
             size = dense + BYTES * (2 * (1 - sparsity) - 1) * sum(sizes[layer] for layer in gain)
             seconds = _sparse_seconds(found, sparsity, slim.least_s)
             every.append(Prospect(sparsity, len(gain), _as_median(slim, seconds), size))
         kept = {
             layer: each.refused or "more zeros do not make it faster" for layer, each in found.items() if layer not in gained
         }
-        only_here = "it rests on how fast the sparse kernel is there, of which no figure is published"
+        only_here = "it depends on the speed of the sparse kernel there, and no figure is published"
         note = (
             f"Zeros are tried up to {MOST_SPARSE:.0%}. Only convolutions have the sparse kernel; all other layers stay dense."
         )
         return Prospects("sparsity", tuple(every), SHOWN_SPARSITIES, kept, (note,), only_here)
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """The sparsity of each layer that meets the budget, and what that predicts."""
+        """Return the sparsity of each layer that meets the budget, and the predicted latency."""
         self.check(slim)
         found = advice(slim.model, slim.inputs, slim.threads)
         sparsity = _sparsity(found, slim)
@@ -351,11 +356,11 @@ class Sparse(Replace):
         return {"sparsities": used, "sparse_s": seconds, "kept": kept, "least_s": slim.least_s}
 
     def penalty(self, slim: Task, optimizer: Optimizer, steps: int) -> WrappedOptimizer:
-        """The smallest weights shrink to zero along the path."""
+        """Wrap the optimizer: the smallest weights shrink to zero along the path."""
         return SparsePath(optimizer, slim.model, slim.table["sparsities"], steps)
 
     def plan(self, slim: Task) -> Planned:
-        """Every such layer with the sparse kernel."""
+        """Return the plan with the sparse kernel in every such layer."""
         layers: Mapping[str, float] = slim.table["sparsities"]
         replacements = {layer: {"kind": "sparse", "sparsity": sparsity} for layer, sparsity in layers.items()}
         wanted, left = 0, 0
@@ -372,7 +377,7 @@ def _gains(each: Advice, sparsity: float) -> bool:
 
 
 def _sparse_seconds(found: Mapping[str, Advice], sparsity: float, whole_s: float) -> float:
-    """Of the network with so many zeros in every layer that gains."""
+    """Return the latency of the network with this sparsity in every layer that gains."""
     saved = sum(
         each.roof.dense_s - each.roof.seconds(sparsity) for each in found.values() if each.roof and _gains(each, sparsity)
     )
@@ -380,7 +385,7 @@ def _sparse_seconds(found: Mapping[str, Advice], sparsity: float, whole_s: float
 
 
 def _sparsity(found: Mapping[str, Advice], slim: Task) -> float:
-    """The least, in steps of a hundredth, that meets the budget. Raises UserError where none does."""
+    """Return the least sparsity, in steps of a hundredth, that meets the budget. Raises UserError if no sparsity does."""
     goal_s, whole_s = _least(slim)
     for sparsity in SPARSITIES:
         if _sparse_seconds(found, sparsity, whole_s) <= goal_s:
@@ -402,7 +407,7 @@ METHODS: Mapping[str, Method] = {
 
 
 def target_for(target: str, method: str) -> SlimTarget:
-    """The runtime of this name. Raises UserError where there is none, or where the method only knows ONNX Runtime's times."""
+    """Return the runtime of this name. Raises UserError for an unknown name, or if the method supports only ONNX Runtime."""
     if target not in TARGETS:
         raise unknown("target", target, TARGETS)
     if target != "onnxruntime" and isinstance(METHODS[method], Replace):

@@ -1,4 +1,4 @@
-"""A training run on its way to a budget, from plain settings that travel to every worker."""
+"""Training on the path to a budget, from plain settings that are sent to every worker."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from paceline.slimming.slim import Slim
 
 
 def settings(method: str, budget: Budget, table: str | Path, threads: int = 1, target: str = "onnxruntime") -> dict[str, Any]:
-    """What ``wrapped`` takes.
+    """Return the settings that ``wrapped`` takes.
 
     Args:
-        table: file of ``LayerTimes.to_json``: measured once, so that all workers decide alike.
+        table: file of ``LayerTimes.to_json``: measured once, so that all workers decide equally.
     """
     cost = {"budget": [budget.kind, budget.value], "table": str(table)}
     return {"method": method, **cost, "threads": threads, "target": target}
 
 
 def wrapped(optimizer: Optimizer, model: nn.Module, sample: Tensor, given: Mapping[str, Any], steps: int) -> Optimizer:
-    """The optimizer with the penalty of these settings. Raises UserError as ``Slim``, or for a table that is not there."""
+    """Return the optimizer with the penalty of these settings. Raises UserError as ``Slim``, or for a missing table."""
     try:
         table = json.loads(Path(given["table"]).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

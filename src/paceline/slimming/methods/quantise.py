@@ -1,4 +1,4 @@
-"""An ONNX file in int8, by ONNX Runtime's own quantiser."""
+"""Quantise an ONNX file to int8 with ONNX Runtime's quantiser."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from paceline.slimming.export.exporting import silent
 from paceline.slimming.export.onnx_export import feed, open_session
 
 DYNAMIC = ("MatMul", "Gemm", "LSTM")
-"""Operations whose activations are quantised while they run: of recurrent networks and transformers, whose activations reach
-too far for one scale (static int8 put an encoder's output a quarter of its largest apart, dynamic int8 a hundredth)."""
+"""Operations quantised dynamically: activations of recurrent networks and transformers have too wide a range for one static
+scale. On an encoder static int8 was off by a quarter of the largest output, dynamic int8 by a hundredth.
+"""
 SEQUENCE = frozenset({"LSTM", "GRU", "RNN", "LayerNormalization", "Softmax"})
 
 
@@ -23,16 +24,16 @@ def to_int8(file: str | Path, path: str | Path, samples: Sequence[tuple[Any, ...
     """Quantise an ONNX file. Weights have a scale for each channel.
 
     A network with recurrent layers or attention is quantised dynamically: its ``DYNAMIC`` operations with constant weights. All
-    others are quantised statically (QDQ), with scales from the samples.
+    other networks are quantised statically (QDQ), with scales from the samples.
 
     Args:
         file: in fp32. ``samples``: inputs from the training data, in the file's shapes.
 
     Returns:
-        The int8 file. Nothing is left at ``path`` where it fails.
+        The int8 file. No file remains at ``path`` if it fails.
 
     Raises:
-        UserError: nothing that can be quantised, an operation that the quantiser does not take, a file that cannot be written.
+        UserError: no operation can be quantised, an operation that the quantiser refuses, a file that cannot be written.
     """
     out = Path(path)
     draft = out.with_suffix(f".draft{out.suffix}")
@@ -48,7 +49,7 @@ def to_int8(file: str | Path, path: str | Path, samples: Sequence[tuple[Any, ...
         raise
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}", "give another directory") from error
-    except Exception as error:  # the quantiser and the runtime raise errors of their own
+    except Exception as error:  # the quantiser and the runtime raise different errors
         text = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"{Path(file).name} cannot be quantised: {text}", "leave out `int8`") from error
     finally:
@@ -72,7 +73,7 @@ def _quantise(file: Path, draft: Path, samples: Sequence[tuple[Any, ...]]) -> No
 
 
 def _saturates() -> bool:
-    """Whether sums of two products of 8 bits overflow their 16 on this processor: x86 without VNNI.
+    """Return whether sums of two 8-bit products overflow 16 bits on this processor: x86 without VNNI.
 
     Weights then have 7 bits, as ONNX Runtime's page on quantisation asks.
     """
@@ -84,14 +85,14 @@ def _saturates() -> bool:
 
 
 def _counts(file: Path) -> Counter[str]:
-    """Nodes of each kind."""
+    """Count nodes of each kind."""
     import onnx
 
     return Counter(node.op_type for node in onnx.load(file, load_external_data=False).graph.node)
 
 
 def _reader(samples: Iterator[dict[str, Array]]) -> Any:
-    """What the quantiser reads samples from."""
+    """Reader of samples for the quantiser."""
     from onnxruntime.quantization import CalibrationDataReader
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A network that several processes train: one decision for all ranks, and a whole copy of a sharded network."""
+"""Networks trained by several processes: one decision for all ranks, and whole copies of sharded networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.errors import UserError
 
 
 def same_on_all_ranks(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What rank 0 makes, on every rank; without a process group what this process makes.
+    """Return rank 0's result of ``make`` on every rank; without a process group this process's result.
 
     Raises:
         UserError: as ``make`` on rank 0, on every rank.
@@ -37,13 +37,12 @@ def same_on_all_ranks(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether a parameter is a DTensor, as ``fully_shard`` makes it."""
+    """Return whether a parameter is a DTensor, as made by ``fully_shard``."""
     return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
 
 
 def shell(model: nn.Module) -> nn.Module:
-    """A copy without its parameters' memory: they are on the meta device. Taken before a network is sharded, it can hold the
-    whole parameters later."""
+    """Return a copy with its parameters on the meta device. Made before sharding, it can hold the whole parameters later."""
     held: dict[int, Any] = {
         id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
         for parameter in model.parameters()
@@ -52,7 +51,7 @@ def shell(model: nn.Module) -> nn.Module:
 
 
 def gathered(model: nn.Module, empty: nn.Module) -> nn.Module:
-    """A sharded network whole, on every rank, with rank 0's buffers: all ranks must call it.
+    """Gather a sharded network whole on every rank, with rank 0's buffers. All ranks must call it.
 
     Args:
         empty: its ``shell``, which is filled and returned.
@@ -64,11 +63,11 @@ def gathered(model: nn.Module, empty: nn.Module) -> nn.Module:
         tied[id(parameter)].append(name)
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     empty.load_state_dict(state, assign=True)
-    for first, *others in tied.values():  # loading gave each name a parameter of its own
+    for first, *others in tied.values():  # loading gave each name a separate parameter
         for name in others:
             path, _, own = name.rpartition(".")
             empty.get_submodule(path).register_parameter(own, empty.get_parameter(first))
-    for buffer in empty.buffers():  # each rank has statistics of its own samples
+    for buffer in empty.buffers():  # each rank has statistics of different samples
         dist.broadcast(buffer, 0)
     return empty
 

@@ -1,9 +1,8 @@
-"""Convolutions that multiply only weights that are not zero: a module, an operator of torch, a plan's replacement ``sparse``.
+"""Convolutions that multiply only nonzero weights: a module, an operator of torch, and a plan's replacement ``sparse``.
 
 The kernel is direct sparse convolution (Park et al., ICLR 2017, arXiv:1608.01409; ``csrc/sparse_convolution.h``), on the CPU,
-in fp32. The weights stay a dense parameter with zeros: how many are zero is known only once they are loaded, a plan is applied
-to untrained code before that, and fine-tuning and every other tool see an ordinary convolution. Rows of nonzeros are made at
-the first call after a change; an ONNX file holds them alone.
+in fp32. The weights stay a dense parameter with zeros: a plan is applied before weights are loaded, and fine-tuning and other
+tools see an ordinary convolution. Rows of nonzeros are built at the first call after a change; an ONNX file holds only them.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ except ImportError:  # a source tree without a build
 
 
 class Rows(NamedTuple):
-    """Weights that are not zero, by output channel.
+    """Nonzero weights by output channel.
 
     Attributes:
-        first: where each channel's begin, and the end; shape (output channels + 1,), int32.
+        first: begin of each channel's weights, and the end; shape (output channels + 1,), int32.
         taps: position of each in its channel's flattened weights; int32. ``values``: fp32.
     """
 
@@ -40,7 +39,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, weight: F32) -> Rows:
-        """Of dense weights of shape (output channels, ...)."""
+        """Build the rows of dense weights of shape (output channels, ...)."""
         flat = np.asarray(weight, np.float32).reshape(len(weight), -1)
         held = flat != 0
         first = np.concatenate([[0], np.cumsum(held.sum(1))]).astype(np.int32)
@@ -48,7 +47,7 @@ class Rows(NamedTuple):
 
 
 class SparseWindow(NamedTuple):
-    """Pairs are of rows and columns."""
+    """Settings of a convolution; each pair is rows and columns."""
 
     stride: tuple[int, int]
     padding: tuple[int, int]
@@ -57,7 +56,7 @@ class SparseWindow(NamedTuple):
 
 
 def kernel_of(weight: F32, bias: F32 | None, window: SparseWindow, relu: bool = False) -> Any:
-    """The native kernel: ``run(x, out, threads)`` for fp32 arrays of shape (batch, channels, height, width).
+    """Return the native kernel: ``run(x, out, threads)`` for fp32 arrays of shape (batch, channels, height, width).
 
     Raises:
         UserError: the extension was not built.
@@ -80,7 +79,7 @@ def sparse_convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """As ``torch.nn.functional.conv2d``, which serves other devices and types.
+    """Convolve as ``torch.nn.functional.conv2d``, which handles other devices and types.
 
     Args:
         x: shape (batch, channels, height, width). ``weight``: (output channels, channels / groups, rows, columns), mostly zero.
@@ -114,7 +113,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    """The dense one."""
+    """Compute the dense gradient."""
     x, weight = ctx.saved_tensors
     stride, padding, dilation, groups = ctx.settings
     wanted = [*ctx.needs_input_grad[:2], ctx.biases is not None]
@@ -140,7 +139,7 @@ def _cached(weight: Tensor, bias: Tensor | None, window: SparseWindow) -> Any:
 
 
 def _state(tensor: Tensor) -> tuple[int, int | None]:
-    """Changes when the tensor does; None where torch does not count changes."""
+    """Return a number that changes with the tensor; None if torch does not count changes."""
     return tensor.data_ptr(), None if tensor.is_inference() else tensor._version
 
 
@@ -150,8 +149,8 @@ def _pair(values: Sequence[int]) -> tuple[int, int]:
 
 
 class SparseConv2d(nn.Conv2d):
-    """A convolution whose weights are mostly zero: parameters and ``state_dict`` of ``nn.Conv2d``, dense while it trains.
-    Weights that are zero stay zero in training.
+    """A convolution whose weights are mostly zero: parameters and ``state_dict`` of ``nn.Conv2d``, dense while it trains. Zero
+    weights stay zero in training.
 
     Raises:
         UserError: padding other than zeros, or ``same`` that is not as wide on both sides.
@@ -163,7 +162,7 @@ class SparseConv2d(nn.Conv2d):
 
     @classmethod
     def of(cls, dense: nn.Conv2d) -> SparseConv2d:
-        """With the parameters of this one."""
+        """Return a sparse convolution with the parameters of a dense one."""
         shape: dict[str, Any] = {"stride": dense.stride, "padding": dense.padding, "dilation": dense.dilation}
         new = cls(
             dense.in_channels,
@@ -180,11 +179,11 @@ class SparseConv2d(nn.Conv2d):
 
     @property
     def sparsity(self) -> float:
-        """Of its weights, the part that is exactly zero."""
+        """Share of its weights that is exactly zero."""
         return 1 - int(self.weight.count_nonzero()) / self.weight.numel()
 
     def forward(self, input: Tensor) -> Tensor:
-        """As ``nn.Conv2d``; an input without a batch too."""
+        """Convolve as ``nn.Conv2d``, also an input without a batch dimension."""
         if self.training:
             made: Tensor = self._conv_forward(input, self.weight * (self.weight != 0), self.bias)
             return made
@@ -207,13 +206,13 @@ def _padding(convolution: nn.Conv2d) -> tuple[int, int]:
 
 
 def replacement(old: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
-    """The kind ``sparse`` of a plan.
+    """Return the replacement of the kind ``sparse`` of a plan.
 
     Args:
-        settings: with ``sparsity``, the smallest weights of that part become zero.
+        settings: with ``sparsity``, that share of the weights, the smallest, becomes zero.
 
     Raises:
-        UserError: another module than ``nn.Conv2d``, a sparsity that is none.
+        UserError: another module than ``nn.Conv2d``, or an illegal sparsity.
     """
     if not isinstance(old, nn.Conv2d):
         raise UserError(f"a sparse convolution in the place of {type(old).__name__}", "replace nn.Conv2d alone")

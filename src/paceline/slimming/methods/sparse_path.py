@@ -1,7 +1,7 @@
-"""Zeros for the sparse kernel, by a schedule: the smallest weights of a layer shrink to zero until it is sparse enough.
+"""Make zeros for the sparse kernel by a schedule: the smallest weights of a layer shrink to zero until it is sparse enough.
 
 The sparsity rises as ``x (1 - (1 - t)^3)`` over the path (Zhu and Gupta 2017, arXiv:1710.01878, equation 1). Between two
-choices the chosen weights shrink in even steps, so that a weight that grows meanwhile is released.
+choices the chosen weights shrink in even steps, so a weight that grows again is released.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 
 TURNS = 40
 DESCENT = 0.75
-"""Share of the steps in which the sparsity rises; then the weights settle."""
+"""Share of the steps in which the sparsity rises. In the rest the weights settle."""
 
 
 class SparsePath(WrappedOptimizer):
-    """After each step of the optimizer the chosen weights shrink.
+    """Optimizer that shrinks the chosen weights after each step.
 
     Args:
-        sparsities: by the name of a convolution, the part of its weights that becomes zero. ``steps``: of the path.
+        sparsities: final share of zero weights, by the name of the convolution. ``steps``: of the path.
     """
 
     def __init__(self, optimizer: Optimizer, model: nn.Module, sparsities: Mapping[str, float], steps: int) -> None:
@@ -37,12 +37,12 @@ class SparsePath(WrappedOptimizer):
         self._thresholds = dict.fromkeys(sparsities, 0.0)
 
     def sparsity(self) -> dict[str, float]:
-        """By layer, the part of its weights that is zero."""
+        """Share of zero weights by layer."""
         return {layer: 1 - int(weight.count_nonzero()) / weight.numel() for layer, weight in self._weights.items()}
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Weights below the layer's threshold lose a part of it. Those beyond the last choice are held at zero."""
+        """Shrink weights below the layer's threshold by a part of it. After the last choice they stay at zero."""
         if self._done % self._every == 0:
             part = min(1.0, (self._done + self._every) / self._descent)
             self._thresholds = {
@@ -57,7 +57,7 @@ class SparsePath(WrappedOptimizer):
         self._done += 1
 
     def own_state(self) -> dict[str, Any]:
-        """With the place on the path."""
+        """Return the state with the position on the path."""
         return {**super().own_state(), "steps": self._done, "thresholds": dict(self._thresholds)}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ class SparsePath(WrappedOptimizer):
 
 
 def _quantile(weight: Tensor, part: float) -> float:
-    """The magnitude that this part of the weights does not exceed."""
+    """Return the magnitude that this share of the weights does not exceed."""
     count = round(part * weight.numel())
     return float(weight.abs().flatten().kthvalue(count).values) if count else 0.0
 

@@ -1,4 +1,4 @@
-"""Which structures go so that a budget is met: those that matter least for what they cost."""
+"""Choose the structures to remove for a budget: the least important for their cost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from paceline.slimming.structures.structures import RemovableStructure, Structur
 from paceline.units import format_seconds
 
 FLOOR = 1 / 16
-"""A residual branch that goes whole counts as one that keeps so much of its width: the shortcut carries on beside it."""
+"""Share of its width that a removed residual branch counts as keeping: the shortcut remains."""
 CENTRE = 1 / 16
-"""A kernel's centre counts as so much of a row: alone it sees nothing beside its own place. Where it counted whole, small
-networks of 3x3 kernels lost a point more than by filters alone."""
+"""Weight of a kernel's centre, as a share of a row: alone it sees a single position. With weight 1, small networks of 3x3
+kernels lost a point more than by filters alone.
+"""
 PHASES = 10
-"""On the way to the budget what a layer's structures cost is counted anew so often: it falls with the widths beside them."""
+"""Number of times that the costs of structures are updated on the way to the budget: they fall with the widths of neighbours.
+"""
 
 
 def widths_for(
@@ -27,19 +29,19 @@ def widths_for(
     round_to: int = 8,
     show: Callable[[float], str] = format_seconds,
 ) -> set[int]:
-    """Numbers of the structures to remove.
+    """Return the numbers of the structures to remove.
 
-    A residual branch may go whole. Any other layer keeps something. It loses its least important structures, so many at once
-    that its width is a multiple of the target's vector: what is beyond a whole vector costs as much as a whole one. What has
-    no importance goes even where the budget is met. A part of what a layer still has counts, not of what it had: else the
+    A residual branch may be removed whole. Any other layer keeps some structures. It loses its least important ones in groups,
+    so that its width stays a multiple of the target's vector: part of a vector costs as much as a whole one. Structures without
+    importance are removed even if the budget is met. Importance counts relative to a layer's remaining structures: else the
     cheapest layer would be emptied. A kernel loses its pairs one by one, from the outside in.
 
     Args:
-        importance: of each structure by its number, at least 0, such as its norm; beside others of its own layer it counts. Of
-            a pair of a kernel: of one of its rows, beside those that always stay (``StructureNorms.importance``).
+        importance: of each structure by its number, at least 0, such as its norm, relative to its layer. For a pair of a
+            kernel: of one of its rows, relative to the rows that always stay (``StructureNorms.importance``).
         cost: of the network without some structures: ``LayerTimes.seconds``, or bytes.
         budget: of the cost. ``show``: writes a cost.
-        round_to: a width is a multiple of it, what it was, or below it a power of two.
+        round_to: a width is a multiple of it, unchanged, or a smaller power of two.
 
     Raises:
         UserError: no widths meet the budget; the least that can be met is named.
@@ -58,7 +60,7 @@ def nearest_widths(
     budget: float,
     round_to: int = 8,
 ) -> tuple[set[int], float]:
-    """As ``widths_for``, with the cost that is left; where the budget cannot be met, the nearest."""
+    """Return the widths as ``widths_for``, with their cost; the nearest ones if the budget cannot be met."""
     blocks = [_blocks(every, importance, round_to) for every in structures.layers().values()]
     free = [each for every in blocks for each in _leading_zeros(every, importance)]
     free += [list(branch.numbers) for branch in structures.branches if not any(importance[each] for each in branch.numbers)]
@@ -89,7 +91,7 @@ def _order(
     removed: set[int],
     cost: Callable[[Collection[int]], float],
 ) -> list[set[int]]:
-    """Blocks that are left and whole branches, those first that matter least for what they save."""
+    """Return the remaining blocks and whole branches, in increasing order of importance per saving."""
     scored = []
     for every, members in zip(blocks, structures.layers().values(), strict=True):
         waiting = [block for block in every if not removed.issuperset(block)]
@@ -112,7 +114,7 @@ def _order(
 def _counts(
     structures: Structures, members: list[RemovableStructure], importance: Mapping[int, float]
 ) -> tuple[Mapping[int, float], float]:
-    """What each structure of a layer counts, and what always stays in it. Of a kernel each row counts, the centre less."""
+    """Return the weight of each structure of a layer, and of its fixed part. In a kernel each row counts, the centre less."""
     if not members[0].nested:
         return importance, 0.0
     part = members[0].slices[0]
@@ -122,7 +124,7 @@ def _counts(
 
 
 def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim: float) -> int:
-    """Place of the first whose cost is at most ``aim``, in a list of falling costs; else of the last."""
+    """Return the index of the first cost of at most ``aim`` in a falling list; else of the last."""
     low, high = 0, len(every) - 1
     while low < high:
         middle = (low + high) // 2
@@ -131,8 +133,9 @@ def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim:
 
 
 def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
-    """What goes together, the least important first: down to the next multiple, below one vector to a power of two. The
-    pairs of a kernel one by one."""
+    """Yield groups that are removed together, the least important first: down to the next multiple, below one vector to a power
+    of two. The pairs of a kernel come one by one.
+    """
     if every[0].nested:
         return [[each.number] for each in every]
     ranked = [each.number for each in sorted(every, key=lambda each: importance[each.number])]

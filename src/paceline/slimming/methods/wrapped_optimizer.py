@@ -1,4 +1,4 @@
-"""An optimizer around another one, whose groups, rates and state it shares: what penalties have in common."""
+"""Base of penalties: an optimizer around another one that shares its groups, rates and state."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from paceline.errors import UserError
 
 
 class WrappedOptimizer(Optimizer):
-    """Acts before or after each step of another optimizer.
+    """Optimizer that acts before or after each step of another one.
 
     Args:
-        optimizer: any. ``strength``: of what is done beside its steps; 0 does nothing.
+        optimizer: any. ``strength``: of the additional action; 0 does nothing.
 
     Raises:
         UserError: a negative strength.
@@ -34,11 +34,11 @@ class WrappedOptimizer(Optimizer):
 
     @property
     def active(self) -> bool:
-        """Whether anything is done beside the optimizer's steps."""
+        """Return whether the wrapper changes anything."""
         return self.strength > 0
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of the optimizer, with what is done before and after it."""
+        """Take one step of the optimizer, with the actions before and after it."""
         if self.active:
             self.before_step()
         loss: float | None = self.inner.step(closure)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class WrappedOptimizer(Optimizer):
         """Change weights. Does nothing by default."""
 
     def own_state(self) -> dict[str, Any]:
-        """What a resumed run needs beside the optimizer's state: numbers and lists."""
+        """Return the wrapper's state for a resumed run: numbers and lists."""
         return {"strength": self.strength}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
@@ -61,11 +61,11 @@ class WrappedOptimizer(Optimizer):
         self.strength = float(state["strength"])
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, with ``own_state``."""
+        """Return the optimizer's state with ``own_state``."""
         return {**self.inner.state_dict(), "wrapper": self.own_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """The inverse of ``state_dict``; a state without ``own_state`` is the optimizer's alone."""
+        """Load a state of ``state_dict``; a state without ``own_state`` is the optimizer's."""
         self.inner.load_state_dict({name: value for name, value in state_dict.items() if name != "wrapper"})
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
         if kept := state_dict.get("wrapper"):

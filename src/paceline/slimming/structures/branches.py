@@ -1,7 +1,7 @@
-"""Residual branches that a network can do without: the depth of Wen et al. (NIPS 2016, section 3.2).
+"""Removable residual branches: the depth of Wen et al. (NIPS 2016, section 3.2).
 
-A branch is what reaches the output through one operand of an addition alone, while the other operand still depends on the
-input. Where nothing is left of its inner widths it is a constant: its last bias, through the batch norm after it.
+A branch consists of the nodes that reach the output only through one operand of an addition, while the other operand still
+depends on the input. Without its inner widths it is a constant: its last bias, through the batch norm after it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ ACTIVATIONS = (
 )
 DROPOUTS = ("dropout", "dropout_", "feature_dropout")
 KINDS = (*CONSUMERS, *NORMS, *ACTIVATIONS, *DROPOUTS)
-"""What a branch may consist of: modules in whose place others of the same shapes may stand, and steps that go element by
-element."""
+"""Legal parts of a branch: modules that others of the same shapes may replace, and elementwise steps."""
 SHORT_CUTS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-"""They read the weights of their own layers."""
+"""Modules that read the weights of their layers."""
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
 
 
@@ -37,7 +36,7 @@ class Graph:
 
     Attributes:
         tensors: names of the parameters and buffers among the nodes.
-        kind: of an operation, of ATen. ``place``: the module in whose forward it is.
+        kind: of an operation, of ATen. ``place``: the module of its forward.
     """
 
     nodes: Sequence[fx.Node]
@@ -46,11 +45,11 @@ class Graph:
     place: Callable[[fx.Node], str]
 
     def operands(self, node: fx.Node) -> list[fx.Node]:
-        """But for parameters and buffers."""
+        """Return the operands other than parameters and buffers."""
         return [each for each in node.all_input_nodes if each not in self.tensors]
 
     def only_for(self, end: fx.Node) -> set[fx.Node]:
-        """The node, and all operations that nothing but it needs."""
+        """Return the node, and all operations that only it needs."""
         inside, waiting = {end}, self.operands(end)
         while waiting:
             node = waiting.pop()
@@ -60,7 +59,7 @@ class Graph:
         return inside
 
     def reaches(self, start: fx.Node, end: fx.Node) -> bool:
-        """Whether a value depends on another."""
+        """Return whether a value depends on another."""
         seen: set[fx.Node] = set()
         waiting = [end]
         while waiting:
@@ -73,7 +72,7 @@ class Graph:
         return False
 
     def depends(self, node: fx.Node, cut: Collection[fx.Node]) -> bool:
-        """Whether a value depends on the network's input where some nodes are constants."""
+        """Return whether a value depends on the network's input if some nodes are constants."""
         seen, waiting = set(cut), [node]
         while waiting:
             each = waiting.pop()
@@ -87,7 +86,7 @@ class Graph:
 
 
 def branches_of(graph: Graph, found: Structures, model: nn.Module) -> tuple[Branch, ...]:
-    """The branches in the order of their additions. Each has widths of its own; of nested ones the inner count.
+    """Return the branches in the order of their additions. Each has separate widths; the inner one of nested branches counts.
 
     Args:
         found: with its structures collected.
@@ -112,7 +111,7 @@ def branches_of(graph: Graph, found: Structures, model: nn.Module) -> tuple[Bran
 
 
 def _candidates(graph: Graph) -> Iterator[tuple[fx.Node, fx.Node, set[fx.Node]]]:
-    """Additions, operands of theirs that nothing else takes, and all that only those take."""
+    """Yield additions, their exclusive operands, and all nodes that only these use."""
     for addition in graph.nodes:
         if addition.op == "call_function" and graph.kind(addition) in ADDITIONS and len(graph.operands(addition)) == 2:
             for end in graph.operands(addition):
@@ -128,7 +127,7 @@ def _branch(
     end: fx.Node,
     inside: set[fx.Node],
 ) -> Branch | None:
-    """The branch; None where it has no widths of its own, or no constant can take its place."""
+    """Return the branch; None if it has no separate widths, or no constant can replace it."""
     widths = (each for each in found.every if not each.nested)
     own = [each for each in widths if all(users[part.parameter] <= inside for part in each.slices)]
     numbers = frozenset(each.number for each in own)
@@ -154,8 +153,9 @@ def _branch(
 def _stands_alone(
     graph: Graph, modules: Mapping[str, nn.Module], users: Mapping[str, set[fx.Node]], node: fx.Node, inside: set[fx.Node]
 ) -> bool:
-    """Whether an operation is of a known kind, and its weights, if any, are those of one of PyTorch's modules and not used
-    outside."""
+    """Return whether an operation is of a known kind, and its weights, if any, belong to one of PyTorch's modules and are not
+    used outside.
+    """
     weights = [graph.tensors[each] for each in node.all_input_nodes if each in graph.tensors]
     if graph.kind(node) not in KINDS:
         return False
@@ -175,7 +175,7 @@ def _stands_alone(
 
 
 class Hollow(nn.Module):
-    """Zeros of the shape that a layer gives; an exported graph drops them with what is computed of them.
+    """Module that returns zeros in the shape of a layer's output; an exported graph drops them with all that depends on them.
 
     Args:
         whole: a convolution, a linear layer, or a module that keeps the shape.
@@ -193,7 +193,7 @@ class Hollow(nn.Module):
             self.sizes = tuple(zip(whole.kernel_size, whole.stride, whole.padding, whole.dilation, strict=True))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(images, channels, ...) or (..., features) to the layer's."""
+        """Map the shape (images, channels, ...) or (..., features) of the input to the output's."""
         if not self.leaving:
             return torch.zeros_like(x)
         if not self.sizes:
@@ -207,7 +207,7 @@ class Hollow(nn.Module):
 
 
 class Constant(nn.Module):
-    """A number for each channel, of the shape that a layer gives.
+    """Module that returns a number for each channel, in the shape of a layer's output.
 
     Args:
         whole: the layer. ``value``: (channels).
@@ -219,19 +219,19 @@ class Constant(nn.Module):
         self.last = isinstance(whole, nn.Linear)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """As ``Hollow``, and the numbers."""
+        """Return the shape of ``Hollow`` filled with the numbers."""
         zeros: torch.Tensor = self.shape(x)
         return zeros + (self.value if self.last else self.value.view(-1, *(1,) * (zeros.dim() - 2)))
 
 
 @torch.no_grad()
 def without_branches(model: nn.Module, settings: Mapping[str, object]) -> nn.Module:
-    """The network without some branches, in place: the kind ``without_branches`` of a plan.
+    """Remove some branches of a network in place: the kind ``without_branches`` of a plan.
 
     Args:
-        model: whose other structures are removed already.
-        settings: ``branches``: by name ``hollow``, the modules that hold shapes alone, and ``last``, whose bias is left,
-            through ``norm``, which may be empty.
+        model: without its other removed structures.
+        settings: ``branches``: by name ``hollow``, the modules that only keep shapes, and ``last``, whose bias remains, through
+            ``norm``, which may be empty.
     """
     branches = settings["branches"]
     assert isinstance(branches, Mapping)
@@ -252,7 +252,7 @@ def without_branches(model: nn.Module, settings: Mapping[str, object]) -> nn.Mod
 
 
 def _normed(norm: nn.Module, value: torch.Tensor) -> torch.Tensor:
-    """What a batch norm in eval mode gives of a number for each channel."""
+    """Return the output of a batch norm in eval mode for a number for each channel."""
     mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     value = (value - mean) * torch.rsqrt(var + norm.eps)  # type: ignore[operator]
     return value * norm.get_parameter("weight") + norm.get_parameter("bias") if norm.affine else value

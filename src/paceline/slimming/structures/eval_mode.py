@@ -10,7 +10,7 @@ from torch import nn
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """All of it; afterwards each module is in the mode that it had, such as a frozen norm."""
+    """Set all modules to eval mode, and restore each one's mode afterwards, such as a frozen norm's."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The exported graph of a network. A module that cannot be exported is one operation in it, so that the rest can be seen."""
+"""Export the graph of a network. A module that cannot be exported is one operation, so that the rest stays visible."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from paceline.slimming.export.exporting import silent
 from paceline.slimming.structures.eval_mode import eval_mode
 
 OPAQUE = "opaque"
-"""The operation of a module that cannot be exported. Its last operand says why."""
+"""Operation of a module that cannot be exported. Its last operand is the reason."""
 PLAIN = (Tensor, type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-"""What may enter an opaque module: nothing else can hide a tensor."""
-NEXT = "rewrite that line without choices by data or packed sequences, or move it to a module of its own, which stays whole"
+"""Legal inputs of an opaque module: other types could hide a tensor."""
+NEXT = "rewrite that line without choices by data or packed sequences, or move it to a separate module, which stays whole"
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -40,11 +40,11 @@ class ExportedGraph:
 def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
     """Export a network in eval mode. The smallest modules that cannot be exported become one operation each.
 
-    Such a module takes and gives tensors. Where it gives something else, the code around it may choose by that, and the module
-    around it is the operation.
+    Such a module takes and returns tensors. If it returns another type, the code around it may branch on it, so the enclosing
+    module is the operation.
 
     Raises:
-        UserError: the network itself cannot be exported, or does not run; the operation and its line are named.
+        UserError: the network cannot be exported or does not run, with the operation and its line.
     """
     opaque: dict[str, _StandIn] = {}
     with eval_mode(model), silent():
@@ -55,7 +55,7 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
                 return ExportedGraph(program, {path: each.why for path, each in opaque.items()})
             except Exception as error:  # a module may raise anything
                 failure = ExportFailure.of(error, model)
-                if failure.paths and failure.paths[0] in opaque:  # called in another way than it was seen
+                if failure.paths and failure.paths[0] in opaque:  # called with other shapes than recorded
                     failure = replace(opaque[failure.paths[0]].failure, paths=failure.paths[1:])
                 found = _opaque(model, inputs, failure)
                 if found is None:
@@ -65,17 +65,17 @@ def exported_graph(model: nn.Module, inputs: tuple[Any, ...]) -> ExportedGraph:
 
 
 def _exported(model: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
-    """In the two ways that ``torch.onnx`` has: Python runs the network, or PyTorch reads its bytecode."""
+    """Export in the two ways of ``torch.onnx``: Python runs the network, or PyTorch reads its bytecode."""
     try:
         return torch.export.export(model, inputs)
     except Exception:
         with contextlib.suppress(Exception):
             return torch.export.export(model, inputs, strict=True)
-        raise  # the first error knows its line
+        raise  # the first error names its line
 
 
 def _opaque(model: nn.Module, inputs: tuple[Any, ...], failure: ExportFailure) -> tuple[str, _StandIn] | None:
-    """The innermost of the modules that were running that can be one operation, by its name; None where none can."""
+    """Return the name of the innermost running module that can be one operation, or None."""
     recorders = {path: _Recorder(model.get_submodule(path).forward) for path in failure.paths if path}
     try:
         with _forwards(model, recorders), torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -91,7 +91,7 @@ def _opaque(model: nn.Module, inputs: tuple[Any, ...], failure: ExportFailure) -
 
 @contextmanager
 def _forwards(model: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Other forwards for the modules of these names, for a while."""
+    """Replace the forwards of the modules of these names in the block."""
     own = {path: vars(model.get_submodule(path)) for path in forwards}
     before = {path: attributes["forward"] for path, attributes in own.items() if "forward" in attributes}
     try:
@@ -105,11 +105,11 @@ def _forwards(model: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> I
 
 
 class _Recorder:
-    """A module's forward that notes what it gives.
+    """A module's forward that records its outputs.
 
     Attributes:
-        results: by the shapes that it was given.
-        hides: it takes what may hide a tensor, or gives something else than tensors.
+        results: by input shapes.
+        hides: an input may hide a tensor, or an output is no tensor.
     """
 
     def __init__(self, forward: Callable[..., Any]) -> None:
@@ -129,10 +129,10 @@ class _Recorder:
 
 
 class _StandIn:
-    """What takes the place of a module's forward: one operation on its tensors.
+    """Replacement of a module's forward: one operation on its tensors.
 
     Attributes:
-        why: the module cannot be exported. ``failure``: of the exporter.
+        why: reason why the module cannot be exported. ``failure``: of the exporter.
     """
 
     def __init__(self, results: Mapping[Shapes, Any], why: str, failure: ExportFailure) -> None:
@@ -152,7 +152,7 @@ def _shapes(leaves: list[Any]) -> Shapes:
 
 @torch.library.custom_op(f"paceline::{OPAQUE}", mutates_args=())
 def opaque(given: list[Tensor], like: list[Tensor], why: str) -> list[Tensor]:
-    """Tensors of the shapes of others, as if they were computed of what is given; graphs hold it, nothing runs it."""
+    """Return tensors of the shapes of others that seem to depend on the operands. It only occurs in graphs and never runs."""
     return [torch.empty_like(each) for each in like]
 
 

@@ -2,7 +2,7 @@
 
 In the paper a shape is one column of the lowered weights. A runtime gains where an ordinary smaller kernel stays, so here a
 structure is a pair of outer rows, or of outer columns, over all filters and channels of a layer. Without it the padding is
-smaller too, and each output keeps its place.
+smaller too, so each output keeps its place.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch import fx, nn
 from paceline.slimming.structures.branches import Graph
 
 LAYERS = (nn.Conv1d, nn.Conv2d)
-"""Exactly these classes: one that is derived from them may have numbers of its own in its code."""
+"""Exactly these classes: a subclass may use other numbers in its code."""
 NAMES = {1: ("kernel points",), 2: ("kernel rows", "kernel columns")}
-"""Of the dimensions of an image."""
+"""Names of the dimensions of an image."""
 
 
 def removable_pairs(graph: Graph, model: nn.Module) -> dict[str, tuple[int, ...]]:
-    """How many pairs each dimension of a kernel may lose, by the names of weights that PyTorch's own convolutions alone use."""
+    """Return the pairs that each dimension of a kernel may lose, by weights that only convolutions use."""
     modules = dict(model.named_modules(remove_duplicate=False))
     parameters = dict(model.named_parameters(remove_duplicate=False))
     users: dict[int, list[fx.Node]] = defaultdict(list)
@@ -37,7 +37,9 @@ def removable_pairs(graph: Graph, model: nn.Module) -> dict[str, tuple[int, ...]
 
 
 def _pairs(module: nn.Module | None) -> tuple[int, ...]:
-    """Of each dimension. The padding must hold the rows that go, or be "same"; an even kernel has no centre."""
+    """Return the removable pairs of each dimension. The padding must cover the removed rows, or be "same"; an even kernel has
+    no centre.
+    """
     if type(module) not in LAYERS or not isinstance(module, LAYERS) or module.padding_mode != "zeros":
         return ()
     sizes = module.kernel_size

@@ -1,4 +1,4 @@
-"""Layers of an LSTM or GRU with widths of their own, as PyTorch's own layers one after the other."""
+"""Layers of an LSTM or GRU with different widths, as a sequence of PyTorch's layers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 Dims = Mapping[str, Mapping[int, Tensor]]
-"""Indices that stay, by parameter and dimension."""
+"""Remaining indices, by parameter and dimension."""
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 class RecurrentStack(nn.Module):
-    """Takes and gives what ``nn.LSTM`` or ``nn.GRU`` does, but for the states: each is a list of one tensor a layer and
-    direction, of the shape (batch, units) that an index of PyTorch's has, since layers have different widths.
+    """Same interface as ``nn.LSTM`` or ``nn.GRU`` except for the states. Layers have different widths, so each state is a list
+    with one tensor of shape (batch, units) per layer and direction.
 
     Args:
-        layers: of one layer each. ``dropout``: between them.
+        layers: modules with one layer each. ``dropout``: between them.
     """
 
     def __init__(self, layers: list[nn.RNNBase], dropout: float) -> None:
@@ -27,7 +27,7 @@ class RecurrentStack(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, states: Any = None) -> tuple[Tensor, Any]:
-        """``x`` through all layers; ``states``: as they were returned, hidden states and those of cells, or hidden ones."""
+        """Run ``x`` through all layers. ``states``: as returned, hidden and cell states, or hidden states only."""
         ends = []
         for number, layer in enumerate(self.layers):
             x, end = layer(self.drop(x) if number else x, None if states is None else self._of(states, number))
@@ -37,7 +37,7 @@ class RecurrentStack(nn.Module):
         return x, [one for end in ends for one in end.unbind(0)]
 
     def _of(self, states: Any, number: int) -> Any:
-        """The state of one layer, as it takes it."""
+        """Return the state of one layer in the form that it takes."""
         if self._has_cells:
             return tuple(self._part(state, number) for state in states)
         return self._part(states, number)
@@ -52,7 +52,7 @@ class RecurrentStack(nn.Module):
 
 
 def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
-    """A recurrent module without what is gone: of its own class where all layers keep one width."""
+    """Return a recurrent module without the removed units, of the same class if all layers keep one width."""
     layers = [_layer(module, number, dims) for number in range(module.num_layers)]
     if len(layers) == 1:
         return layers[0]
@@ -69,7 +69,7 @@ def stacked(module: nn.RNNBase, dims: Dims) -> nn.Module:
 
 
 def _layer(module: nn.RNNBase, number: int, dims: Dims) -> nn.RNNBase:
-    """One layer of a module. Both directions must keep equally many units: the wider one decides."""
+    """Return one layer of a module. Both directions must keep equally many units: the wider one decides."""
     gates = _GATES[type(module).__name__]
     tensors: dict[str, Tensor] = {}
     for suffix in ("", "_reverse") if module.bidirectional else ("",):

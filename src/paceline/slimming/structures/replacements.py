@@ -1,4 +1,4 @@
-"""Modules that a plan puts in another's place, such as two thin convolutions for one: each kind by its name in the plan."""
+"""Replacements of modules by a plan, such as two thin convolutions for one: each kind by its name in the plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from paceline.slimming.methods import compact_student, low_rank, sparse_convolut
 from paceline.slimming.structures import branches
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
-"""The new module from the old one and the plan's settings. Its weights are the nearest to the old one's, or new ones."""
+"""Function that makes the new module from the old one and the plan's settings. Its weights are nearest to the old ones, or new.
+"""
 KINDS: Mapping[str, Make] = MappingProxyType(
     {
         "low_rank": low_rank.split,
@@ -25,7 +26,7 @@ KINDS: Mapping[str, Make] = MappingProxyType(
 
 
 def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) -> nn.Module:
-    """The same model with other modules at these paths.
+    """Return the same model with other modules at these paths.
 
     Args:
         replacements: by path, empty for the whole network, ``kind`` and that kind's settings.

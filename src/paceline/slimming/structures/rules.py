@@ -1,4 +1,4 @@
-"""What each operation of an exported graph ties together. An operation without a rule keeps its operands whole."""
+"""Rules by which operations of an exported graph tie units. An operation without a rule keeps its operands whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.array_types import Ints
 from paceline.slimming.structures.structures import Field, Labelled, Units, compressed, vector
 
 Rule = Callable[["Ties", Sequence[Any], tuple[int, ...]], Any]
-"""Given the forest, the operands (tensors as ``Labelled``) and the shape of the result: the labelled result."""
+"""Rule that returns the labelled result from the forest, the operands (tensors as ``Labelled``) and the shape of the result."""
 RULES: dict[str, Rule] = {}
 ELEMENTWISE = (
     *("relu", "relu_", "relu6", "gelu", "silu", "silu_", "sigmoid", "sigmoid_", "tanh", "tanh_", "hardtanh", "hardtanh_"),
@@ -20,7 +20,9 @@ ELEMENTWISE = (
     *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
     "square",
 )
-"""Element by element; shapes broadcast. What makes something of zero does no harm: the next layer has no such input."""
+"""Elementwise operations with broadcasting. A function that maps zero to another value is harmless: the next layer has no such
+input.
+"""
 POOLS = (
     *("max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"),
     *("adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample_nearest2d", "upsample_bilinear2d"),
@@ -29,10 +31,10 @@ _FIXED = np.zeros(1, np.int64)
 
 
 class Ties:
-    """Ties units as operations need it.
+    """Ties units as operations require.
 
     Attributes:
-        name: of the operation that is under way, for reasons.
+        name: of the current operation, for reasons.
     """
 
     def __init__(self, forest: Units) -> None:
@@ -40,18 +42,18 @@ class Ties:
         self.name = ""
 
     def fix(self, tensor: Labelled, why: str = "") -> None:
-        """All of a tensor stays."""
+        """Keep a whole tensor."""
         for one in tensor.fields:
             self.forest.fix(one, why or f"{self.name} needs it whole")
 
     def fix_dim(self, tensor: Labelled, dim: int, why: str = "") -> None:
-        """What varies along a dimension stays."""
+        """Keep the units that vary along a dimension."""
         for one in tensor.fields:
             if one.shape[dim] > 1:
                 self.forest.fix(one, why or f"{self.name} needs it whole")
 
     def vector_of(self, tensor: Labelled, dim: int) -> Ints:
-        """Units of a dimension. Where they are joint with another dimension, each index becomes one unit."""
+        """Return the units of a dimension. If they depend on another dimension too, each index becomes one unit."""
         dim %= len(tensor.shape)
         found: Ints | None = None
         for one in tensor.fields:
@@ -67,7 +69,7 @@ class Ties:
         return np.zeros(tensor.shape[dim], np.int64) if found is None else found
 
     def without_joints(self, tensor: Labelled) -> Labelled:
-        """The tensor where each field is of one dimension: of the first that its field has."""
+        """Return the tensor with each field reduced to its first dimension."""
         fields = []
         for one in tensor.fields:
             wide = [dim for dim, size in enumerate(one.shape) if size > 1]
@@ -77,12 +79,12 @@ class Ties:
         return Labelled(tensor.shape, tuple(fields))
 
     def tie(self, left: Ints, right: Ints) -> None:
-        """Two dimensions of one length."""
+        """Tie two dimensions of equal length."""
         self.forest.tie(left, right)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for operations of ATen."""
+    """Register a rule for operations of ATen."""
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -94,7 +96,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @rule(*ELEMENTWISE)
 def elementwise(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """What is gone on one side is gone on the other; where one side has no such units, it stays."""
+    """Tie both sides: units are removed on both or, if one side has no such units, kept."""
     tensors = [operand for operand in operands if isinstance(operand, Labelled) and operand.shape]
     rank = len(shape)
     fields: list[Field] = []
@@ -108,7 +110,7 @@ def elementwise(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
 
 
 def _merge(ties: Ties, fields: list[Field], new: Field) -> None:
-    """Into the field that varies along one of its dimensions, if there is one."""
+    """Return the index of the field that varies along a dimension, if there is one."""
     for index, one in enumerate(fields):
         if any(a > 1 and b > 1 for a, b in zip(one.shape, new.shape, strict=True)):
             ties.forest.tie(one, new)
@@ -118,7 +120,7 @@ def _merge(ties: Ties, fields: list[Field], new: Field) -> None:
 
 
 def _fix_missing(ties: Ties, fields: Sequence[Field], tensor: Labelled, rank: int) -> None:
-    """Dimensions of a tensor that are as long as a field's, without units of their own, cannot shrink with it."""
+    """Keep dimensions that are as long as a field's but have no units: they cannot shrink with it."""
     offset = rank - len(tensor.shape)
     for one in fields:
         for dim, size in enumerate(tensor.shape):
@@ -129,14 +131,14 @@ def _fix_missing(ties: Ties, fields: Sequence[Field], tensor: Labelled, rank: in
 
 @rule(*POOLS)
 def pooled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Channels stay channels."""
+    """Keep channels as channels."""
     channels = ties.vector_of(operands[0], 1)
     return Labelled(shape, (vector(channels, 1, len(shape)),))
 
 
 @rule("conv1d", "conv2d", "conv3d", "convolution")
 def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Input channels tie to the weight's second dimension, outputs are its first; grouped ones go as whole groups."""
+    """Convolution: input channels tie to the weight's second dimension, outputs are its first; groups are removed whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     groups = inputs.shape[1] // weight.shape[1]
     channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
@@ -160,7 +162,7 @@ def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Its weight is (inputs, outputs, ...); a grouped one stays whole."""
+    """Transposed convolution: its weight is (inputs, outputs, ...); a grouped one stays whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     if shape[1] != weight.shape[1]:
         for tensor in (inputs, weight, bias):
@@ -178,7 +180,7 @@ def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("linear")
 def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """The last dimension ties to the weight's second, outputs are its first."""
+    """Linear layer: the last dimension ties to the weight's second, outputs are its first."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     ties.tie(ties.vector_of(inputs, -1), ties.vector_of(weight, 1))
     out = ties.vector_of(weight, 0)
@@ -190,7 +192,7 @@ def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("matmul", "bmm")
 def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """The dimensions that are summed over tie; the others stay as they are."""
+    """Matrix product: summed dimensions tie; the others keep their units."""
     left, right = (ties.without_joints(operand) for operand in operands[:2])
     ties.tie(ties.vector_of(left, -1), ties.vector_of(right, -2 if len(right.shape) > 1 else -1))
     rank = len(shape)
@@ -206,7 +208,7 @@ def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("scaled_dot_product_attention")
 def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """(..., heads, tokens, width): a head is one structure. A head's width stays, since the scale follows from it."""
+    """Attention of (..., heads, tokens, width): a head is one structure. Its width stays, since the scale depends on it."""
     rank = len(shape)
     heads: Ints | None = None
     for tensor in operands[:3]:
@@ -218,7 +220,7 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
             heads = units
         elif len(units) == len(heads):
             ties.tie(heads, units)
-        else:  # several query heads share one of keys
+        else:  # several query heads share one key head
             share = len(heads) // len(units)
             ties.tie(heads.reshape(-1, share), units[:, None])
     mask = operands[3] if len(operands) > 3 else None
@@ -230,7 +232,7 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "native_batch_norm")
 def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """A channel goes with its scale, shift and moments."""
+    """Batch norm: a channel is removed with its scale, shift and moments."""
     channels = ties.vector_of(operands[0], 1)
     for tensor in operands[1:5]:
         if isinstance(tensor, Labelled):
@@ -240,7 +242,7 @@ def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("layer_norm", "rms_norm", "group_norm", "instance_norm", "native_layer_norm", "native_group_norm")
 def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """What it averages over stays: fewer of them have another mean."""
+    """Other norms: averaged dimensions stay, since fewer elements have another mean."""
     inputs = operands[0]
     first = 1 if "group" in ties.name or "instance" in ties.name else len(shape) - len(operands[1])
     for dim in range(first, len(shape)):
@@ -253,7 +255,7 @@ def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
 def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """What it goes over stays."""
+    """Operation over a dimension, such as softmax: that dimension stays."""
     inputs = operands[0]
     dim = operands[1] if len(operands) > 1 and isinstance(operands[1], int) else -1
     ties.fix_dim(inputs, dim % len(inputs.shape))
@@ -262,7 +264,7 @@ def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("mean", "sum", "amax", "amin")
 def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Dimensions that it goes over stay whole; the others remain."""
+    """Reduction: reduced dimensions stay whole; the others keep their units."""
     inputs = operands[0]
     dims = operands[1] if len(operands) > 1 and operands[1] is not None else list(range(len(inputs.shape)))
     over = {dim % len(inputs.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
@@ -275,7 +277,7 @@ def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("view", "reshape", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze")
 def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Elements keep their units."""
+    """Reshape: elements keep their units."""
     inputs = operands[0]
     fields = (np.broadcast_to(one, inputs.shape).reshape(shape) for one in inputs.fields)
     return Labelled(shape, tuple(compressed(np.ascontiguousarray(one)) for one in fields))
@@ -283,7 +285,7 @@ def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("transpose", "permute", "t", "swapaxes", "movedim")
 def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Dimensions change places."""
+    """Permutation of dimensions."""
     inputs, rank = operands[0], len(operands[0].shape)
     if len(operands) == 1:
         order = list(range(rank))[::-1]
@@ -298,7 +300,7 @@ def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("expand", "repeat", "expand_as")
 def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Copies along dimensions of size 1."""
+    """Expansion along dimensions of size 1."""
     inputs = operands[0]
     if any(old > 1 and old != new for old, new in zip(inputs.shape[::-1], shape[::-1], strict=False)):
         ties.fix(inputs)
@@ -308,7 +310,7 @@ def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("select")
 def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """One index of a dimension."""
+    """Selection of one index of a dimension."""
     inputs, dim, index = operands[:3]
     dim %= len(inputs.shape)
     taken = (one.take(0 if one.shape[dim] == 1 else index, axis=dim) for one in inputs.fields)
@@ -317,7 +319,7 @@ def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("slice")
 def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """A part of a dimension; where units vary along it they stay, since its bounds are numbers in the code."""
+    """Slice of a dimension: units that vary along it stay, since its bounds are numbers in the code."""
     inputs, dim = operands[0], operands[1] if len(operands) > 1 else 0
     dim %= len(inputs.shape)
     if shape != inputs.shape:
@@ -327,7 +329,7 @@ def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("split", "chunk", "unbind", "split_with_sizes")
 def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Equal parts of a dimension: the same index of every part is one unit, so that parts stay equal."""
+    """Split into equal parts: the same index of every part is one unit, so parts stay equal."""
     inputs, kind = operands[0], ties.name
     by: Any = None if kind == "unbind" else operands[1]
     dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
@@ -359,7 +361,7 @@ def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[
 
 @rule("cat", "concat")
 def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """One after the other along a dimension; along the others they tie."""
+    """Concatenation along a dimension; the other dimensions tie."""
     tensors = [tensor for tensor in operands[0] if tensor.shape != (0,)]
     rank = len(shape)
     dim = (operands[1] if len(operands) > 1 else 0) % rank
@@ -374,7 +376,7 @@ def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("embedding")
 def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Columns of the table; its rows are names of tokens, which stay."""
+    """Embedding: units are columns of the table; its rows are tokens, which stay."""
     table = operands[0]
     ties.forest.fix(ties.vector_of(table, 0), "rows of an embedding are tokens")
     return Labelled(shape, (vector(ties.vector_of(table, 1), -1, len(shape)),))
@@ -382,7 +384,7 @@ def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
 
 @rule("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d")
 def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Dimensions that grow have no units."""
+    """Padding or enlargement: dimensions that grow have no units."""
     inputs = operands[0]
     for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)):
         if old != new:
@@ -393,7 +395,7 @@ def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("stack")
 def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Side by side along a new dimension; along the others they tie."""
+    """Stack along a new dimension; the other dimensions tie."""
     dim = (operands[1] if len(operands) > 1 else 0) % len(shape)
     wide = (
         Labelled((*each.shape[:dim], 1, *each.shape[dim:]), tuple(np.expand_dims(one, dim) for one in each.fields))
@@ -404,14 +406,15 @@ def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labell
 
 
 GATES = {"lstm": 4, "gru": 3}
-"""Rows of a recurrent layer's weights for each hidden unit; 1 for others."""
+"""Rows of the layer's weights per hidden unit: gates of a recurrent layer; 1 for others."""
 
 
 @rule("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """A hidden unit goes with its rows of every gate, its column of the recurrent weights and the next layer's inputs
-    (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units: PyTorch's layers
-    have one width for them."""
+    """Recurrent layers: a hidden unit is removed with its rows of every gate, its column of the recurrent weights and the next
+    layer's inputs (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units:
+    PyTorch's layers have one width for them.
+    """
     inputs, states, weights, has_biases, layers, _, _, both, batch_first = operands[:9]
     directions, per = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
     entering = ties.vector_of(inputs, -1)
@@ -446,7 +449,7 @@ def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> li
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """One step of a layer: its units as those of ``recurrent``."""
+    """One step of a recurrent layer: units as in ``recurrent``."""
     inputs, states, again, weights = operands[0], operands[1], operands[3], [*operands[2:]]
     hidden = _gated(ties, ties.name.removesuffix("_cell"), ties.vector_of(inputs, -1), weights)
     ties.tie(ties.vector_of(again, 1), hidden)
@@ -457,7 +460,7 @@ def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) 
 
 
 def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Ints:
-    """Hidden units of one layer and direction: tied are the rows of input weights, recurrent weights and biases."""
+    """Tie the hidden units of one layer and direction: the rows of input weights, recurrent weights and biases."""
     gates = GATES.get(kind, 1)
     hidden: Ints = ties.vector_of(weights[0], 0).reshape(gates, -1)[0]
     for gated in weights:
@@ -468,14 +471,14 @@ def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Int
 
 
 def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
-    """A state that is given is as wide as the layers (layers, units) that go on from it; None: zeros of their own."""
+    """Tie a given state to the layers (layers, units) that continue from it; None: the layers start from zeros."""
     if state is None:
         return
     if not state.fields:
         ties.forest.fix(units, "a state that is given has a fixed size")
     elif state.layers:
         ties.tie(state.fields[0].reshape(len(units), -1), units)
-    else:  # one tensor holds all layers, so that they keep one width
+    else:  # one tensor holds all layers, so they keep one width
         ties.tie(ties.vector_of(state, -1), units)
 
 

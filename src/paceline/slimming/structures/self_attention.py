@@ -1,4 +1,4 @@
-"""Attention of a sequence to itself whose heads together are narrower than it: ``nn.MultiheadAttention`` has no such form."""
+"""Self-attention with heads that are narrower together than the sequence, which ``nn.MultiheadAttention`` does not support."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch.nn import functional as F
 
 
 class NarrowSelfAttention(nn.Module):
-    """Takes what ``nn.MultiheadAttention`` takes for queries, keys and values of one sequence, and returns no weights.
+    """Same interface as ``nn.MultiheadAttention`` for queries, keys and values of one sequence, without attention weights.
 
     Args:
-        width: of what enters. ``heads`` of ``head_width`` each. ``leaving``: width of what leaves.
+        width: of the input. ``heads`` of ``head_width`` each. ``leaving``: width of the output.
     """
 
     in_proj_bias = None
-    """``nn.TransformerEncoderLayer`` asks for it, and then takes no short cut past this module."""
+    """``nn.TransformerEncoderLayer`` reads it, and then does not bypass this module."""
 
     def __init__(
         self, width: int, heads: int, head_width: int, leaving: int, *, bias: bool, dropout: float, batch_first: bool
@@ -36,7 +36,7 @@ class NarrowSelfAttention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
-        """As ``nn.MultiheadAttention``; masks are added to the scores, and a mask of booleans says what is left out."""
+        """Compute as ``nn.MultiheadAttention``. Masks are added to the scores; True in a boolean mask excludes a position."""
         x = query if self.batch_first else query.transpose(0, 1)
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4).unbind(0)
         mask = _added(attn_mask, x.dtype)
@@ -54,10 +54,10 @@ class NarrowSelfAttention(nn.Module):
     def of(
         cls, whole: nn.MultiheadAttention, rows: Tensor | None, columns: Tensor | None, leaving: Tensor | None
     ) -> NarrowSelfAttention:
-        """From PyTorch's module.
+        """Convert PyTorch's module.
 
         Args:
-            rows: of the input projection that stay. ``columns``: of what enters. ``leaving``: of what leaves. None: all.
+            rows: remaining rows of the input projection. ``columns``: of the input. ``leaving``: of the output. None: all.
         """
         assert whole.in_proj_weight is not None
         weight, bias = whole.in_proj_weight.detach(), whole.in_proj_bias
@@ -85,7 +85,7 @@ class NarrowSelfAttention(nn.Module):
 
 
 def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """A mask as what is added to scores."""
+    """Return a mask as a term to add to the scores."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))

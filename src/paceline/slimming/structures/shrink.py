@@ -1,4 +1,4 @@
-"""Physical removal: a copy of a module whose parameters lack the structures that are gone, in ordinary smaller layers."""
+"""Physical removal: copy a module without the removed structures, in ordinary smaller layers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.slimming.structures.structures import Structures
 
 
 def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
-    """A copy of the same shape in which removed structures are zeros: what a shrunk module must equal."""
+    """Return a copy of the same shape with removed structures set to zero: the reference for a shrunk module."""
     same = copy.deepcopy(model)
     tensors = _tensors(same)
     with torch.no_grad():
@@ -32,13 +32,13 @@ def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -
 
 
 def shrunk(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
-    """A smaller copy without the structures of these numbers. As ``load``, and as ``SlimPlan.of``."""
+    """Return a smaller copy without the structures of these numbers. Errors as of ``load`` and ``SlimPlan.of``."""
     return load(SlimPlan.of(structures, removed), model)
 
 
 def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
-    """A smaller copy of a whole network by a plan. It is a ``nn.Module`` of the same classes, except where PyTorch's own layer
-    has no such form: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` whose layers have different
+    """Return a smaller copy of a whole network by a plan. It consists of the same classes, except for two forms that PyTorch's
+    layers do not support: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` with layers of different
     widths.
 
     Raises:
@@ -79,14 +79,14 @@ def _refit(small: nn.Module, plan: SlimPlan) -> None:
 
 
 def _of_attention(by_module: Mapping[str, Mapping[str, Mapping[int, Tensor]]], path: str) -> tuple[Any, ...]:
-    """Rows of the input projection, columns of the output projection, and what enters and leaves."""
+    """Return rows of the input projection, columns of the output projection, and the input and output features."""
     projection = by_module.get(path, {}).get("in_proj_weight", {})
     out = by_module.get(f"{path}.out_proj", {}).get("weight", {})
     return projection.get(0), projection.get(1), out.get(0)
 
 
 def _select(module: nn.Module, name: str, dims: Mapping[int, Tensor], done: dict[int, Tensor]) -> None:
-    """A parameter or buffer without what is gone. Tied ones stay one object."""
+    """Return a parameter or buffer without the removed parts. Tied ones stay one object."""
     old: Tensor = getattr(module, name)
     if id(old) in done:
         new = done[id(old)]
@@ -105,7 +105,7 @@ def _select(module: nn.Module, name: str, dims: Mapping[int, Tensor], done: dict
 
 
 def _sizes(module: nn.Module) -> None:
-    """The numbers by which PyTorch's layers know their sizes."""
+    """Set the attributes that hold the sizes of PyTorch's layers."""
     if isinstance(module, nn.modules.conv._ConvNd):
         first, second = module.weight.shape[:2]
         out, into = (second, first) if module.transposed else (first, second)
@@ -131,7 +131,7 @@ def _sizes(module: nn.Module) -> None:
 
 
 def _count_heads(small: nn.Module, path: str, before: int, left: int) -> None:
-    """Set the number of heads of the user's own module: its attribute whose name says so."""
+    """Set the number of heads of the user's module, in the attribute with a matching name."""
     try:
         module = small.get_submodule(path) if path else small
     except AttributeError:
@@ -151,8 +151,9 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
-    """The largest difference of two modules' outputs, beside the largest output. States that recurrent layers return have
-    other shapes after the removal: they are left out."""
+    """Return the largest difference of two modules' outputs, relative to the largest output. States of recurrent layers have
+    other shapes after the removal: they are left out.
+    """
     with torch.no_grad():
         left, right = (list(tensors_in(module.eval()(*inputs))) for module in (one, other))
     pairs = [(a, b) for a, b in zip(left, right, strict=False) if a.shape == b.shape]
@@ -164,7 +165,7 @@ def differs(one: nn.Module, other: nn.Module, inputs: tuple[Any, ...]) -> float:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors of what a module returns, in order."""
+    """Return the tensors of a module's output, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):

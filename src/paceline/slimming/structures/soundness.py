@@ -1,8 +1,8 @@
-"""Whether a network without some structures computes what it computes where they are zero: tried before anything is trained.
+"""Check before training that a network without some structures computes the same as with zeros in them.
 
-Rules say which slices go together. They cannot see what code does with a width as a plain number, or with a zero that a
-function turns into another value. So each layer is tried: half of its structures go, then the last one, and the smaller network
-must run and equal the masked one. A layer that fails stays whole, and the reason is kept.
+Rules tie the slices that are removed together. They cannot see code that uses a width as a plain number, or a function that
+maps zero to another value. So each layer is tried: half of its structures are removed, then the last one, and the smaller
+network must run and equal the masked one. A layer that fails stays whole, and the reason is kept.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from paceline.slimming.structures.shrink import differs, load, masked
 from paceline.slimming.structures.structures import RemovableStructure, Structures
 
 MOST_APART = 1e-3
-"""Of the largest output: what single precision may lose in many layers."""
-OTHER = "without a part of it the output is another than with zeros in its place"
+"""Tolerance relative to the largest output: the rounding of single precision over many layers."""
+OTHER = "without a part of it the output differs from the output with zeros there"
 
 
 def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-    """The structures that can really go. Random numbers that the trial draws are none of the caller's: a resumed training would
-    else go on with others.
+    """Return the structures that can really be removed. The caller's random state is preserved, so that a resumed training is
+    not changed.
 
     Args:
         model: whole, on one process. ``inputs``: an example.
@@ -54,7 +54,7 @@ def _sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Stru
 
 
 def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> Mapping[str, str]:
-    """Why each name fails, empty where it does not; what passes also passes together."""
+    """Return the reason why each name fails, or an empty text. Names that pass also pass together."""
     found: dict[str, str] = {}
     good: list[str] = []
 
@@ -74,13 +74,13 @@ def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> M
 
 
 class _Trial:
-    """The network with weights that hide nothing."""
+    """Return the network with weights that hide no error."""
 
     def __init__(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.found = found
         try:
             self.model = _revealing(copy.deepcopy(model))
-        except (RuntimeError, TypeError) as error:  # deepcopy of tensors that are no leaves, of locks, of generators
+        except (RuntimeError, TypeError) as error:  # deepcopy of non-leaf tensors, locks or generators
             raise UserError(
                 f"{type(model).__name__} cannot be copied: {shorten(str(error))}", "make it of plain parameters"
             ) from error
@@ -88,20 +88,20 @@ class _Trial:
         self.trains = self._runs_in_training(self.model)
 
     def why_not(self, layers: Collection[Sequence[RemovableStructure]]) -> str:
-        """Why these layers cannot lose structures; empty where they can."""
+        """Return the reason why these layers cannot lose structures; empty if they can."""
         for part in (_half, _last):
             if why := self.without({each.number for every in layers for each in part(every)}):
                 return why
         return ""
 
     def without(self, removed: Collection[int]) -> str:
-        """Why these structures cannot go; empty where they can."""
+        """Return the reason why these structures cannot be removed; empty if they can."""
         if not removed:
             return ""
         try:
             small = load(SlimPlan.of(self.found, removed), self.model)
             apart = differs(masked(self.model, self.found, removed), small, self.inputs)
-        except Exception as error:  # whatever the network's code raises at another width
+        except Exception as error:  # any error of the network's code at another width
             return _fails(error)
         if not apart <= MOST_APART:
             return OTHER
@@ -111,7 +111,7 @@ class _Trial:
         return not self._why_not_training(copy.deepcopy(model))
 
     def _why_not_training(self, model: nn.Module) -> str:
-        """Layers that only run in training are part of the network too."""
+        """Run in training mode too: some layers run only there."""
         try:
             with torch.no_grad():
                 model.train()(*(torch.cat([each, each]) if _is_batch(each) else each for each in self.inputs))
@@ -123,17 +123,17 @@ class _Trial:
 
 
 def _half(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
-    """Every second one; of a kernel the outer ones."""
+    """Return every second structure; the outer ones of a kernel."""
     return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
 
 
 def _last(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
-    """An odd number, or of a kernel all."""
+    """Return an odd number of structures, or all of a kernel."""
     return every if every[0].nested else every[1:][-1:]
 
 
 def _is_batch(value: Any) -> bool:
-    """One sample: batch norms need two in training."""
+    """Return whether there is one sample: batch norms need two in training."""
     return isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
 
 
@@ -143,7 +143,7 @@ def _fails(error: Exception) -> str:
 
 @torch.no_grad()
 def _revealing(model: nn.Module) -> nn.Module:
-    """In single precision at least, and with numbers where all of a tensor are alike: zeros would hide what they multiply."""
+    """Convert to at least single precision, and vary constant tensors: zeros would hide errors in their factors."""
     if any(each.dtype in (torch.bfloat16, torch.float16) for each in model.parameters()):
         model.float()
     generator = torch.Generator().manual_seed(0)

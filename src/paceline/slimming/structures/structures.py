@@ -1,9 +1,9 @@
-"""Structures of a network: which slices of which parameters must go together so that a smaller network of the same kind stays.
+"""Structures of a network: slices of parameters that must be removed together to leave a smaller network of the same kind.
 
-The exported graph is walked once. Each dimension of each parameter starts with a unit for every index. Operations tie units:
-a convolution ties its input channels to its weight's second dimension, an addition the channels of both sides. Units that are
-tied form a structure: a filter with its norm, its bias and the next layer's inputs; a hidden unit of an LSTM with its gates; an
-attention head. A structure is fixed where a dimension of the input or the output, or an operation without a rule, needs it.
+The exported graph is walked once. Each dimension of each parameter starts with a unit for every index. Operations tie units: a
+convolution ties its input channels to its weight's second dimension, an addition the channels of both sides. Tied units form a
+structure: a filter with its norm, its bias and the next layer's inputs; a hidden unit of an LSTM with its gates; an attention
+head. A structure is fixed if a dimension of the input or the output, or an operation without a rule, needs it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from paceline.array_types import Bools, Ints
 
 TIED = "tied to what has a fixed size"
-"""Why a unit stays that meets one of no structure, such as a channel of the network's input."""
+"""Reason why a unit stays that is tied to no structure, such as a channel of the network's input."""
 OUTPUT = "the output of the network"
 
 
 class Units:
-    """Units that may be tied to one another: a forest of sets (Tarjan 1975). Unit 0 is fixed, and so is what is tied to it."""
+    """Disjoint sets of tied units (Tarjan 1975). Unit 0 is fixed, and so are units tied to it."""
 
     def __init__(self) -> None:
         self._parent = np.zeros(1, np.int64)
@@ -30,7 +30,7 @@ class Units:
         self._why: dict[int, str] = {}
 
     def new(self, count: int) -> Ints:
-        """So many units, each alone."""
+        """Return new single units."""
         first = len(self._parent)
         units = np.arange(first, first + count)
         self._parent = np.concatenate([self._parent, units])
@@ -38,12 +38,12 @@ class Units:
         return units
 
     def roots(self, units: Ints) -> Ints:
-        """The set of each unit, by one of its members, 0 where it is fixed; the same shape."""
+        """Return a representative of each unit's set, 0 if fixed, in the same shape."""
         found = self._own_roots(units)
         return np.where(self._fixed[found], 0, found)
 
     def tie(self, left: Ints, right: Ints) -> None:
-        """Each unit with its partner; the shapes broadcast."""
+        """Tie each unit with its partner; the shapes broadcast."""
         pairs = np.stack([side.ravel() for side in np.broadcast_arrays(left, right)], axis=1)
         for one, other in np.unique(pairs, axis=0).tolist():
             a, b = self._root(one), self._root(other)
@@ -56,16 +56,16 @@ class Units:
                     self._fix(low, why)
 
     def fix(self, units: Ints, why: str) -> None:
-        """These stay. The first reason is kept, but for that of a tie."""
+        """Fix units. The first reason is kept, unless it is that of a tie."""
         for unit in np.unique(units).tolist():
             self._fix(self._root(unit), why)
 
     def is_fixed(self, units: Ints) -> Bools:
-        """Which of these stay."""
+        """Return which of these units stay."""
         return np.asarray(self.roots(units) == 0)
 
     def reasons(self, units: Ints) -> list[str]:
-        """Why those stay that do, each reason once; unit 0 has none."""
+        """Return the reasons of the fixed units, each once; unit 0 has no reason."""
         return list(dict.fromkeys(self._why[root] for root in self._own_roots(units).tolist() if root in self._why))
 
     def _fix(self, root: int, why: str) -> None:
@@ -90,18 +90,16 @@ class Units:
 
 
 Field = Ints
-"""Units of a tensor's elements, with the tensor's rank; a dimension along which they are alike has size 1."""
+"""Units of a tensor's elements, with the tensor's rank; a dimension along which they are equal has size 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A tensor of the graph: its shape, and what its elements belong to.
-
-    An element is gone where any of its fields says so.
+    """A tensor of the graph: its shape and the units of its elements. An element is removed if any of its fields is.
 
     Attributes:
-        layers: of the recurrent module whose last state it is; 0 where it is none. It may leave the network, since the caller
-            only gives it back. Of several layers it becomes a list, so the network may take single entries alone.
+        layers: of the recurrent module whose last state it is; 0 for other tensors. A state may leave the network, since the
+            caller only passes it back. With several layers it becomes a list, so the network may only take single entries.
     """
 
     shape: tuple[int, ...]
@@ -110,7 +108,7 @@ class Labelled:
 
 
 def compressed(units: Ints) -> Field:
-    """The same field with size 1 along dimensions where nothing changes."""
+    """Return the same field with size 1 along constant dimensions."""
     for dim, size in enumerate(units.shape):
         if size > 1 and (units == units.take([0], axis=dim)).all():
             units = units.take([0], axis=dim)
@@ -118,7 +116,7 @@ def compressed(units: Ints) -> Field:
 
 
 def vector(units: Ints, dim: int, rank: int) -> Field:
-    """Units of one dimension as a field."""
+    """Return the units of one dimension as a field."""
     shape = [1] * rank
     shape[dim % rank] = len(units)
     return units.reshape(shape)
@@ -135,12 +133,12 @@ class ParameterSlice:
 
 @dataclass(frozen=True, slots=True)
 class RemovableStructure:
-    """Slices that go together.
+    """Slices that are removed together.
 
     Attributes:
-        slices: of parameters and buffers. ``layer``: the width that it belongs to: structures of one layer are alike.
-        nested: a pair of a kernel's rows or columns, around the next one of its layer: it goes before that. All may go, since
-            the centre is none of them.
+        slices: of parameters and buffers. ``layer``: the width that it belongs to.
+        nested: a pair of a kernel's rows or columns around the next one of its layer, removed before it. All pairs may be
+            removed: the centre stays.
     """
 
     number: int
@@ -151,11 +149,11 @@ class RemovableStructure:
 
 @dataclass(frozen=True, slots=True)
 class WeightedOperation:
-    """An operation with weights, which takes most of a network's time.
+    """An operation with weights; these take most of a network's time.
 
     Attributes:
         kind: of ATen, such as ``conv2d``. ``weights``: names of its parameters, the first one decides its widths.
-        inputs: shape of what enters; ``outputs``: of what leaves.
+        inputs: shape of the input; ``outputs``: of the output.
         settings: its other operands, such as strides.
     """
 
@@ -168,12 +166,12 @@ class WeightedOperation:
 
 @dataclass(frozen=True, slots=True)
 class UnweightedStep:
-    """An operation without weights, whose time shrinks with what it goes over.
+    """An operation without weights, whose time shrinks with its operands.
 
     Attributes:
-        kind: of ATen. ``inputs``: tensors that enter. ``output``: the (first) tensor that leaves.
+        kind: of ATen. ``inputs``: input tensors. ``output``: the (first) output tensor.
         settings: its other operands, such as a kernel's size.
-        fused: a runtime does it with the convolution or the matrix product before it.
+        fused: a runtime fuses it with the convolution or the matrix product before it.
     """
 
     kind: str
@@ -185,11 +183,11 @@ class UnweightedStep:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A residual branch that is a constant where all of its inner structures are gone.
+    """A residual branch that is a constant without its inner structures.
 
     Attributes:
         name: of the first of its layers. ``numbers``: of its structures.
-        last: module whose bias is left. ``norm``: the batch norm after it, or empty. ``hollow``: its other modules.
+        last: module whose bias remains. ``norm``: the batch norm after it, or empty. ``hollow``: its other modules.
     """
 
     name: str
@@ -205,10 +203,10 @@ class Structures:
 
     Attributes:
         units: by parameter and dimension. ``every``: the structures, in the order of their first slice.
-        kept: what stays whole and why, by the name of a module or an operation.
-        widths: units of what leaves each module with weights, by its name; of a module of no known kind all units.
+        kept: reasons why parts stay whole, by the name of a module or an operation.
+        widths: output units of each module with weights, by its name; all units of a module of unknown kind.
         operations: those with weights, in the order of the graph. ``steps``: the others.
-        branches: that may go whole. ``recurrent``: names of weights that a state goes through again and again.
+        branches: removable ones. ``recurrent``: names of weights that a state passes repeatedly.
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
     """
 
@@ -224,22 +222,22 @@ class Structures:
     kernels: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     def emptied(self, removed: Collection[int]) -> list[Branch]:
-        """Branches of which nothing is left."""
+        """Return the branches without remaining structures."""
         return [branch for branch in self.branches if branch.numbers.issubset(removed)]
 
     def only(self, every: Iterable[RemovableStructure]) -> Structures:
-        """With some of the structures, and the branches that these can empty."""
+        """Return some of the structures, and the branches that these can empty."""
         chosen = tuple(every)
         numbers = {each.number for each in chosen}
         branches = tuple(branch for branch in self.branches if branch.numbers <= numbers)
         return replace(self, every=chosen, branches=branches, kept=dict(self.kept))
 
     def without_kernels(self) -> Structures:
-        """With those alone that make widths smaller."""
+        """Return only the structures that make widths smaller."""
         return self.only(each for each in self.every if not each.nested)
 
     def collect(self) -> None:
-        """Find the structures, after everything was tied."""
+        """Find the structures after all units were tied."""
         slices: dict[int, list[ParameterSlice]] = defaultdict(list)
         for name, dims in self.units.items():
             for dim, units in enumerate(dims):
@@ -254,11 +252,10 @@ class Structures:
         return RemovableStructure(root, kernel or _layer(parts), tuple(parts), kernel is not None)
 
     def name_whole(self, left: str) -> None:
-        """Name in ``kept`` every layer whose width stays whole. One that is narrow at its input already is not named where its
-        outputs are the network's.
+        """Name in ``kept`` every layer whose width stays whole. An output layer with a narrower input is not named.
 
         Args:
-            left: the reason of a layer whose structures are not among ``every``.
+            left: reasons of layers whose structures are not in ``every``.
         """
         every = [structure for structure in self.every if not structure.nested]
         removable = {structure.number for structure in every}
@@ -281,7 +278,7 @@ class Structures:
 
 
 def _layer(parts: Iterable[ParameterSlice]) -> str:
-    """Named by the first parameter that makes these outputs."""
+    """Return the name of the first parameter that makes these outputs."""
     first = next((part for part in parts if part.dim == 0), None)
     return first.parameter if first else next(iter(parts)).parameter
 

@@ -1,4 +1,4 @@
-"""Finds the structures of a module from its exported graph."""
+"""Find the structures of a module from its exported graph."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from paceline.slimming.structures.structures import (
 )
 
 WEIGHTED = ("conv1d", "conv2d", "conv_transpose2d", "linear", "lstm", "gru")
-"""Operations that are timed by themselves."""
+"""Operations that are timed separately."""
 RECURRENT = (
     *("lstm", "gru", "rnn_tanh", "rnn_relu"),
     *("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"),
 )
-"""Operations whose second operand is a state."""
+"""Operations with a state as second operand."""
 ACTIVATIONS = ("relu", "relu_", "relu6", "hardtanh", "hardtanh_", "leaky_relu", "leaky_relu_", "sigmoid", "tanh", "hardsigmoid")
-"""What runtimes do together with the convolution or matrix product before it; ``JOINED`` after a convolution only."""
+"""Operations that runtimes fuse with the convolution or matrix product before them; ``JOINED`` only after a convolution."""
 JOINED = ("batch_norm", "add", "add_", "dropout", "detach", "contiguous", "clone")
 LAYERS = (
     *(nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention),
     *(nn.Embedding, nn.EmbeddingBag),
 )
-"""Modules whose weights say which of their dimensions is the width."""
+"""Modules whose weights determine the dimension of the width."""
 FROZEN = "frozen, or tied to a frozen weight"
 UNUSED = "the network does not use it on the example, in eval mode"
 _ALONE = np.zeros(1, np.int64)
-"""The only index of a dimension stays."""
+"""Reason: the only index of a dimension stays."""
 
 
 def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-    """The structures of a module that may be removed.
+    """Return the structures of a module that may be removed.
 
     Args:
         inputs: an example; dimensions of the batch and of time may have any other size later.
@@ -89,8 +89,9 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 
 
 def _recurrent(graph: Graph) -> Iterator[str]:
-    """Names of weights that a state goes through again and again: of recurrent operations, and of linear layers that read what
-    they gave before."""
+    """Return the names of weights that a state passes repeatedly: of recurrent operations, and of linear layers that read their
+    earlier output.
+    """
     for node, name in graph.tensors.items():
         users = [user for user in node.users if user.op == "call_function"]
         steps = [user for user in users if graph.kind(user) == "linear" and user.args[1] is node]
@@ -99,7 +100,7 @@ def _recurrent(graph: Graph) -> Iterator[str]:
 
 
 def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Iterator[Ints]:
-    """Of each dimension; the last ones are those of a kernel where it may lose pairs."""
+    """Return the units of each dimension; the last ones are a kernel's if it may lose pairs."""
     plain = len(shape) - len(pairs)
     for size in shape[:plain]:
         yield forest.new(size) if size > 1 else _ALONE
@@ -109,14 +110,14 @@ def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Ite
 
 
 def _kernels(pairs: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[tuple[str, int], str]]:
-    """As ``Structures.kernels``."""
+    """Return ``Structures.kernels``."""
     for name, each in pairs.items():
         for dim, what in enumerate(NAMES[len(each)], 2):
             yield (name, dim), f"{name.rpartition('.')[0]} {what}"
 
 
 def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
-    """As ``Structures.widths``."""
+    """Return ``Structures.widths``."""
     for path, module in model.named_modules():
         own = [name for name, each in module.named_parameters(path, recurse=False) if each.dim() > 1]
         if not own:
@@ -142,7 +143,7 @@ def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found
             values[node] = _called(node, values, ties, found)
             if operation := _operation(node, names):
                 found.operations.append(operation)
-                if operation.kind != "conv_transpose2d":  # which no runtime joins with what comes after it
+                if operation.kind != "conv_transpose2d":  # which no runtime fuses with a later operation
                     fusing[node] = operation.kind
             elif step := _step(node, values, fusing):
                 found.steps.append(step)
@@ -155,7 +156,7 @@ def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found
 
 
 def _held(found: Structures, name: str) -> Labelled:
-    """A parameter or buffer; no operation ties the rows of a kernel that may go."""
+    """Label a parameter or buffer; no operation ties the removable rows of a kernel."""
     units = found.units[name]
     shape = tuple(len(of) for of in units)
     tied = (dim for dim, of in enumerate(units) if len(of) > 1 and (name, dim) not in found.kernels)
@@ -167,7 +168,7 @@ def _plain(node: fx.Node) -> Any:
 
 
 def _unlabelled(value: Any) -> Any:
-    """Tensors as such that belong to no structure."""
+    """Label tensors that belong to no structure."""
     if isinstance(value, list | tuple):
         return [_unlabelled(each) for each in value]
     if isinstance(value, Tensor):
@@ -203,21 +204,23 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
 
 
 def _name(node: fx.Node) -> str:
-    """Of an operation, without the library's; that of packed sequences has other operands, and so a name of its own."""
+    """Return the name of an operation without its library's. The one for packed sequences has other operands, and so another
+    name.
+    """
     schema: Any = getattr(node.target, "_schema", None)
     name: str = getattr(schema, "name", f"::{getattr(node.target, '__name__', node.target)}").partition("::")[2]
     return f"{name} of packed sequences" if name in RECURRENT and schema.overload_name == "data" else name
 
 
 def _without_own_zeros(state: Any, place: str) -> Any:
-    """The states that a recurrent module was given; None for those that it makes itself, which follow its width."""
+    """Return the given states of a recurrent module; None for states that it makes, which follow its width."""
     if isinstance(state, list | tuple):
         return [_without_own_zeros(each, place) for each in state]
     return None if isinstance(state, fx.Node) and _name(state) == "zeros" and _place(state) == place else state
 
 
 def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | None:
-    """An operation of ``WEIGHTED`` as it is timed; None for others."""
+    """Return an operation of ``WEIGHTED`` to be timed; None for others."""
     kind, shape = _name(node), _shape(node)
     if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
         return None
@@ -232,10 +235,10 @@ def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | N
 
 
 def _step(node: fx.Node, values: Mapping[fx.Node, Any], fusing: dict[fx.Node, str]) -> UnweightedStep | None:
-    """An operation without weights; None where it only names a part of what another made.
+    """Return an operation without weights; None if it only names a part of another's output.
 
     Args:
-        fusing: by node, the operation with weights that it is done with; a step that joins one is added.
+        fusing: by node, the weighted operation that it is fused with; a step that is fused is added.
     """
     output = next(iter(_tensors(values[node])), None)
     if node.target is operator.getitem or output is None:
@@ -260,20 +263,20 @@ def _hashable(value: Any) -> object:
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:
-    """Of the result; of the first where there are several. A size that depends on data is 1."""
+    """Return the shape of the (first) result. A size that depends on data is 1."""
     found = _tensors(_plain(node))
     return found[0].shape if found else None
 
 
 def _is_unsized(node: fx.Node) -> bool:
-    """Whether a size of its result depends on data."""
+    """Return whether a size of its result depends on data."""
     values = node.meta.get("val")
     tensors = [each for each in (values if isinstance(values, list | tuple) else [values]) if isinstance(each, Tensor)]
     return not all(isinstance(size, int) for each in tensors for size in each.shape)
 
 
 def _place(node: fx.Node) -> str:
-    """The module in whose forward an operation is."""
+    """Return the module whose forward contains an operation."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""
     return path.removeprefix("L['self'].") or node.name

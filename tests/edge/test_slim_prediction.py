@@ -96,7 +96,7 @@ def test_ranks_here_and_there(slims: list[Slim], monkeypatch: pytest.MonkeyPatch
 def test_zeros_on_a_device_are_not_guessed() -> None:
     found = predict(run_of(method="sparse"), PI)
     assert found.rows == () and found.meets is None and not found.kept and found.latency_s > 0
-    assert found.notes[0].startswith("What sparsity would give on Raspberry Pi 4 is not predicted: it rests on how fast")
+    assert found.notes[0].startswith("The effect of sparsity on Raspberry Pi 4 is not predicted: it depends on the speed")
 
 
 @pytest.mark.long

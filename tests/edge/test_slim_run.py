@@ -144,7 +144,7 @@ def test_an_interrupted_stage_says_how_to_go_on(tmp_path: Path, monkeypatch: pyt
         raise Interrupted(2, f"resume {run.out} to go on")
 
     monkeypatch.setattr(slim_run, "train_run", broken)
-    with pytest.raises(Interrupted, match="interrupted by SIGINT; the same command goes on from the last epoch"):
+    with pytest.raises(Interrupted, match="interrupted by SIGINT; the same command continues from the last epoch"):
         slim_run._stage(run_of(tmp_path).training, print, "training")
 
 

@@ -1,7 +1,7 @@
 """Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for a script of one's own ``attach``,
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for your own script ``attach``,
 ``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from paceline.verbs import ask, explain, plan, predict, whatif
     from paceline.workload import Workload
 
-# Where each public name lives; loaded when first used, so that prediction works without torch.
+# Modules of the public names. They load at first use, so that prediction works without torch.
 _HOME = {
     "AttachOptions": "paceline.training.attach.attach_options",
     "Cluster": "paceline.hardware",
@@ -109,7 +109,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _unusable(name: str, error: Exception) -> Any:
-    """What stands for ``name`` where its library is missing: a class that raises ``error`` when it is called."""
+    """Return a class that raises ``error`` when it is called, for a ``name`` whose library is missing."""
 
     def refuse(cls: type, *_: object, **__: object) -> Any:
         raise error

@@ -54,7 +54,7 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Where the row is, for an error."""
+        """File, row and line, for an error."""
         return f"{self.file}, row {self.number} (line {self.line})"
 
     def wrong(self, column: str, expected: str) -> UserError:

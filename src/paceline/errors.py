@@ -33,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
     Args:
         number: of the signal.
-        kept: what is left of the run.
+        kept: files that the run leaves.
     """
 
     def __init__(self, number: int, kept: str = "") -> None:
@@ -43,12 +43,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 MOST_LISTED = 24
-"""Names of an error that lists them because none is near."""
+"""Most names that an error lists if no name is near."""
 
 
 def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: int = 6) -> UserError:
-    """The error for a name that is not in ``legal``: it lists all of them when they are at most ``few``, else the nearest, and
-    all where none is near and they are at most ``MOST_LISTED``."""
+    """Return the error for a name outside ``legal``.
+
+    It lists all legal names if they are at most ``few``, else the nearest. Without near names it lists up to ``MOST_LISTED``.
+    """
     names = list(legal)
     if not isinstance(given, str):
         return UserError(f"the {kind} is a name, {shown(given)} was given", fix or f"legal: {', '.join(names)}")

@@ -27,7 +27,7 @@ _EXCLUSIVE: tuple[frozenset[str], ...] = tuple(
         "fastest cheapest",
     )
 )
-"""Words of which a name has one: a name with another of them means something else, however alike the two look."""
+"""Words that tell names apart: two names with different ones mean different things, however near their letters."""
 _NEAR, _SAME = 0.5, 0.8  # likeness of two names, 1 where they are equal: worth naming, a slip apart
 NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
@@ -53,7 +53,7 @@ def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
 
 
 def near_names(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
-    """The legal names near enough to ``given`` to be worth naming, nearest first; empty where none is."""
+    """Return the legal names near ``given``, nearest first."""
     listed = list(legal)
     near = _nearest(given, listed, limit, _NEAR)
     folded = given.casefold()
@@ -70,7 +70,7 @@ def _nearest(given: str, listed: list[str], limit: int, cutoff: float) -> list[s
 
 
 def is_likely(given: str, name: str) -> bool:
-    """Whether ``name`` may be proposed for ``given``, as a slip of the keyboard: near, no contrary, and no other number.
+    """Return whether ``name`` may be proposed for ``given``, as a slip of the keyboard: near, no contrary, same numbers.
 
     ``fp61`` may be ``fp16``; ``fp8`` is not ``fp32``, ``H20`` is not ``H200``, and ``fp16x`` is not ``bf16``.
     """
@@ -81,8 +81,7 @@ def is_likely(given: str, name: str) -> bool:
 
 
 def likeliest(given: str, legal: Iterable[str]) -> str:
-    """The name to propose for ``given``: the nearest, where it is likely, no other is as near and none is its contrary; else
-    empty.
+    """Return the name to propose for ``given``: the one nearest name, if it is likely and no contrary; else empty.
 
     ``zero`` may be three shardings and ``fb16`` two formats of numbers: neither is proposed.
     """
@@ -101,18 +100,18 @@ def _likeness(given: str, name: str) -> float:
 
 
 def _excludes(one: str, other: str) -> bool:
-    """Whether each name has a word that rules the other's out."""
+    """Return whether each name has a word that excludes a word of the other."""
     words, others = (set(_PARTS.findall(name.casefold())) for name in (one, other))
     return any(words & family and others & family and not words & others & family for family in _EXCLUSIVE)
 
 
 def negates(one: str, other: str) -> bool:
-    """Whether one of two names says that the other shall not be."""
+    """Return whether one of two names negates the other."""
     return _denies(one, other) or _denies(other, one)
 
 
 def _denies(negative: str, plain: str) -> bool:
-    """Whether ``negative`` is a negation and what ``plain`` says, or nearly."""
+    """Return whether ``negative`` is a negation of ``plain``, or nearly."""
     import difflib
 
     said = fold(plain)
@@ -125,7 +124,7 @@ def _denies(negative: str, plain: str) -> bool:
 
 
 def _other_number(one: str, other: str) -> bool:
-    """Whether two names differ in their numbers alone, and not by the order of digits."""
+    """Return whether two names differ in their numbers alone, and not by the order of digits."""
     if _NUMBER.sub("0", fold(one)) != _NUMBER.sub("0", fold(other)):
         return False
     pairs = zip(_NUMBER.findall(fold(one)), _NUMBER.findall(fold(other)), strict=True)

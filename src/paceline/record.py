@@ -56,8 +56,8 @@ class Event:
 class Metrics(Tabular):
     """One training step, predicted or measured.
 
-    ``step_time_s = compute_s + exposed_comm_s``. Of the time spent on communication (``comm_s`` on the network, ``codec_s``
-    compressing), ``exposed_comm_s`` is the part that the backward pass does not hide.
+    ``step_time_s = compute_s + exposed_comm_s``. Communication is ``comm_s`` on the network and ``codec_s``
+    compressing; ``exposed_comm_s`` is the part of it that the backward pass does not hide.
 
     Attributes:
         step_time_s: seconds of one step (a measurement: the median). ``low_s`` to ``high_s`` is its range.
@@ -105,7 +105,7 @@ class Metrics(Tabular):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord(Metrics):
-    """What a run measured.
+    """Measurements of a run.
 
     Attributes:
         accuracy: share of the held-out samples classified right after the last epoch, 0 to 1.
@@ -147,7 +147,7 @@ def read_records(path: Path) -> list[RunRecord]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says. Raises ValueError, also for nesting and for whole numbers beyond what can be worked with."""
+    """Parse a JSON text. Raises ValueError, also for nesting and whole numbers beyond Python's limits."""
     try:
         return json.loads(text, parse_int=_parse_int)
     except RecursionError:
@@ -185,7 +185,7 @@ def read_lines(path: Path) -> list[tuple[int, Any]]:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a JSONL file. Where that fails, as on a full disk, the file is as before. Raises OSError."""
+    """Add a line to a JSONL file. If that fails, as on a full disk, the file is as before. Raises OSError."""
     path.touch()
     with path.open("r+b", buffering=0) as file:
         before = file.read()
@@ -213,7 +213,7 @@ def _is_json(text: bytes) -> bool:
 
 
 def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
-    """Where a measurement was taken: date, commit, machine, versions. For records and benchmark files."""
+    """Return the conditions of a measurement: date, commit, machine, versions. For records and benchmark files."""
     from datetime import UTC, datetime
     from importlib import metadata
 

@@ -22,7 +22,7 @@ from paceline.record import SCHEMA, Event, Metrics, RunRecord, append_line, pars
 from paceline.trust_history import TrustHistory, from_csv, to_csv
 
 PROGRESS = "progress.json"
-"""Of a run under way, after each epoch: ``epoch``, ``step``, ``samples_per_s``, ``accuracy``, ``loss``, ``workers``."""
+"""Progress of a run after each epoch: ``epoch``, ``step``, ``samples_per_s``, ``accuracy``, ``loss``, ``workers``."""
 Timelines = dict[str, tuple[Event, ...]]
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Metrics)
@@ -33,7 +33,7 @@ _TRUST_STEPS = 100  # of a run, in trust.csv: enough for a picture, a megabyte f
 
 @dataclass(frozen=True)
 class RunDirContents:
-    """What a run directory holds, each by run label, in the order written."""
+    """Contents of a run directory, each by run label, in the order written."""
 
     predictions: dict[str, Metrics] = field(default_factory=dict)
     records: dict[str, RunRecord] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class RunDir:
         self._write_text(self.schedule_path, json.dumps(data, allow_nan=False) + "\n")
 
     def read_schedule(self, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
-        """What ``parse`` makes of the schedules there. Raises UserError where there are none, or ``parse`` fails."""
+        """Return the schedules there, parsed by ``parse``. Raises UserError if there are none or ``parse`` fails."""
         first = f"run paceline schedule TRACE --cluster 2x4xT4 --out {self.path} first"
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file", "give the directory that paceline schedule wrote")
@@ -327,7 +327,7 @@ def _parse(path: Path, parse: Callable[[Path], _T]) -> _T:
 
 
 def _why(error: Exception) -> str:
-    """What a file lacks, in words: Python's own name its types, not what is wrong with the file."""
+    """Describe what a file lacks. Python's own messages name types, not the fault of the file."""
     if isinstance(error, KeyError):
         return f"it lacks {error}"
     return "it has another form than Paceline writes" if isinstance(error, TypeError | AttributeError) else str(error)

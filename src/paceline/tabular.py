@@ -46,7 +46,7 @@ class Tabular:
         raise UserError("a data frame needs pandas or polars", "install one of them: pip install pandas")
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the rows as a table, with units."""
+        """Rows as an HTML table with units, for notebooks."""
         rows = self.rows()
         head = "".join(f"<th>{html.escape(_title(name))}</th>" for name in rows[0]) if rows else ""
         lines = ["".join(f"<td>{html.escape(_text(name, value))}</td>" for name, value in row.items()) for row in rows]
@@ -57,7 +57,7 @@ class Tabular:
 
 
 def _title(name: str) -> str:
-    """``step time`` of ``step_time_s``: the unit stands beside the number."""
+    """Return ``step time`` for ``step_time_s``: the number has the unit."""
     for ending in ("_per_s", "_per_device", "_s"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")

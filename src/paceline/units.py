@@ -146,7 +146,7 @@ def format_bytes(value: float) -> str:
 
 
 def format_memory(value: float) -> str:
-    """Binary bytes, as memory is sold: ``80.0 GiB``; what is larger too, since it is set beside what a device has."""
+    """Format binary bytes, as memory is sold: ``80.0 GiB``. Larger amounts keep GiB, to compare them with a device."""
     return _scaled(value, "B", ((2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, "")))
 
 

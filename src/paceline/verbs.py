@@ -46,9 +46,9 @@ def predict(
         strategy: every choice about the run; by default data parallel on every device, with ``choices``.
         network: between nodes, for a cluster by name: ``100Gb/s``, ``InfiniBand HDR``.
         seq_len: tokens of a sample, for a transformer by name.
-        lora: adapters, beside which all weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
+        lora: adapters, while all other weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
         predictor: what predicts; by default ordinary software and what the package knows.
-        choices: of the strategy by name, as ``Strategy.of`` takes them. Where no ``global_batch_size`` is given it is the
+        choices: of the strategy by name, as ``Strategy.of`` takes them. Without ``global_batch_size`` it is the
             largest power of two a device that fits its memory, up to 1,024; where no ``precision`` is given, the one that such
             networks are trained in on the device (``strategy.usual_precision``).
 
@@ -72,10 +72,10 @@ def explain(
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> Explained:
-    """What holds a training step back, and what would next. Arguments and errors as ``predict``.
+    """Find what limits a training step, and the next limit. Arguments and errors as ``predict``.
 
     Args:
-        run: a run directory whose measured step is set beside the predicted one.
+        run: a run directory whose measured step is compared with the predicted one.
     """
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     return planning.explain(*inputs, str(run), predictor=_predictor(predictor))
@@ -96,7 +96,7 @@ def whatif(
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> WhatIf:
-    """What changes gain, in time and in money: ``paceline.whatif("resnet-50", "2x8 V100", changes="nodes+1", ...)``.
+    """Compare changes of a run, in time and in money: ``paceline.whatif("resnet-50", "2x8 V100", changes="nodes+1", ...)``.
 
     Args:
         changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
@@ -132,7 +132,7 @@ def ask(
     prices: Mapping[str, float] | None = None,
     predictor: Predictor | None = None,
 ) -> Asked:
-    """Does it fit, how fast, what limits it, what it costs, is more worth it: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
+    """Ask whether a run fits, how fast it is, what it costs: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
 
     Args:
         cluster: None: the cheapest of what is listed for rent.
@@ -173,7 +173,7 @@ def plan(
     predictor: Predictor | None = None,
     **space: Any,
 ) -> Plan:
-    """The best configuration for a goal: ``paceline.plan("resnet-50", "8x8 A100", "deadline=6h", network="100Gb/s")``.
+    """Find the best configuration for a goal: ``paceline.plan("resnet-50", "8x8 A100", "deadline=6h", network="100Gb/s")``.
 
     Args:
         cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
@@ -238,8 +238,8 @@ def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any]
 
 
 def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
-    """The batch where none is given: the largest power of two a device that fits its memory, up to ``LARGEST_BATCH``, times the
-    devices and micro batches; one sample a device where none fits.
+    """Return the default batch: the largest power of two a device that fits its memory, up to ``LARGEST_BATCH``, times the
+    devices and micro batches; one sample a device if that is too much.
 
     Args:
         choices: of the strategy by name, without a batch.

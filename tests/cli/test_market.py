@@ -63,7 +63,7 @@ def test_the_gain_of_a_site(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["low"] <= data["high"] and data["gain"] == pytest.approx(data["alone"] - data["together"])
     assert data["most_lent"] <= 16  # what the site states
     assert main(["market", "gain", SITES, "--site", "north", "--draws", "10"]) == 0
-    assert "What it depends on" in capsys.readouterr().out
+    assert "Sensitivity" in capsys.readouterr().out
 
 
 def test_a_rule_is_found_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from planning_commands import JOB
 def test_whatif(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(run(capsys, f"whatif {JOB} --change nodes+1 --change network=100Gb/s --change device=H100-SXM")[1].split())
     assert text.count("global batch 1032 instead of 1024") >= 4  # in two rows and in what it rests on
-    assert "Each change keeps the rest of the strategy; ask and plan choose it anew on each machine" in text
+    assert "Each change keeps the rest of the strategy; ask and plan choose it again for each machine" in text
     data = answer(capsys, f"whatif {JOB} --change network=100Gb/s --change nodes+2 --upgrade-price $2/h")
     assert [one["title"] for one in data["changes"]] == ["network=100Gb/s", "nodes+2"]
     for one in (*data["changes"], data["together"]):

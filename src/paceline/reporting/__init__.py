@@ -1,4 +1,4 @@
-"""What a reader sees: console tables, the HTML report, predicted against measured."""
+"""Output for readers: console tables, the HTML report, predicted against measured."""
 
 from __future__ import annotations
 

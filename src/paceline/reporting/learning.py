@@ -1,4 +1,4 @@
-"""What a run says of its learning rate, its batch and its layers: sentences for text and page, and two pictures."""
+"""Findings of a run about its learning rate, its batch and its layers: sentences for text and page, and two pictures."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def _limit(trust: TrustHistory) -> str:
     name = min(rates, key=lambda key: rates[key][0])
     most = max(rates, key=lambda key: rates[key][0])
     middle, low, high = rates[name]
-    beside = f", against {number(rates[most][0])} for {clean(most, 60)}" if most != name else ""
+    compared = f", against {number(rates[most][0])} for {clean(most, 60)}" if most != name else ""
     return (
         f"{clean(name, 60)} limits the learning rate: with one rate for all tensors it would move by its own length in one "
-        f"step at a rate of {number(middle)}{beside} (|w| / |u| of the median step; 10th to 90th percentile {number(low)} to "
+        f"step at a rate of {number(middle)}{compared} (|w| / |u| of the median step; 10th to 90th percentile {number(low)} to "
         f"{number(high)}), the least of the {len(rates)} tensors that have a trust ratio; biases and norms have none."
     )
 
 
 def noise_curve(records: Mapping[str, RunRecord]) -> str:
-    """The noise scale per epoch of each run that has one, beside its batch (dotted); empty where there is nothing to draw."""
+    """Draw the noise scale per epoch of each run that has one, and its batch (dotted); empty without any."""
     points = {label: _scales(record) for label, record in records.items()}
     drawn = {label: line for label, line in points.items() if line}
     if not drawn:

@@ -53,7 +53,7 @@ def step_range(run: Metrics) -> str:
 
 
 def range_beside(run: Metrics) -> str:
-    """``10.1-15.2``, where the step time beside it has the unit."""
+    """Return ``10.1-15.2``, for use after a step time with its unit."""
     span = step_range(run)
     ends, _, unit = span.rpartition(" ")
     return ends if ends and seconds(run.step_time_s).partition(" ")[2] == unit else span
@@ -127,7 +127,7 @@ _USUAL: Mapping[str, object] = {item.name: item.default for item in CHOICES.valu
 
 _IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
 _DEFAULTS: Mapping[str, object] = {"compression": "dense", "exchange": "allreduce"}
-"""Choices that a title leaves out where they have this value, beside the sizes of buckets."""
+"""Choices that a title omits at this value, in addition to the sizes of buckets."""
 
 
 def strategy_text(strategy: Mapping[str, object]) -> str:

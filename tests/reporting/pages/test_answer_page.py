@@ -115,7 +115,7 @@ def test_a_page_is_whole_and_needs_nothing_else(kind: str, answers: dict[str, tu
     assert "<svg" in html and 'role="img"' in html
     assert table.strip().splitlines()[-1].strip()[:12].replace("&", "&amp;") in html
     assert render(page) == html
-    wanted = {"plan": ["Time against money"], "whatif": ["What each change gains"]}.get(kind, ["if it vanished"])
+    wanted = {"plan": ["Time against money"], "whatif": ["Gain of each change"]}.get(kind, ["if it vanished"])
     for title in (*wanted, "How it scales", "One step, bar by bar", "To paste"):
         assert title in html
 

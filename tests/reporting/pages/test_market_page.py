@@ -16,7 +16,7 @@ from paceline.reporting.pages.market_page import market_page
 @pytest.mark.parametrize("rule", ["credits", "prices", "auction"])
 def test_the_page_shows_gains_flows_and_the_verdict(rule: str) -> None:
     page = render(market_page(answer(two_sites(), rule)))
-    for text in ("Who gains what", "Who lends to whom", "Does it hold?", f"What {rule} keeps in theory"):
+    for text in ("Who gains what", "Who lends to whom", "Does it hold?", f"Properties of {rule} in theory"):
         assert text in page
     assert "Devices lent over time" in page
     assert ("Prices over time" in page) == (rule != "credits")

@@ -15,7 +15,7 @@ def test_every_part_is_there_and_the_page_repeats() -> None:
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     best = "fifo" if both["fifo"].metrics.mean_jct_s <= both["las"].metrics.mean_jct_s else "las"
     assert titles == [
-        "Policies beside each other",
+        "Policies compared",
         "Figures",
         "Completion times",
         f"Nodes over time under {best}",
@@ -29,7 +29,7 @@ def test_every_part_is_there_and_the_page_repeats() -> None:
 
 def test_one_policy_and_names_that_are_html() -> None:
     page = render_schedules({"fifo": simulated(job("<b>x</b>", 0, 4, 9), job("y", 1, 4, 9))})
-    assert "<b>x" not in page and "&lt;b&gt;x" in page and "Policies beside" not in page
+    assert "<b>x" not in page and "&lt;b&gt;x" in page and "Policies compared" not in page
 
 
 def test_removed_jobs_and_too_few_are_said() -> None:

@@ -173,7 +173,7 @@ def _device(axes: Axes, place: Place, row: int, column: int) -> None:
 
 
 def sentence(view: LayoutView) -> str:
-    """What the chart shows, in words."""
+    """Describe the chart in words."""
     mesh = view.mesh
     end = max(own[-1].end_s for own in view.passes)
     several = f" of {mesh.virtual_stages} parts each" if mesh.virtual_stages > 1 else ""

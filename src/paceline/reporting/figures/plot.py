@@ -29,7 +29,7 @@ class Scale:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """Where a value is: 0 at ``low``, 1 at ``high``; not beyond them."""
+        """Return the place of a value: 0 at ``low``, 1 at ``high``, clipped to both."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         at = math.log(max(value, self.low)) if self.log else value
         return min(1.0, max(0.0, (at - low) / (high - low))) if high > low else 0.5
@@ -90,7 +90,7 @@ class Plot:
         self._add(f'<text{classes} x="{_share(x)}" y="{y:g}"{moved}{placed}>{escape(text)}</text>')
 
     def fitting(self, x: float, y: float, room: float, text: str, anchor: str = "start", dx: float = 0) -> bool:
-        """Text where it fits into the share ``room`` of the width: on every screen, or on a wide one alone. Whether it does."""
+        """Write text if it fits into the share ``room`` of the width, at least on wide screens. Return whether it fits."""
         needed = CHARACTER * len(text) + abs(dx) + 4
         if needed > room * WIDE:
             return False

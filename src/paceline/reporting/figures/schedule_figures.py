@@ -1,4 +1,4 @@
-"""Pictures of schedules as SVG: who held which node when, the queue, completion times, and policies beside each other."""
+"""Pictures of schedules as SVG: who held which node when, the queue, completion times, and policies compared."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def span_of(schedule: ClusterSchedule, axis: Axis = TRACE) -> tuple[float, float
 
 
 def gantt(schedule: ClusterSchedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Who held each node over time, as tall as the devices that it held; and what was left out, in words.
+    """Draw the jobs on each node over time, as tall as their devices. Also return the omissions in words.
 
     Args:
         names: of the nodes; by default their numbers and device types.

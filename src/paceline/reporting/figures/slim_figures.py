@@ -12,14 +12,14 @@ LAYERS = 24
 """Layers that are drawn; the others are one sum."""
 HEIGHT = 220.0
 NAME = 28
-"""Characters of a layer's name: what a phone has room for beside the numbers."""
+"""Characters of a layer's name that fit on a phone next to the numbers."""
 BEFORE, AFTER, PREDICTED = "other", "network", "codec"
 """Classes of the page's style."""
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 
 def drawn_layers(layers: Sequence[LayerLatency]) -> list[LayerLatency]:
-    """Those that take most before or after, in their order, and the sum of the others; predicted 0 where one of them is 0."""
+    """Return the slowest layers before or after, in their order, and the sum of the others; predicted 0 if one of them is 0."""
     first = sorted(layers, key=lambda each: -max(each.before_s, each.after_s))[:LAYERS]
     shown = [each for each in layers if each in first][:LAYERS]
     if others := [each for each in layers if each not in shown]:

@@ -99,8 +99,8 @@ def drawn(page: Page) -> Page:
 
 
 def explained_page(explained: Explained, kind: str = "explanation", would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """A prediction: its timeline, what each resource holds up, how it scales; and a measured run beside it. ``would_fit``: as a
-    command's JSON has it, what would fit where this does not."""
+    """Page of a prediction: timeline, cost of each resource, scaling, and a measured run to compare. ``would_fit``: as in a
+    command's JSON, the nearest strategies that fit if this one does not."""
     p = explained.prediction
     findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
     page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
@@ -113,7 +113,7 @@ def explained_page(explained: Explained, kind: str = "explanation", would_fit: S
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
         *would_fit_sections(would_fit),
-        Section("Where the time goes", explained.path, heads=heads, rows=rows),
+        Section("Time by resource", explained.path, heads=heads, rows=rows),
         timeline_section(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
         ),
@@ -135,7 +135,7 @@ def would_fit_sections(would_fit: Sequence[Mapping[str, Any]]) -> list[Section]:
 
 
 def asynchronous_page(prediction: AsyncPrediction) -> Page:
-    """An asynchronous job: its staleness, how busy everything is, its first steps, and the synchronous job beside it."""
+    """Page of an asynchronous job: staleness, utilization, first steps, and the synchronous job to compare."""
     r, p = prediction.result, prediction.synchronous
     findings = [f"Limited by {asynchronous_text.limit(prediction)}.", f"Accuracy: {asynchronous_text.NOT_KNOWN}."]
     page = Page(
@@ -175,7 +175,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
 
 
 def _first_steps(prediction: AsyncPrediction) -> Section:
-    """What the first worker does, from its first question to the servers on."""
+    """Timeline of the first worker, from its first request to the servers."""
     events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
     timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)
@@ -184,7 +184,7 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
 
 
 def plan_page(plan: Plan) -> Page:
-    """The best, the front of time against money, the ranking, what was left out."""
+    """Page of a plan: the best strategy, the Pareto front of time and money, the ranking, the exclusions."""
     best = plan.best
     page = Page("plan", clean(plan.workload), f"{plan.target}; goal {plan.goal}")
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
@@ -256,7 +256,7 @@ def _layout(view: LayoutView | None) -> list[Section]:
 
 
 def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """What each change gains: bars with ranges, steps before and after, money. ``would_fit``: as for ``explained_page``."""
+    """Page of changes: bars of gains with ranges, steps before and after, money. ``would_fit``: as for ``explained_page``."""
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
@@ -285,11 +285,11 @@ def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> 
 def gains_section(whatif: WhatIf) -> Section:
     """The speed-up of each change as a bar."""
     bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
-    return Section("What each change gains", SAME_STRATEGY, pictures=[gains(bars)], wide=True)
+    return Section("Gain of each change", SAME_STRATEGY, pictures=[gains(bars)], wide=True)
 
 
 def memory_section(explained: Explained) -> Section:
-    """What a device holds, against what it has."""
+    """Compare the memory that a device needs with its capacity."""
     prediction, available = explained.prediction, explained.available
     groups = layout_figures.grouped(prediction.memory)
     share = prediction.memory_bytes / available

@@ -16,7 +16,7 @@ SINCE = "the first arrival"
 
 
 def live_page(view: LiveView) -> Page:
-    """What a live schedule is doing."""
+    """Page of a live schedule."""
     page = Page("live schedule", f"{count(len(view.jobs), 'job')} under {view.policy}", _subtitle(view), list(_findings(view)))
     devices = sum(view.nodes.values())
     share = f"; {percent(view.held / devices)}" if devices else ""

@@ -19,7 +19,7 @@ from paceline.reporting.text.market_text import waited
 from paceline.reporting.values import clean
 
 MOST_LINES = 5
-"""Sites that have a line of their own over time, those that lend most."""
+"""Number of sites with a line over time: those that lend most."""
 
 
 def market_page(answer: FederationAnswer) -> Page:
@@ -27,7 +27,7 @@ def market_page(answer: FederationAnswer) -> Page:
     words = answer.verdict.words(answer.rule, answer.currency)
     page = Page("market", f"{len(answer.sites)} sites that share", f"settled by {answer.rule}: {RULES[answer.rule].about}")
     page.findings = [_saved_text(answer), *words[:2]]
-    page.ranges = "Of one trace; paceline market gain has ranges."
+    page.ranges = "From one trace; paceline market gain has ranges."
     waits = [(site.jobs, site.wait_alone_s, site.wait_together_s) for site in answer.sites]
     jobs = sum(each[0] for each in waits)
     alone, together = (sum(each[0] * each[n] for each in waits) / jobs for n in (1, 2))
@@ -69,7 +69,7 @@ def _gains(answer: FederationAnswer) -> Iterator[Section]:
 
 
 def _gain_bars(bars: list[tuple[str, float, float]], currency: str) -> str:
-    """What each site saves, and what it gains after payments."""
+    """Bars of each site's saving, and of its gain after payments."""
     values = [value for _, saved, gained in bars for value in (saved, gained)]
     x = Scale(min(0.0, *values), 1.05 * max(1e-9, *values))
     plot, row = Plot(), 40.0
@@ -84,7 +84,7 @@ def _gain_bars(bars: list[tuple[str, float, float]], currency: str) -> str:
         plot.key(height, kind, text)
         height += 18
     said = "; ".join(f"{name}: saves {amount(saved)}, gains {amount(gained)}" for name, saved, gained in bars)
-    return plot.svg(height + 4, f"What each site gains. {said}", "lanes")
+    return plot.svg(height + 4, f"Gain of each site. {said}", "lanes")
 
 
 def _flows(answer: FederationAnswer) -> Iterator[Section]:
@@ -132,7 +132,7 @@ def _holding(answer: FederationAnswer) -> Iterator[Section]:
 def _rule(answer: FederationAnswer) -> Iterator[Section]:
     rows = properties_of(answer.rule).rows()
     yield Section(
-        f"What {answer.rule} keeps in theory",
+        f"Properties of {answer.rule} in theory",
         f"As a mechanism for one period, not as simulated here. {WHY_NOT_ALL}",
         heads=("property", "kept", "how", "source"),
         rows=rows,

@@ -124,7 +124,7 @@ def _times(base: float, other: float, start: str, less: str, more: str) -> str:
 
 
 def _picture(svg: str = "", missing: str = "", notes: list[str] | None = None, caption: str = "") -> dict[str, Any]:
-    """What the template shows: the picture (drawn here, its texts escaped) or why there is none."""
+    """Markup for the template: the picture (drawn here, its texts escaped) or the reason for its absence."""
     from markupsafe import Markup
 
     return {"svg": Markup(svg), "missing": missing, "notes": notes or [], "caption": caption}

@@ -93,7 +93,7 @@ def _comparison(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Pair
     every = len(next(iter(simulated.values())).schedule.outcomes)
     together = " and ".join(f"{jobs:,}" for jobs in sorted({pair.jobs for pair in pairs}))
     text = f"Jobs that ended under both, {together} of {every:,}; 95 % intervals from these, drawn again and again."
-    return [Section("Policies beside each other", text, pictures=[picture], wide=True)]
+    return [Section("Policies compared", text, pictures=[picture], wide=True)]
 
 
 _HEADS = (

@@ -147,7 +147,7 @@ def _chosen(record: SlimRecord) -> int:
 def _kept(record: SlimRecord) -> Iterator[Section]:
     rows = [[clean(place) or "the network", clean(why, 500)] for place, why in record.kept.items()]
     if rows:
-        yield Section("Kept whole", "What the method did not make smaller, and why.", heads=["layer", "why"], rows=rows)
+        yield Section("Kept whole", "Layers that the method did not make smaller, and why.", heads=["layer", "why"], rows=rows)
 
 
 def _environment(record: SlimRecord) -> Iterator[list[str]]:

@@ -15,7 +15,7 @@ from paceline.reporting.values import clean, memory, percent, rate, seconds, ste
 
 _RENTED = "No cluster was named: this is the best of what is listed for rent; without a listed network, one node."
 PLANNED_ANEW = 'Under "is more worth it?" each row has the best strategy of its machine; whatif keeps one strategy for all.'
-"""What a speed beside the answer compares."""
+"""Meaning of a relative speed in the answer."""
 SMALL = 0.05
 """Share of the step from which on a wait is named."""
 
@@ -98,7 +98,7 @@ def _divided(asked: Asked) -> str:
 
 
 def _sold(asked: Asked) -> str:
-    """Whose price it is, and what is billed beside what is used."""
+    """Source of the price, and devices billed and used."""
     if asked.listing is None:
         return ""
     whose = ", your price" if asked.provider == GIVEN else f", {asked.provider}"

@@ -1,4 +1,4 @@
-"""An asynchronous job as text: throughput, what limits it, staleness, and the synchronous job beside it."""
+"""An asynchronous job as text: throughput, what limits it, staleness, and the synchronous job to compare."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def staleness(prediction: AsyncPrediction) -> str:
 
 
 def limit(prediction: AsyncPrediction) -> str:
-    """What works most of the time, and how much of it."""
+    """Name the busiest resource and its share of the time."""
     r = prediction.result
     name = "" if r.bottleneck == "workers" else f" ({r.bottleneck})"
     share = r.utilisation[r.bottleneck]
@@ -64,7 +64,7 @@ def beside(prediction: AsyncPrediction) -> str:
     exchange = str(p.strategy["exchange"])
     servers = int(p.strategy["servers"])
     exchange_text = f"{exchange} of {servers} servers" if servers > 1 else exchange
-    exchange_clause = "nobody to exchange with" if prediction.result.workers == 1 else f"over {exchange_text}"
+    exchange_clause = "no exchange" if prediction.result.workers == 1 else f"over {exchange_text}"
     rate_text = f"{number(p.samples_per_s)} samples/s ({rate_range(p)}), {exchange_clause}, in step"
     return f"{rate_text}; asynchronous has {ratio(prediction.speedup)} its rate"
 

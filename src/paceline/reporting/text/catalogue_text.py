@@ -112,7 +112,7 @@ def device_screen(device: Device) -> Screen:
 
 
 def instance_screen(instance: Instance) -> Screen:
-    """What a node of an instance has; behind it where that is from."""
+    """Contents of an instance's node; behind ``--why`` their source."""
     node = f"{instance.devices} x {instance.device}"
     network = instance.network or "unknown: name one where nodes are joined"
     return Screen(
@@ -157,7 +157,7 @@ def machine_screen(device: Device, network: Link) -> Screen:
 
 
 def _facts_of(device: Device) -> tuple[Fact, ...]:
-    """Those that the list shows."""
+    """Facts that the list shows."""
     return (*device.peak_flops.values(), device.memory, device.memory_bandwidth)
 
 
@@ -166,7 +166,7 @@ def _link_facts(link: Link) -> tuple[Fact, ...]:
 
 
 def _recalled(sourced: Iterable[Fact | Instance]) -> bool:
-    """Whether one of these was recalled and not checked."""
+    """Return whether one of the facts was recalled and not checked."""
     return any(RECALLED in fact.source for fact in sourced)
 
 

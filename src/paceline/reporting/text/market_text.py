@@ -49,7 +49,7 @@ def market_screen(data: Answered) -> Screen:
     kept = [(name, kept, how) for name, kept, how, _ in data["mechanism"]]
     blocks += [
         GAP,
-        heading(f"What {data['rule']} keeps in theory, as a mechanism for one period"),
+        heading(f"Properties of {data['rule']} in theory, as a mechanism for one period"),
         Table(("property", "kept", "how"), kept, frozenset({0, 1, 2})),
     ]
     title = f"{len(sites)} sites that share, settled by {data['rule']}: {data['about']}"
@@ -63,7 +63,7 @@ def leaving_table(data: Answered) -> Table:
 
 
 def stability_screen(data: Answered) -> Screen:
-    """Whether a federation holds."""
+    """Screen of a federation's stability."""
     blocks: list[Block] = [item(sentence) for sentence in data["verdict"]]
     if data["leaving"]:
         blocks += [GAP, heading("Who would leave"), leaving_table(data)]
@@ -83,7 +83,7 @@ def stability_screen(data: Answered) -> Screen:
 
 
 def gain_screen(data: Answered) -> Screen:
-    """What one site gains by joining."""
+    """Screen of one site's gain from joining."""
     currency = data["currency"]
     gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
     does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"gains {gain}"
@@ -112,7 +112,7 @@ def gain_screen(data: Answered) -> Screen:
             frozenset({0, 1}),
         ),
         GAP,
-        heading("What it depends on"),
+        heading("Sensitivity"),
         Table(("if", f"gains{of_what}, {currency}"), [(each["what"], amount(each["gain"])) for each in data["depends"]]),
     ]
     notes = (
@@ -120,7 +120,7 @@ def gain_screen(data: Answered) -> Screen:
         "It asks for at least what it loses by lending alone, and pays at most what it saves by borrowing alone.",
     )
     brief = f"{data['site']} {does} under {data['rule']} ({low} to {high}{of_what}); {wait}"
-    return Screen(title=f"What {data['site']} gains by joining", answer=tuple(blocks), brief=brief, notes=notes)
+    return Screen(title=f"Gain of {data['site']} from joining", answer=tuple(blocks), brief=brief, notes=notes)
 
 
 def _price(price: float | None, currency: str, bound: str, none: str) -> str:
@@ -132,7 +132,7 @@ def _price(price: float | None, currency: str, bound: str, none: str) -> str:
 
 
 def audit_screen(data: Answered) -> Screen:
-    """Which lenders deliver less than predicted."""
+    """Screen of lenders that deliver less than predicted."""
     throttling = data["throttling"]
     if not data["judged"]:
         brief = f"no lender can be judged: {data['words'][-1]}"
@@ -145,7 +145,7 @@ def audit_screen(data: Answered) -> Screen:
 
 
 def equilibrium_screen(data: Answered) -> Screen:
-    """What each site lends where each decides for itself."""
+    """Screen of each site's lending if each decides for itself."""
     currency = data["currency"]
     rows = [
         (
@@ -189,7 +189,7 @@ def equilibrium_screen(data: Answered) -> Screen:
             blocks += [GAP, Table(("site", "devices that it rents"), rents)]
         blocks.append(Paragraph(RENTED, "faint"))
         brief = f"{brief} {sentence}"
-    return Screen(title=f"What {len(rows)} sites share by themselves", answer=tuple(blocks), brief=brief)
+    return Screen(title=f"Devices that {len(rows)} sites share by themselves", answer=tuple(blocks), brief=brief)
 
 
 def _anarchy(data: Answered) -> list[str]:
@@ -215,7 +215,7 @@ def _anarchy(data: Answered) -> list[str]:
 
 
 def _dynamic_price(found: Answered, currency: str) -> str:
-    """Where the price comes to rest, or that it does not."""
+    """Say whether and where the price converges."""
     if found["converged"] and not found["price"]:
         return "The price falls to 0: no site needs more devices than are offered."
     if found["converged"]:

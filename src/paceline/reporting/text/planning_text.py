@@ -22,8 +22,8 @@ SHOWN = 3
 SIZES = 8
 """Numbers of devices in the answer; all of them are behind ``--why``."""
 BEYOND = " (beyond: samples that a small batch saves; *: past critical)"
-SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose it anew on each machine, and may gain more."
-"""What a gain of ``whatif`` compares."""
+SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose it again for each machine, and may gain more."
+"""Meaning of a gain of ``whatif``."""
 
 
 def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
@@ -36,7 +36,7 @@ def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Scree
     behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _cut(plan) else []
     left = len(plan.by_devices) - len(_sizes(plan))
     behind += [count(left, "more number of devices", "more numbers of devices")] if left else []
-    behind += [f"{count(len(plan.excluded), 'reason')} for what was left out"] if plan.excluded else []
+    behind += [f"{count(len(plan.excluded), 'reason')} for exclusions"] if plan.excluded else []
     brief = f"{plan.workload}: {best.title}: {seconds(best.time_s)} ({_time_range(best)}), {cost(best)}, {step} a step"
     return Screen(
         title=f"{plan.workload}, {plan.target}; goal {plan.goal}",
@@ -93,7 +93,7 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
         yield heading("The whole ranking:")
         yield ranking_table(plan.ranking)
         yield GAP
-    yield heading("Of these, no other is both faster and cheaper:")
+    yield heading("Pareto front of time and cost:")
     yield ranking_table(plan.front, reasons=False)
     yield GAP
     if len(_sizes(plan)) < len(plan.by_devices):
@@ -119,7 +119,7 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
 
 
 def _cut(plan: Plan) -> bool:
-    """Whether the answer shows a part of the ranking."""
+    """Return whether the answer shows only a part of the ranking."""
     return len(plan.ranking) > SHOWN
 
 
@@ -262,7 +262,7 @@ def impossible_lines(whatif: WhatIf) -> list[str]:
 
 
 def whatif_table(whatif: WhatIf) -> Table:
-    """Before and after, with the ranges beside the numbers."""
+    """Table of before and after, with ranges."""
     return Table(
         ("", "step", "range", "speed-up", "range", "$/h", "$", "range"),
         [_cells(outcome, whatif.base) for outcome in whatif.outcomes],
@@ -324,7 +324,7 @@ def _lacking(outcome: Outcome) -> str:
 
 
 def explain_screen(explained: Explained) -> Screen:
-    """What the step waits for, the critical path, what would be next, how it scales; behind it what it rests on."""
+    """Screen of a step's limits: waits, critical path, next limit, scaling; behind ``--why`` the assumptions."""
     p = explained.prediction
     screen = Screen(
         title=run_title(p),

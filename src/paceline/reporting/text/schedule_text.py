@@ -1,4 +1,4 @@
-"""What the terminal shows of schedules: one, several beside each other, and the life of a job."""
+"""Screens of schedules: one, several compared, and the life of a job."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _FAIRNESS = {
 
 
 def definitions(simulated: SimulatedSchedule) -> tuple[str, ...]:
-    """What the figures mean."""
+    """Explain the figures."""
     return (
         "Completion time: from a job's arrival to its end.",
-        f"Fairness: completion time beside that on an equal share of the devices, {_FAIRNESS[simulated.ratios is None]}; "
+        f"Fairness: completion time over that on an equal share of the devices, {_FAIRNESS[simulated.ratios is None]}; "
         f"above {UNFAIR:g} is unfair.",
         "Devices are held from the start of a job's restart on. Energy is that of devices held, at most.",
     )

@@ -1,4 +1,4 @@
-"""What a command answers, as blocks for a terminal of any width; and the one place that breaks lines."""
+"""Answers of commands as blocks for a terminal of any width. Only this module breaks lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import groupby, zip_longest
 from typing import Literal
 
 NARROWEST, USUAL_WIDTH, WIDEST = 40, 80, 200
-"""Columns: the least and the most that an answer takes, and what it takes where nobody says."""
+"""Columns of an answer: minimum, maximum, and the default."""
 TEXT_COLUMN = 16
 """Columns that a column of text keeps in a table; with less room each row becomes a paragraph."""
 _SPACE = "\N{NO-BREAK SPACE}"
 Style = Literal["", "heading", "name", "bad", "warning", "faint", "work", "wait"]
-"""What a text is, which sets its colour. A word or a mark says the same, so that nothing is lost without colour."""
+"""Role of a text, which sets its colour. A word or a mark says the same, so that nothing is lost without colour."""
 Span = tuple[str, Style]
 Line = tuple[Span, ...]
 
@@ -158,7 +158,7 @@ class Screen:
         yield from map(Verbatim, self.files)
 
     def lines(self, width: int = USUAL_WIDTH, why: bool = False) -> list[Line]:
-        """The lines on a terminal; none is wider than ``width`` columns."""
+        """Lines on a terminal, at most ``width`` columns wide."""
         return list(_lines(self.blocks(why), width))
 
     def text(self, width: int = USUAL_WIDTH, why: bool = False) -> str:
@@ -181,7 +181,7 @@ def plain(line: Line) -> str:
 
 
 def _lines(blocks: Iterable[Block], width: int) -> Iterator[Line]:
-    """Of all blocks, with the gaps between them."""
+    """Lines of all blocks, with the gaps between them."""
     gap = begun = False
     for kind, same in groupby(blocks, type):
         if kind is Gap:

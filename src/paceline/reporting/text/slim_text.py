@@ -1,4 +1,4 @@
-"""What slimming a network gave, for the terminal."""
+"""Screens of slimming a network."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from paceline.units import (
 LAYERS = 12
 """Layers that are shown; a longer list is cut to those that changed most."""
 NAMED = 4
-"""So many layers that stay whole for one reason are named; of more the number is said."""
+"""Most layers that are named if they stay whole for one reason; more are counted."""
 
 
 def slim_screen(record: SlimRecord) -> Screen:
-    """Before and after, predicted beside measured, the widths."""
+    """Screen of a slimmed network: before and after, predicted and measured, widths."""
     after = measured_after(record)
     error = f" ({record.predicted_s / after.latency_s - 1:+.0%})" if record.predicted_s else ""
     return Screen(
@@ -64,7 +64,7 @@ def asked_text(record: SlimRecord) -> str:
 
 
 def answer_text(record: SlimRecord) -> str:
-    """What came of it, in a sentence without its end."""
+    """Result as a sentence without its end."""
     before, after = _time(record.whole), _time(measured_after(record))
     return f"{record.speedup:.2f}x faster on {record.target}: {before} before, {after} after; {_kept_text(record)}"
 
@@ -92,7 +92,7 @@ _FIGURES = (
 
 
 def predicted_screen(prediction: SlimPrediction) -> Screen:
-    """What the method would give, here or on a published device."""
+    """Screen of the method's predicted effect, here or on a published device."""
     whole, words, device = prediction.latency_s, _VARIED[prediction.varied], prediction.device
     place = device.name if device else prediction.target
     head = (words.share, "latency", *(["range"] if device else []), "speed-up", "layers", "weights")
@@ -119,7 +119,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
             GAP,
             Table(head, rows, frozenset({0})),
             GAP,
-            heading("Where the time goes"),
+            heading("Time by layer"),
             *(Bar(name, seconds / every, (format_seconds(seconds),)) for name, seconds in slowest),
             *(Paragraph(note) for note in prediction.notes),
             *_figures(device),
@@ -150,7 +150,7 @@ def _spread(each: PredictedRow | SlimPrediction) -> list[str]:
 
 
 def _figures(device: PublishedDevice | None) -> Iterator[Block]:
-    """What is published of a device, and where."""
+    """Published facts of a device, with their source."""
     if device is None:
         return
     yield GAP
@@ -160,7 +160,7 @@ def _figures(device: PublishedDevice | None) -> Iterator[Block]:
 
 
 def comparison_rows(record: SlimRecord) -> Iterator[tuple[str, str, str]]:
-    """What was measured of a network, before and after."""
+    """Measurements of a network, before and after."""
     before, after, quantised = record.whole, measured_after(record), record.quantised
     yield "latency", _time(before), _time(after)
     yield "parameters", format_count(before.parameters), format_count(after.parameters)

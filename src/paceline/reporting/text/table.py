@@ -1,4 +1,4 @@
-"""What the terminal shows of runs: one prediction, and predicted beside measured in one table."""
+"""Screens of runs: one prediction, and predicted against measured in one table."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _cluster(run: Metrics) -> Mapping[str, Any]:
 
 
 def _device_name(run: Metrics) -> str:
-    """Of a prediction, which names it, or of a record, which has all of it."""
+    """Return the device of a prediction, which names it, or of a record, which has all of it."""
     device: Any = _cluster(run).get("device", "")
     return clean(device.get("name", "") if isinstance(device, Mapping) else device)
 
@@ -181,7 +181,7 @@ def _why(p: Metrics) -> Iterator[Block]:
 
 
 def _breakdown(run: Metrics) -> Iterator[Block]:
-    """Where the step goes, as bars: those that add up to it, then the resources behind the exchange. None where all of it is
+    """Bars of a step's time: parts that add up to it, then the resources of the exchange. None if all of it is
     compute."""
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
@@ -209,7 +209,7 @@ def _breakdown(run: Metrics) -> Iterator[Block]:
 
 
 def training_screen(prediction: Metrics, record: RunRecord, trust: TrustHistory | None) -> Screen:
-    """A run that ended: predicted beside measured, what it says of its rate, its batch and its layers."""
+    """Screen of a run that ended: predicted and measured, its learning rate, batch and layers."""
     name, error = str(record.strategy["compression"]), step_time_error(prediction, record)[0]
     measured = f"{seconds(record.step_time_s)} a step measured, the prediction is off by {percent(error, signed=True)}"
     return Screen(

@@ -1,4 +1,4 @@
-"""What an answer says where the transport of the network is not said: which one is taken, and what the other would give."""
+"""Sentences for a network without a named transport: the assumed one, and the result with the other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def steps_text(steps: Mapping[str, Metrics]) -> str:
 
 
 def transport_line(steps: Mapping[str, Metrics]) -> str:
-    """What RDMA would bring beside TCP, which is taken; empty where the network says its own."""
+    """Compare RDMA with TCP, which is assumed; empty if the network names its transport."""
     if not steps:
         return ""
     tcp, rdma = steps["TCP"].step_time_s, steps["RDMA"].step_time_s
@@ -46,7 +46,7 @@ def brief_steps(steps: Mapping[str, Metrics]) -> str:
 
 
 def gains_text(whatif: WhatIf) -> str:
-    """What each change gains over each transport; empty where the network says its own."""
+    """Gain of each change over each transport; empty if the network names its transport."""
     if not whatif.by_transport:
         return ""
     gains = {

@@ -14,7 +14,7 @@ NAME_LENGTH = 60
 
 
 def validation_screen(figures: Mapping[str, Any]) -> Screen:
-    """``Validation.to_json()``: by model, device and scale, then baselines; behind it what was left out."""
+    """``Validation.to_json()``: by model, device and scale, then baselines; behind ``--why`` the omissions."""
     name, points = figures["set"], figures["points"]
     error, inside = _percent(figures["mape"]), _percent(figures["interval_share"])
     return Screen(
@@ -51,7 +51,7 @@ def _answer(figures: Mapping[str, Any]) -> Iterator[Block]:
 def _baselines(figures: Mapping[str, Any]) -> Iterator[Block]:
     """A row each: on how many rows it speaks, its error and that of the prediction on the same rows."""
     if not figures["baselines"]:
-        yield Paragraph("Baselines: none has what it needs")
+        yield Paragraph("Baselines: the rows lack their inputs")
         return
     rows = [
         (name, str(figures["baseline_points"][name]), _percent(error), _percent(figures["mape_on_baseline_rows"][name]))

@@ -113,6 +113,8 @@ class StrategyChoice:
         said: True if a description names it even where it is the default.
         train: how ``train`` takes it; by default it refuses every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
+        title: what a description says of another value than the default, formatted as the texts of ``Need``; empty if it says
+            nothing, or if it says it together with another choice.
         label: of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
         source: paper or software that defines it.
     """
@@ -141,6 +143,7 @@ class StrategyChoice:
     said: bool = False
     train: Trained = Trained()
     plan: Searched | None = None
+    title: str = ""
     label: str = ""
     unset: str = ""
     source: str = ""

@@ -501,3 +501,15 @@ def untrained(strategy: Strategy) -> Iterator[UserError]:
         value = getattr(owner, item.field)
         if value != item.default and not item.train.runs(owner):
             yield UserError(*(filled(text, owner, item.name, value) for text in (item.train.what, item.train.fix)))
+
+
+def titles(strategy: Strategy) -> list[str]:
+    """What a description says of choices that are not the default, as their declarations word it."""
+    return [
+        filled(item.title, strategy, item.name, value)
+        for item in _TITLED
+        if (value := strategy.choice(item.name)) != item.default
+    ]
+
+
+_TITLED = tuple(item for item in CHOICES.values() if item.title)

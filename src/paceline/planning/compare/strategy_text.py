@@ -13,7 +13,7 @@ from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.strategy.choice import StrategyChoice
 from paceline.strategy.choice_values import WholeNumber
 from paceline.strategy.recompute import FULL
-from paceline.strategy.strategy import CHOICES
+from paceline.strategy.strategy import CHOICES, titles
 from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
@@ -108,12 +108,7 @@ def choices_text(s: Strategy) -> str:
 def _divisions(s: Strategy) -> list[str]:
     """What of the mesh and of a step is not the default."""
     mesh, parts = s.parallelism, [s.local.title] if s.sync_every > 1 else []
-    if mesh.offload != "none":
-        parts.append(f"{mesh.offload} in host memory")
-    if mesh.shard_devices:
-        parts.append(f"shared by groups of {mesh.shard_devices}")
-    parts += [f"weights gathered in {mesh.gather_bits} bits"] if mesh.gather_bits else []
-    parts += [f"gradients reduced in {mesh.gradient_bits} bits"] if mesh.gradient_bits else []
+    parts += titles(s)
     if mesh.tensor > 1:
         parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
     if mesh.context > 1:

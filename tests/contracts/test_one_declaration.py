@@ -1,0 +1,194 @@
+"""A choice is declared once: one field in one file adds it everywhere, and so does one entry for a compression."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from copy import copy as copied
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+import paceline
+from paceline.strategy.strategy import CHOICES, Strategy, untrained
+
+SRC = Path(paceline.__file__).parent
+FIELD = """
+flux_depth: int = choice(
+    0, WholeNumber("layers of flux", 0), "layers of flux (default {default})", metavar="N", example="3", later=True,
+    title="flux {value}", plan=Searched(values=(0, 3)),
+)
+"""
+COMPRESSION = """
+from dataclasses import replace as _replace
+COMPRESSIONS = {**COMPRESSIONS, "fluxed": _replace(COMPRESSIONS["int8"], name="fluxed")}
+"""
+PROGRAM = """
+import json
+from pathlib import Path
+import paceline
+from paceline.calibration.records import COLUMNS, observations
+from paceline.cli.command_line import build_parser, main
+from paceline.planning import Space
+from paceline.planning.compare.changes import apply, parse_change
+from paceline.planning.compare.strategy_text import describe
+from paceline.planning.search.tally import Tally
+from paceline.planning.search.training_target import TrainingTarget
+from paceline.planning.search.candidates import candidates
+from paceline.hardware import Cluster
+from paceline.strategy import Strategy
+from paceline.strategy.strategy import untrained
+
+commands = {a.dest: a for a in build_parser()._actions}["command"].choices
+helps = {name: commands[name].format_help() for name in ("predict", "plan", "train", "whatif", "explain")}
+usual = Strategy.of(world_size=2, global_batch_size=8)
+fluxed = usual.changed(flux_depth=3, compression="fluxed")
+Path("jobs.csv").write_text("workload,device,global_batch,step_s,flux_depth\\nlenet5,A100,8,0.01,3\\n")
+cluster = Cluster.named("2 A100")
+space = Space(clusters=(cluster,), batches=(8,), compressions=("dense", "fluxed"))
+found = [s for _, s in candidates(space, TrainingTarget(), Tally())]
+code = main("plan lenet5 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 64 --tensor 1 --compression dense "
+            "--flux-depth 0 --why-not flux-depth=3 --json".split())
+print(json.dumps({
+    "module": paceline.__file__,
+    "helps": helps,
+    "later": "flux_depth" in usual.to_json(),
+    "json": fluxed.to_json(),
+    "again": Strategy.of(**json.loads(json.dumps(fluxed.to_json()))) == fluxed,
+    "column": "flux_depth" in COLUMNS and observations(["jobs.csv"])[0].strategy.parallelism.flux_depth,
+    "tried": sorted({(s.parallelism.flux_depth, s.description.name) for s in found}),
+    "named": describe(cluster, fluxed),
+    "changed": apply([parse_change("flux-depth+2"), parse_change("compression=fluxed")], cluster, usual, "strong")[1].to_json(),
+    "refused": [str(error) for error in untrained(fluxed)],
+    "code": code,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a copy of the package says that has one more field in one file and one more compression in another."""
+    root = tmp_path_factory.mktemp("declared")
+    package = root / "paceline"
+    package.mkdir()
+    for entry in SRC.iterdir():
+        if entry.name != "strategy":
+            (package / entry.name).symlink_to(entry)
+    shutil.copytree(SRC / "strategy", package / "strategy")
+    mesh = package / "strategy" / "parallelism.py"
+    text, method = mesh.read_text(encoding="utf-8"), "    def __post_init__"
+    mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
+    with (package / "strategy" / "compression.py").open("a", encoding="utf-8") as file:
+        file.write(COMPRESSION)
+    run = [sys.executable, "-c", "import sys; sys.path.insert(0, '.')\n" + PROGRAM.replace("\\\\n", "\\n")]
+    done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    plan, said = map(json.loads, done.stdout.splitlines())
+    assert Path(said["module"]).parent == package
+    return {**said, "plan": plan}
+
+
+def test_it_has_an_option_and_help(copy: dict[str, dict[str, str]]) -> None:
+    for name in ("predict", "plan", "whatif", "explain"):
+        assert "--flux-depth N" in copy["helps"][name] and "layers of flux" in copy["helps"][name], name
+        assert "fluxed" in copy["helps"][name], name
+    assert "--flux-depth" not in copy["helps"]["train"] and "fluxed" in copy["helps"]["train"]
+
+
+def test_it_is_in_json_where_it_is_not_the_default(copy: dict[str, dict[str, object]]) -> None:
+    assert copy["again"] and not copy["later"]
+    assert (copy["json"]["flux_depth"], copy["json"]["compression"]) == (3, "fluxed")
+
+
+def test_a_table_of_jobs_has_a_column_for_it(copy: dict[str, object]) -> None:
+    assert copy["column"] == 3
+
+
+def test_a_plan_tries_its_values(copy: dict[str, object]) -> None:
+    assert copy["tried"] == [[0, "dense"], [0, "fluxed"], [3, "dense"], [3, "fluxed"]]
+
+
+def test_why_not_and_changes_know_it(copy: dict[str, dict[str, object]]) -> None:
+    assert copy["code"] == 0 and "flux-depth 3 was not tried; of flux-depth the plan tries 0" in str(copy["plan"])
+    assert (copy["changed"]["flux_depth"], copy["changed"]["compression"]) == (2, "fluxed")
+    assert "flux 3" in str(copy["named"]) and "fluxed" in str(copy["named"])
+
+
+def test_training_refuses_what_it_is_not_said_to_run(copy: dict[str, list[str]]) -> None:
+    assert copy["refused"] == ["flux depth 3; leave flux_depth out"]
+
+
+def other_value(name: str) -> object:
+    """A value of a choice that is not its default; None if its example is the default."""
+    item = CHOICES[name]
+    value = item.values.parse(item.example, item.word) if item.word else None
+    return None if value == item.default else value
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if other_value(name) is not None])
+def test_every_choice_is_executed_or_refused(name: str) -> None:
+    """Training reads the value where it says that it runs it, and refuses it otherwise."""
+    item, strategy = CHOICES[name], Strategy.of(world_size=8, global_batch_size=1024)
+    owner = copied(getattr(strategy, item.part)) if item.part else strategy
+    object.__setattr__(owner, item.field, other_value(name))  # other choices that it needs are left as they are
+    if item.part:
+        object.__setattr__(strategy, item.part, owner)
+    refused = any(error.message for error in untrained(strategy))
+    assert refused != item.train.runs(owner)
+    if item.train.runs(owner):
+        read = re.compile(rf"\.{item.field}\b")
+        files = [path for name in ("training", "strategy") for path in (SRC / name).rglob("*.py")]
+        assert any(read.search(path.read_text(encoding="utf-8")) for path in files)
+
+
+DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}
+ALLOWED = {
+    "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
+    "cli/training_arguments.py": "options of a training run, not of a strategy",
+    "integrations/step_comparison.py": "choices that another program's trainer has",
+    "integrations/transformers.py": "choices that transformers' TrainingArguments state",
+    "planning/emit/script.py": "arguments of attach in the script",
+    "planning/search/divided_layouts.py": "choices that the search of layouts makes",
+    "planning/search/nearest_fit.py": "choices that the search of what fits makes",
+    "prediction/answer/result.py": "what one line of an answer says",
+    "prediction/exchange/group_collectives.py": "dimensions of the mesh",
+    "prediction/mesh/tensor_parallel.py": "dimensions of the mesh",
+    "reporting/values.py": "what a title leaves out",
+    "scheduling/speeds/best_strategy.py": "choices that a scheduler makes",
+    "training/attach/attach_arguments.py": "what the short form of attach takes",
+    "training/attach/hooks/sharded.py": "what a sharded hook is told",
+    "validation/sets/case_builders.py": "columns of published tables",
+    "validation/sets/dgxc.py": "columns of published tables",
+    "validation/sets/megatron_bridge.py": "columns of published tables",
+    "validation/sets/mlperf.py": "columns of published tables",
+}
+"""Files that list choices, and what the list is of."""
+
+
+def listed(text: str, names: frozenset[str]) -> Iterator[tuple[int, list[str]]]:
+    """Literals with three or more names of choices: their line and the names."""
+    for node in ast.walk(ast.parse(text)):
+        entries = (
+            node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else ()
+        )
+        found = {e.value for e in entries if isinstance(e, ast.Constant) and isinstance(e.value, str)} & names
+        if len(found) > 2:
+            yield node.lineno, sorted(found)
+
+
+def test_no_other_file_lists_choices() -> None:
+    names = frozenset(n for c in CHOICES.values() for n in (c.name, c.field, c.word, c.dest, c.column) if n)
+    assert [*listed("{'tensor': 1, 'pipeline': 2, 'offload': 3}", names)] == [(1, ["offload", "pipeline", "tensor"])]
+    lists = {
+        name
+        for path in SRC.rglob("*.py")
+        if (name := path.relative_to(SRC).as_posix()) not in DECLARATIONS
+        and any(listed(path.read_text(encoding="utf-8"), names))
+    }
+    assert lists == set(ALLOWED)

@@ -70,7 +70,7 @@ def test_after_a_restart_only_the_file_is_removed(runtime: Path, monkeypatch: py
     assert lab.labs() == []
     with pytest.raises(UserError, match="no lab 'lab' is up"):
         lab.find("lab")
-    assert lab.down("lab") == ["the machine was started anew since; only the file was left"]
+    assert lab.down("lab") == ["the machine was restarted since; only the file was left"]
     assert not list(runtime.glob("lab-*"))
 
 

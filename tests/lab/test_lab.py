@@ -194,7 +194,7 @@ def test_an_incomplete_lab_is_made_anew(pair: lab.Lab) -> None:
     kernel.delete_namespace(pair.topology.namespace(0))
     said: list[str] = []
     again = lab.up(2, "100Mb/s", pair.topology.name, say=said.append)
-    assert again.fresh and again.status().complete and "made anew" in said[0]
+    assert again.fresh and again.status().complete and "made again" in said[0]
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 4, 9, 15])

@@ -174,11 +174,11 @@ def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_
     os.kill(failed, signalled)
     running.join(timeout=60)
     assert not running.is_alive() and time.monotonic() - killed < 30
-    assert [str(error) for error in seen] == [f"host 1 (10.77.0.2): its network card {wrong}; the same lab up makes it anew"]
+    assert [str(error) for error in seen] == [f"host 1 (10.77.0.2): its network card {wrong}; the same lab up replaces it"]
     status = pair.status()
     assert status.lacking == ("the network card of host 1",) and status.links == ("up", "up") and status.cards[1] is None
     assert status.to_json()["hosts"][0]["nic"]["compressed"] > 200 and status.to_json()["hosts"][1]["nic"] == {}
-    with pytest.raises(UserError, match="incomplete: the card of host 1; the same paceline lab up makes it anew"):
+    with pytest.raises(UserError, match="incomplete: the card of host 1; the same paceline lab up replaces it"):
         pair.run(["true"])
     again = lab.up(2, "200Mb/s", pair.topology.name, nic="inceptionn")
     assert again.fresh and again.status().complete and not kernel.has_mark(failed, pair.topology.name)
@@ -284,7 +284,7 @@ def test_up_and_status_on_the_command_line(name: str) -> None:
 
 
 def test_what_a_card_cannot_do_is_said_at_once(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="loopback has no network cards of its own"):
+    with pytest.raises(UserError, match="loopback has no network cards"):
         lab.up(2, None, name, nic="inceptionn")
     with monkeypatch.context() as patch, pytest.raises(UserError, match=r"nft is missing.*apt-get install nftables"):
         patch.setattr(kernel, "which", lambda tool: None if tool == "nft" else "/bin/true")

@@ -25,7 +25,7 @@ def adding_switch(
         enter: the words in front of a command that is to run in the switch's namespace.
         address, port: of the store that the switch serves.
         lab: whose mark the process bears, so that ``lab down`` ends it whatever happens here.
-        env: set besides this process's own.
+        env: set in addition to this process's own.
     """
     command = [*enter, sys.executable, "-m", _SERVER, address, str(port)]
     own = {**os.environ, "OMP_NUM_THREADS": "1", **env, MARK: lab}

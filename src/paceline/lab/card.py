@@ -29,7 +29,7 @@ _LAYOUT = struct.Struct("=8s19Q")
 
 @dataclass(frozen=True)
 class CardCounters:
-    """What one card has done since it was started.
+    """Counters of one card since its start.
 
     Sent, of marked TCP segments with data: ``segments`` of them, ``compressed`` of these, ``bytes_before`` of payload as the
     host sent them and ``bytes_after`` as the wire carried them. ``verbatim``: packets of the host that look like a card's.
@@ -61,7 +61,7 @@ class CardCounters:
 
 
 def program() -> Path:
-    """The card's executable, beside the package's other compiled parts."""
+    """The card's executable, next to the package's other compiled parts."""
     native = find_spec("paceline._native")
     return Path((native and native.origin) or __file__).with_name("_nic_card")
 
@@ -117,7 +117,7 @@ def is_alive(topology: Topology, directory: Path, host: int) -> bool:
 
 
 def fault(topology: Topology, directory: Path, host: int) -> str:
-    """What is wrong with the host's card: ``has died``, or ``is stopped``, for more than a moment; empty for one at work."""
+    """Fault of the host's card: ``has died``, or ``is stopped``, for more than a moment; empty if it works."""
     until = time.monotonic() + STOPPED_S
     while is_alive(topology, directory, host):
         counters = read(directory, host)

@@ -1,4 +1,4 @@
-"""What the network cards of a lab do, as text and as data: ``inceptionn,bound=2^-10:25.6Gb/s``."""
+"""Specification of a lab's network cards, as text and as data: ``inceptionn,bound=2^-10:25.6Gb/s``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATES = (125.0, 1.25e12)
 """Bytes/s: the slowest and the fastest engine."""
 EXAMPLE = "--nic inceptionn, or with more: --nic inceptionn,bound=2^-8:25.6Gb/s"
 VARIABLE = "PACELINE_NIC"
-"""What the card of a host does, as text, for every rank there."""
+"""Specification of a host's card, as text, for every rank there."""
 _POWER = re.compile(r"2(?:\^|\*\*)-([0-9]{1,2})")
 
 

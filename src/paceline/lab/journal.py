@@ -44,7 +44,7 @@ class LabState:
 
     @property
     def stale(self) -> bool:
-        """True if the machine was started anew since: then nothing of the lab is left."""
+        """True if the machine was restarted since: then nothing of the lab is left."""
         return self.boot != boot_id()
 
     def created(self, name: str, inode: int) -> LabState:
@@ -87,17 +87,19 @@ def load(name: str) -> LabState | None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise UserError(f"{path} cannot be read: {error}", "move it away; ip netns list shows what is left") from error
+            raise UserError(
+                f"{path} cannot be read: {error}", "move it away; ip netns list shows the remaining namespaces"
+            ) from error
     return None
 
 
 def slurm_directory(name: str) -> Path:
-    """Where the Slurm of this user's lab has its files. Raises UserError where no directory can be made for labs."""
+    """Directory of the Slurm of this user's lab. Raises UserError if no directory can be made for labs."""
     return _slurm(_own_directory(), name)
 
 
 def card_directory(name: str) -> Path:
-    """Where the cards of this user's lab have their counters. Raises UserError where no directory can be made for labs."""
+    """Directory of the counters of this user's cards. Raises UserError if no directory can be made for labs."""
     return _cards(_own_directory(), name)
 
 
@@ -127,7 +129,7 @@ def locked() -> Iterator[None]:
 
 
 def _directories() -> list[Path]:
-    """Where labs are looked for: what is set, else the system's, which sudo sees too, then the user's own."""
+    """Directories of labs: the one that is set, else the system's, which sudo sees too, then the user's."""
     if chosen := os.environ.get(DIRECTORY):
         return [Path(chosen)]
     if os.geteuid() == 0:
@@ -138,7 +140,7 @@ def _directories() -> list[Path]:
 
 
 def _own_directory() -> Path:
-    """Where this user's labs are written. Raises UserError where it is another's, or cannot be made."""
+    """Directory to which this user's labs are written. Raises UserError if it is another user's or cannot be made."""
     path = _directories()[-1]
     try:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -66,7 +66,7 @@ def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def missing() -> list[str]:
-    """What this machine or user lacks for namespaces with shaped links, in words; empty where all is there.
+    """Missing parts for namespaces with shaped links on this machine, for this user, in words; empty if all are there.
 
     The kernel's parts are tried in a namespace without a name, which is gone before this returns.
     """
@@ -94,7 +94,7 @@ def lost_capabilities() -> list[str]:
 
 
 def lacking_parts(*parts: str) -> list[str]:
-    """Those of the kernel's parts that it lacks, tried in a namespace without a name."""
+    """Missing parts of the kernel, tried in a namespace without a name."""
     script = "; ".join(f"{_PROBES[part]} >/dev/null 2>&1 || echo {part}" for part in parts)
     try:
         return system(("unshare", "--net", "sh", "-c", script)).split()

@@ -63,7 +63,7 @@ class Loopback:
 
         Args:
             command: its words; ``{rank}``, ``{hosts}`` and ``{address}`` are replaced.
-            env: set besides torchrun's environment and this process's own.
+            env: set in addition to torchrun's environment and this process's own.
             timeout: seconds, after which all are ended.
             per_host: ranks on each host; ``LOCAL_WORLD_SIZE`` says so.
             stream: also print each line as it comes, behind ``host 2 |``.
@@ -123,7 +123,7 @@ class Lab(Loopback):
 
     @property
     def is_loopback(self) -> bool:
-        """True if it has no network of its own."""
+        """True if it has no separate network."""
         return self.topology.link is None
 
     def status(self) -> LabStatus:
@@ -174,7 +174,7 @@ class Lab(Loopback):
         return slurm.client(self.topology, journal.slurm_directory(self.topology.name))
 
     def restart_slurm_controller(self) -> None:
-        """End slurmctld and start it again; it goes on from its saved state, and jobs run on. Raises UserError."""
+        """End slurmctld and start it again; it continues from its saved state, and jobs keep running. Raises UserError."""
         self.slurm()
         directory = journal.slurm_directory(self.topology.name)
         try:
@@ -209,7 +209,7 @@ class Lab(Loopback):
         return () if self.is_loopback else kernel.enter(self.topology.switch)
 
     def cards(self) -> list[CardCounters | None]:
-        """What every host's network card has done; None for one that is not at work. Raises UserError where there are none."""
+        """Counters of every host's network card; None for one that is not at work. Raises UserError if there are none."""
         if not self.topology.nic:
             raise UserError(f"lab {self.topology.name!r} has no network cards", f"lab down, then {UP} --nic inceptionn")
         return list(read_cards(self.topology))
@@ -223,7 +223,7 @@ class Lab(Loopback):
         directory = journal.card_directory(self.topology.name)
         for host, address in enumerate(self.topology.addresses):
             if wrong := card.fault(self.topology, directory, host):
-                return HostLost(host, f"host {host} ({address}): its network card {wrong}; the same lab up makes it anew")
+                return HostLost(host, f"host {host} ({address}): its network card {wrong}; the same lab up replaces it")
         return None
 
     def _port(self) -> int:
@@ -246,10 +246,10 @@ class Lab(Loopback):
 
     def _needs_network(self, what: str) -> None:
         if self.is_loopback:
-            raise UserError(f"{self.topology.name} is on loopback, which has no {what} of its own", f"as root: {UP}")
+            raise UserError(f"{self.topology.name} is on loopback, which has no {what}", f"as root: {UP}")
 
     def _incomplete(self, what: str) -> UserError:
-        return UserError(f"lab {self.topology.name!r} is incomplete: {what}", "the same paceline lab up makes it anew")
+        return UserError(f"lab {self.topology.name!r} is incomplete: {what}", "the same paceline lab up replaces it")
 
 
 def loopback(hosts: int, switch_adds: bool = False) -> Loopback:
@@ -271,14 +271,14 @@ def up(
     ipv6: bool = False,
     say: Say | None = None,
 ) -> Lab:
-    """Make a lab, or find the equal one that is up already. What a crash left of it is removed first.
+    """Make a lab, or find the equal one that is up already. Remains of a crashed one are removed first.
 
     Args:
         hosts: from 1 to 250.
         link: of every host, each way: text such as ``1Gb/s``, or bytes/s; None makes a lab on loopback.
         name: several labs may be up at once.
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
-        slurm_slots: CPUs of each host that a Slurm of the lab's own gives out; 0 for no Slurm.
+        slurm_slots: CPUs of each host that the lab's Slurm gives out; 0 for no Slurm.
         switch_adds: the switch adds the gradients of a job whose exchange is ``switch``.
         nic: a network card for each host, as text: ``inceptionn``, ``inceptionn,bound=2^-8:25.6Gb/s`` (docs/lab.md).
         nic_ports: TCP ports whose packets every host marks for its card: ``20000-30000``. Otherwise the sockets are marked
@@ -313,7 +313,7 @@ def up(
             status = read_status(lab_state)
             if status.complete:
                 return Lab(lab_state)
-            say(f"incomplete ({'; '.join(status.lacking)}); made anew")
+            say(f"incomplete ({'; '.join(status.lacking)}); made again")
             for line in remove(lab_state):
                 say(line)
         if taken := [entry for entry in wanted_topology.namespaces if kernel.exists(entry)]:
@@ -340,15 +340,15 @@ def labs() -> list[str]:
 
 
 def down(name: str = "lab") -> list[str]:
-    """Remove a lab, or what a crash left of one; nothing where there is none.
+    """Remove a lab, or the remains of a crashed one; do nothing if there is none.
 
-    Ends what ``run`` started in it. Whatever else runs there keeps running, without a network.
+    Ends the processes that ``run`` started in it. Other processes there keep running, without a network.
 
     Returns:
-        What there is to know, a line each: processes ended or left, names left alone.
+        Lines of text: processes ended or left, names left alone.
 
     Raises:
-        UserError: when a part cannot be removed; its file is then kept, and another ``down`` goes on.
+        UserError: when a part cannot be removed; its file is then kept, and another ``down`` continues.
     """
     check_name(name)
     if journal.load(name) is None:
@@ -359,7 +359,7 @@ def down(name: str = "lab") -> list[str]:
             return []
         if lab_state.stale:
             lab_state.delete()
-            return ["the machine was started anew since; only the file was left"]
+            return ["the machine was restarted since; only the file was left"]
         _check_reach(lab_state)
         return remove(lab_state)
 

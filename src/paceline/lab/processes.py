@@ -1,4 +1,4 @@
-"""One command on every host at once: torchrun's environment, output by host, and nobody left behind when one fails."""
+"""One command on every host at once: torchrun's environment, output by host, and no process left when one fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRINTING = threading.Lock()
 
 @dataclass(frozen=True)
 class HostResult:
-    """What one rank did.
+    """Result of one rank.
 
     ``code`` is its exit code, 128 + n when signal n ended it; ``seconds`` from its start to its end; ``ended`` says that it
     was made to end, because another failed or the time was up.
@@ -98,10 +98,10 @@ class _RankProcess:
     def reap(self) -> None:
         self.seconds = time.perf_counter() - self.started
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # what it left in the background holds its output open
+            os.killpg(self.process.pid, signal.SIGKILL)  # processes that it left in the background hold its output open
         self.process.wait()
         for thread in self.threads:
-            thread.join(timeout=GRACE_S)  # one that went into a session of its own may hold it still
+            thread.join(timeout=GRACE_S)  # a process in another session may still hold it
 
     def result(self) -> HostResult:
         out, err = "".join(self.stdout), "".join(self.stderr)
@@ -125,7 +125,7 @@ def execute(
 ) -> list[HostResult]:
     """Run ``command`` on every host in parallel, ``per_host`` times each, and wait for all.
 
-    ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a process group of its own; when one fails,
+    ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a separate process group; when one fails,
     or ``lost_host`` says that a host is lost, or after ``timeout`` seconds, the groups of the others are ended.
 
     Returns:
@@ -133,7 +133,7 @@ def execute(
 
     Raises:
         HostFailed: naming the first host that failed.
-        BrokenPipeError: what is streamed has no reader any more.
+        BrokenPipeError: the streamed output has no reader any more.
         UserError: for a command that is not there, or fewer than one process a host.
     """
     if per_host < 1:
@@ -176,10 +176,10 @@ def execute(
 
 @contextmanager
 def _told_to_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """SIGTERM and SIGHUP end this process in order, with what it started, as Ctrl-C does; where nobody else handles them.
+    """SIGTERM and SIGHUP end this process in order, with its children, as Ctrl-C does, unless they are handled already.
 
     Yields:
-        What makes a context in which these signals and Ctrl-C wait until its end.
+        A function that makes a context in which these signals and Ctrl-C wait until its end.
     """
     holding, waiting = False, list[int]()
 
@@ -294,7 +294,7 @@ def _collect(
             continue
         rank.reap()
         failed = rank if rank.code != 0 else None
-        # What fails because its host is lost names a symptom; the card is the cause.
+        # A rank that fails because its host is lost names a symptom; the card is the cause.
         failed = (failed and lost_host()) or failed
     if failed is not None:
         _end(ranks, done)

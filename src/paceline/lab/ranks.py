@@ -1,4 +1,4 @@
-"""What one rank of a command is given: the place to run, torchrun's environment, and its own words."""
+"""Place, environment (as of torchrun) and words of one rank of a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Host:
-    """Where a command runs: ``enter`` goes in front of it."""
+    """Place where a command runs: ``enter`` goes in front of it."""
 
     number: int
     address: str
@@ -18,7 +18,7 @@ class Host:
 
 
 def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> dict[str, str]:
-    """What torchrun would set for one rank, and the interface that gloo and NCCL are to use."""
+    """Environment that torchrun would set for one rank, and the interface for gloo and NCCL."""
     host, world = hosts[rank // per_host], len(hosts) * per_host
     node, local = str(rank // per_host), str(rank % per_host)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -46,7 +46,7 @@ def check(topology: Topology, directory: Path) -> None:
 
 
 def client(topology: Topology, directory: Path) -> Command:
-    """The words in front of sbatch, squeue and scontrol: they run beside the controller."""
+    """The words in front of sbatch, squeue and scontrol: they run on the controller's host."""
     return (*kernel.enter(topology.switch), "env", f"SLURM_CONF={directory / 'slurm.conf'}")
 
 
@@ -118,7 +118,7 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
 
 
 def start_controller(topology: Topology, directory: Path) -> None:
-    """Start slurmctld, which goes on from its saved state where there is one. Raises CommandFailed."""
+    """Start slurmctld, which continues from its saved state if there is one. Raises CommandFailed."""
     daemon(topology, topology.switch, ("slurmctld", "-f", str(directory / "slurm.conf")), hostname=HEAD)
 
 
@@ -137,7 +137,7 @@ def stop_controller(topology: Topology, directory: Path) -> None:
 
 
 def node_states(topology: Topology, directory: Path) -> Mapping[str, str]:
-    """What Slurm says of every node, by name: ``idle``, ``mixed``, ``allocated``, ``down`` ... Raises CommandFailed."""
+    """State of every node in Slurm, by name: ``idle``, ``mixed``, ``allocated``, ``down`` ... Raises CommandFailed."""
     lines = kernel.system((*client(topology, directory), "sinfo", "--noheader", "-N", "-o", "%N|%T")).splitlines()
     return dict(line.strip().split("|", 1) for line in lines if "|" in line)
 
@@ -154,7 +154,7 @@ def lacking(topology: Topology, directory: Path) -> list[str]:
 
 
 def daemon(topology: Topology, namespace: str, words: Sequence[str], hostname: str = "") -> None:
-    """Start a daemon in a namespace, with the lab's mark and a host name of its own. Raises CommandFailed.
+    """Start a daemon in a namespace, with the lab's mark and a separate host name. Raises CommandFailed.
 
     Not ``ip netns exec``: it mounts another /sys, without cgroups, and slurmd then refuses to start.
     """
@@ -185,6 +185,6 @@ def _pid(path: Path) -> int | None:
 
 
 def version() -> tuple[int, int]:
-    """Of the Slurm that is installed: year and month."""
+    """Version of the installed Slurm: year and month."""
     numbers = re.search(r"(\d+)\.(\d+)", kernel.system(("slurmd", "-V")))
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)

@@ -48,7 +48,7 @@ class SlurmFederation:
     """The clusters, once they run.
 
     Args:
-        topology: of a lab that is up, without a Slurm of its own.
+        topology: of a lab that is up, without Slurm.
         directory: new, with a path short enough for a socket.
 
     Raises:
@@ -89,11 +89,11 @@ class SlurmFederation:
             self._await_siblings(cluster)
 
     def run(self, cluster: str, *words: str) -> str:
-        """What a command of Slurm's prints on a cluster. Raises CommandFailed."""
+        """Output of a Slurm command on a cluster. Raises CommandFailed."""
         return kernel.system((*self.client(cluster), *words))
 
     def client(self, cluster: str) -> Command:
-        """The words in front of sbatch, sacct and sacctmgr: they run beside the cluster's controller."""
+        """The words in front of sbatch, sacct and sacctmgr: they run on the host of the cluster's controller."""
         chosen = next(each for each in self.clusters if each.name == cluster)
         namespace = self.topology.namespace(chosen.hosts[0])
         return (*kernel.enter(namespace), "env", f"SLURM_CONF={self._conf(chosen)}")
@@ -169,7 +169,7 @@ class SlurmFederation:
         conf.write_text("".join(f"{line}\n" for line in lines))
         for cluster in self.clusters:
             self._write(cluster)
-        beside = self.directory / "slurm.conf"  # slurmdbd looks for its file beside this one
+        beside = self.directory / "slurm.conf"  # slurmdbd looks for its file in the same directory
         beside.write_text("ClusterName=accounting\nSlurmctldHost=h0\n")
         words = ("env", f"SLURM_CONF={beside}", kernel.which("slurmdbd") or "slurmdbd")
         slurm.daemon(self.topology, self.topology.namespace(0), words, hostname="h0")

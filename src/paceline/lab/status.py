@@ -1,4 +1,4 @@
-"""What a lab looks like from inside: interface counters, links, and what is lacking."""
+"""State of a lab, seen from inside: interface counters, links, and missing parts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paceline.lab.topology import Topology
 
 @dataclass(frozen=True)
 class Counters:
-    """What crossed a host's end of its cable since the lab is up, in bytes and packets as the kernel's interface counts them.
+    """Traffic at a host's end of its cable since the lab is up, in bytes and packets as the kernel's interface counts them.
 
-    Ethernet, IP and TCP headers are in the bytes. Where the kernel hands several segments on as one (GSO, on by default),
-    that is one packet with one header: bytes then stand within 0.5 % of what the sockets sent.
+    Ethernet, IP and TCP headers are in the bytes. If the kernel passes several segments as one (GSO, on by default),
+    they count as one packet with one header: bytes are then within 0.5 % of those that the sockets sent.
     """
 
     host: int
@@ -115,7 +115,7 @@ def read_status(state: LabState) -> LabStatus:
 
 
 def read_cards(topology: Topology) -> tuple[CardCounters | None, ...]:
-    """What every host's network card has done; None for one that is not at work."""
+    """Counters of every host's network card; None for one that is not at work."""
     directory = journal.card_directory(topology.name)
     faults = [card.fault(topology, directory, host) for host in range(topology.hosts)]
     return tuple(None if faults[host] else card.read(directory, host) for host in range(topology.hosts))

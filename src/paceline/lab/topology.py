@@ -1,7 +1,7 @@
-"""What a lab is made of: its names, its addresses, and the commands that make it, as plain data.
+"""Parts of a lab: its names, its addresses, and the commands that make it, as plain data.
 
-Everything lives in namespaces of the lab's own. One of them, the switch, holds the bridge and one end of every cable, so the
-user's own network never has an interface more or less, and deleting the namespaces deletes all there is.
+Everything is in namespaces of the lab. One of them, the switch, holds the bridge and one end of every cable. So the user's
+network keeps its interfaces, and deleting the namespaces deletes the whole lab.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INTERFACE = "pl0"
 WIRE = "w0"
 """A host's end of its cable where the host has a network card: the card's, without an address."""
 NETNS = "/var/run/netns"
-"""Where iproute2 keeps named namespaces."""
+"""Directory of iproute2's named namespaces."""
 MAX_HOSTS = 250
 MAX_SLOTS = 1024
 MIN_LINK = 125e3
@@ -28,12 +28,12 @@ BURST_S = 1e-3
 MIN_BURST = 70_000
 """One packet of the largest size that TCP hands down (64 KiB and the headers of its segments), so that it stays whole."""
 QUEUE_S = 20e-3
-"""What a port holds before it drops, in seconds of the link."""
+"""Size of a port's queue, in seconds of the link."""
 MIN_QUEUE = 1_000_000
 NETEM_PACKETS = 100_000
 MTU, LEAST_MTU, MOST_MTU = 1500, 1280, 9216
 TAP_FRAMES = 10_000
-"""Packets that may wait for a card; what a host has under way is bounded by receive_window, so none is dropped."""
+"""Packets that may wait for a card; receive_window bounds those of a host in flight, so no packet is dropped."""
 MIN_WINDOW, MOST_WINDOW = 512 << 10, 32 << 20
 MARK_DSCP = "0x0a"
 """ToS 0x28 (Li et al., MICRO 2018, section VI-B) without its two ECN bits."""
@@ -102,7 +102,7 @@ class Topology:
         return tuple(self.address(h) for h in range(self.hosts))
 
     def commands(self) -> list[Command]:
-        """What turns empty namespaces into the lab, in order."""
+        """Commands that turn empty namespaces into the lab, in order."""
         commands: list[Command] = [quiet(namespace) for namespace in self.namespaces]
         commands += [
             ("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
@@ -131,7 +131,7 @@ class Topology:
         return commands
 
     def _card(self, host_name: str) -> list[Command]:
-        """A host with a card: its interface is a TAP, which the card joins to the wire. The wire's end answers to nobody."""
+        """A host with a card: its interface is a TAP, which the card joins to the wire. The wire's end has no address."""
         return [
             ("ip", "-n", host_name, "tuntap", "add", "dev", INTERFACE, "mode", "tap"),
             ("ip", "-n", host_name, "link", "set", INTERFACE, "txqueuelen", str(TAP_FRAMES)),
@@ -165,7 +165,7 @@ class Topology:
         return [(*add, "root", "handle", "1:", *late), (*add, "parent", "1:1", "handle", "10:", *bucket)]
 
     def difference(self, other: Topology) -> str:
-        """What ``other`` has otherwise, in words; empty where they are equal."""
+        """Differences of ``other``, in words; empty if there are none."""
         parts = []
         if self.hosts != other.hosts:
             parts.append(f"{self.hosts} hosts, not {other.hosts}")
@@ -225,9 +225,9 @@ def topology(
     if not 0 <= slots <= MAX_SLOTS:
         raise UserError(f"{slots} CPUs a host for Slurm", f"give a whole number from 1 to {MAX_SLOTS}")
     if slots and rate is None:
-        raise UserError("Slurm needs hosts of their own, which loopback has not", "give a link, or leave Slurm out")
+        raise UserError("Slurm needs separate hosts, and loopback has none", "give a link, or leave Slurm out")
     if rate is None and (what := "network cards" if nic else "IPv6" if ipv6 else "MTU" if mtu != MTU else ""):
-        raise UserError(f"loopback has no {what} of its own", "give a link, or leave it out")
+        raise UserError(f"loopback has no {what}", "give a link, or leave it out")
     if not LEAST_MTU <= mtu <= MOST_MTU:
         raise UserError(f"an MTU of {mtu} B", f"give a whole number from {LEAST_MTU} to {MOST_MTU}")
     if nic_ports and not nic:

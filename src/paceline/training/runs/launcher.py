@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import Interrupted, UserError
 from paceline.hardware import Cluster
-from paceline.training.runs.stop_requests import AT_ONCE, STOP_FILE, workers_beside
+from paceline.training.runs.stop_requests import AT_ONCE, STOP_FILE, worker_processes
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -167,7 +167,7 @@ def _end_suspended(stop_file: Path, ended: threading.Event) -> None:
     seen: set[int] = set()
     since = 0.0  # when the first of those of one start ended
     while not ended.wait(WATCH_S):
-        for pid in workers_beside(stop_file) - seen:
+        for pid in worker_processes(stop_file) - seen:
             seen.add(pid)
             with suppress(OSError):
                 running[pid] = os.pidfd_open(pid)

@@ -49,7 +49,7 @@ class StopRequests:
         on_signal = self._on_signal
         if STOP_FILE in os.environ:  # the launcher has Ctrl-C; a batch system's SIGTERM reaches this process too
             del defaults[signal.SIGINT]
-            on_signal = self._on_signal_beside_launcher
+            on_signal = self._on_signal_under_launcher
         handled = [number for number, default in defaults.items() if here and signal.getsignal(number) == default]
         self._training = True
         for number in handled:
@@ -60,10 +60,10 @@ class StopRequests:
             for number in handled:
                 signal.signal(number, defaults[number])
 
-    def _on_signal_beside_launcher(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal_under_launcher(self, number: int, frame: FrameType | None) -> None:
         if self.elastic:
             return  # a peer was lost: the exchange fails in a moment, and the last step is left behind
-        if _has_ended(workers_beside(Path(os.environ[STOP_FILE]))):  # the launcher ends those that are left
+        if _has_ended(worker_processes(Path(os.environ[STOP_FILE]))):  # the launcher ends those that are left
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self.number = self.number or number
@@ -91,7 +91,7 @@ class StopRequests:
             self.number = int(number)
 
 
-def workers_beside(stop_file: Path) -> set[int]:
+def worker_processes(stop_file: Path) -> set[int]:
     """Processes of the workers that have left a file there."""
     return {int(path.stem) for path in stop_file.parent.glob(f"*{WORKER}")}
 

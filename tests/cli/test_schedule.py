@@ -62,7 +62,7 @@ def test_jobs_that_learn_no_more_are_ended_with_their_reason(
         f"{trace} --cluster 2x4xT4 --profiles {write_profiles(tmp_path, epochs=12)} --stop-early 2:60% --round 10s --out {out}"
     )
     code, text, _ = run(capsys, f"schedule {words} --policy fifo --report")
-    why = "it no longer learned: its last 2 reports added less than 60 % of what it had learned before"
+    why = "it no longer learned: its last 2 reports added less than 60 % of its earlier progress"
     assert code == 0 and "removed" in text and f"t0 at 00:01:10: {why}" in " ".join(text.split()) and "2 more; --json" in text
     assert why in (out / "report.html").read_text().replace('<span class="n">', "").replace("</span>", "")
     data = answer(capsys, f"schedule compare {words} --policies fifo,las")
@@ -140,7 +140,7 @@ def test_the_seed_and_the_options_reach_the_simulator(out: Path, tmp_path: Path,
         (f"{ON} --policy las --restart 5", "--restart: '5' is not a time"),
         (f"{ON} --policy las --seed x", "argument --seed: 'x' is not a whole number"),
         (f"{TRACE} --cluster 2x4xT4,fast --policy las", "unknown network 'fast'"),
-        (f"compare {ON} --policies fifo,srtf", "under srtf: no one knows how much work is left"),
+        (f"compare {ON} --policies fifo,srtf", "under srtf: the remaining work of job"),
         (f"{ON} --policy las --round 5", "5"),
         (f"{TRACE} --cluster 2x4 --policy las", "unknown device '4'"),
         (

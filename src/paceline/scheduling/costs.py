@@ -1,4 +1,4 @@
-"""What the devices of a shared cluster cost an hour, and the power that they draw at most."""
+"""Price and power of the devices of a shared cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paceline.scheduling.fleet import Fleet, NodeGroup
 
 
 def with_costs(fleet: Fleet, prices: Mapping[str, float] | None = None) -> tuple[Fleet, tuple[str, ...]]:
-    """The same nodes with what is known of price and power, and a sentence on each type with its source.
+    """Return the fleet with its known prices and power, and a sentence with the source of each device type.
 
     Args:
-        prices: dollars a device and hour by device, before the listings; ``""``: of the only type.
+        prices: dollars a device and hour by device, used before the listed prices; ``""``: of the only type.
 
     Raises:
-        UserError: a price without a device where there are several types; one of a device that no node has.
+        UserError: a price without a device where there are several types, or of a device that no node has.
     """
     own = of_devices(prices or {}, fleet.types)
     for name in own or ():

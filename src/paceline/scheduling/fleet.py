@@ -206,8 +206,13 @@ def _inside(device: Device, devices_per_node: int) -> Link:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node is away from ``start_s`` to ``end_s``: it failed (``planned`` false: jobs on it lose the work since their last
-    checkpoint) or is maintained (jobs leave it before)."""
+    """A period in which a node is away.
+
+    Attributes:
+        planned: True for maintenance, before which jobs leave the node. False for a failure, after which jobs on it lose the
+            work
+            since their last checkpoint.
+    """
 
     node: int
     start_s: float
@@ -217,13 +222,15 @@ class Outage:
 
 @dataclass(frozen=True)
 class Fleet:
-    """All nodes, numbered group after group.
+    """All nodes of a shared cluster, numbered group after group.
 
     Attributes:
-        names: of the nodes of a live schedule, by their numbers; empty: they are ``n0``, ``n1`` ...
+        groups: clusters of equal nodes, one per device type.
+        outages: periods in which nodes are away.
+        names: names of the nodes of a live schedule, by number; empty: ``n0``, ``n1`` ...
 
     Raises:
-        UserError: no group, two groups of one device and size, more than ``MOST_DEVICES`` devices, an outage of no node.
+        UserError: no group, two groups of one device, more than ``MOST_DEVICES`` devices, an outage of an unknown node.
     """
 
     groups: tuple[NodeGroup, ...]
@@ -250,13 +257,14 @@ class Fleet:
 
     @classmethod
     def named(cls, text: str, outages: Sequence[Outage] = ()) -> Fleet:
-        """``16x4xT4`` is sixteen nodes of four; ``6x4xT4 + 3x8x2080Ti`` are two types; a network stands behind a comma.
+        """Parse a fleet such as ``16x4xT4``: sixteen nodes of four T4.
 
-        ``16x8xA100, 100Gb/s, leaf-nodes=4, oversubscription=2:1`` has racks of four nodes below a leaf switch. A type that has
-        no more nodes than that lies in one rack.
+        ``6x4xT4 + 3x8x2080Ti`` has two types. A network follows a comma. ``16x8xA100, 100Gb/s, leaf-nodes=4,
+        oversubscription=2:1`` has
+        racks of four nodes below a leaf switch. A type with no more nodes than that is in one rack.
 
         Raises:
-            UserError: an unknown device or network; a group that is not written so; racks that change nothing, or are not full.
+            UserError: an unknown device or network, a group in another form, racks that change nothing or are not full.
         """
         machines, *behind = text.split(",")
         (leaf_nodes, oversubscription), network = _leaves(behind)
@@ -277,7 +285,7 @@ class Fleet:
 
     @property
     def devices(self) -> int:
-        """Of all nodes."""
+        """Devices of all nodes."""
         return sum(group.devices for group in self.groups)
 
     @property
@@ -287,7 +295,7 @@ class Fleet:
 
     @cached_property
     def node_types(self) -> Ints:
-        """The group of each node, by its number."""
+        """Group of each node, by its number."""
         return np.repeat(np.arange(len(self.groups)), [group.nodes for group in self.groups])
 
     @cached_property
@@ -296,11 +304,11 @@ class Fleet:
         return np.repeat([group.devices_per_node for group in self.groups], [group.nodes for group in self.groups])
 
     def name(self, node: int) -> str:
-        """A node's, by its number."""
+        """Name of a node."""
         return self.names[node] if self.names else f"n{node}"
 
     def nodes_of(self, group: int) -> slice:
-        """The numbers of a group's nodes."""
+        """Numbers of the nodes of a group."""
         first = sum(other.nodes for other in self.groups[:group])
         return slice(first, first + self.groups[group].nodes)
 
@@ -309,7 +317,7 @@ class Fleet:
         return any(group.leaf_nodes for group in self.groups)
 
     def crossed(self, placement: Placement) -> int:
-        """The racks that a placement lies in, where it could lie in fewer; 0: it lies in as few as can be."""
+        """Racks that a placement spans, if it could span fewer; 0: it spans as few as possible."""
         if not placement or not self._racked:
             return 0
         index = int(self.node_types[placement[0][0]])
@@ -318,12 +326,12 @@ class Fleet:
         return racks if racks > group.least_racks(len(placement)) else 0
 
     def next_change(self, time_s: float) -> float:
-        """When the next outage begins or ends after ``time_s``; infinite: never."""
+        """Time of the next start or end of an outage after ``time_s``; inf: never."""
         moments = (moment for outage in self.outages for moment in (outage.start_s, outage.end_s) if moment > time_s)
         return min(moments, default=math.inf)
 
     def up(self, time_s: float) -> Bools:
-        """Which nodes are there at ``time_s``."""
+        """Mask of the nodes that are up at ``time_s``."""
         there = np.ones(len(self.node_types), bool)
         for outage in self.outages:
             if outage.start_s <= time_s < outage.end_s:
@@ -332,7 +340,7 @@ class Fleet:
 
 
 def _leaves(parts: Sequence[str]) -> tuple[tuple[int, float], str]:
-    """Nodes of a leaf switch with its oversubscription, and the network: what stands behind the machines. Raises UserError."""
+    """Parse what follows the machines: nodes of a leaf switch with its oversubscription, and the network. Raises UserError."""
     nodes, blocking, network = 0, 1.0, []
     for part in map(str.strip, parts):
         name, equals, value = (word.strip() for word in part.partition("="))

@@ -1,4 +1,4 @@
-"""A job of a shared cluster: when it came, what it trains, and what a scheduler may choose for it."""
+"""A job of a shared cluster: arrival, work, and the choices it leaves to a scheduler."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from paceline.scheduling.speeds.stated_strategy import parse_strategy
 Choice = Literal["devices", "batch", "strategy"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 LONGEST_S = 1e9
-"""No job lasts longer; a larger number is in another unit."""
+"""Longest legal duration; a larger number is probably in another unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What its owner states. A job that says only ``devices`` and ``duration_s`` is rigid.
+    """A job as its owner states it. A job that states only ``devices`` and ``duration_s`` is rigid.
 
     Attributes:
-        name: of its own in a trace.
+        name: unique name in a trace.
         arrival_s: seconds after the start of the trace.
-        model: a name of a profile or a network; empty where only a duration is known.
-        devices: asked for; ``min_devices`` and ``max_devices`` bound an elastic job (0: the profile's or the cluster's bound).
-        batch: samples a step over all devices, as asked for; 0: unknown. ``min_batch`` and ``max_batch`` bound an adaptive one.
-        duration_s: on the devices asked for, at most ``LONGEST_S``; 0: unknown.
-        steps, samples, epochs: the work, whichever is stated; 0: unknown. ``target``: a target's name.
-        strategy: as ``stated_strategy`` reads it; empty: data parallelism, or the best one where it adapts.
+        model: name of a profile or a network; empty: only a duration is known.
+        devices: devices asked for.
+        min_devices, max_devices: bounds of an elastic job; 0: those of the profile or the cluster.
+        batch: samples a step over all devices, as asked for; 0: unknown. ``min_batch``, ``max_batch``: bounds of an adaptive
+            job.
+        duration_s: duration on the devices asked for, at most ``LONGEST_S``; 0: unknown.
+        steps, samples, epochs: work in the unit that is known; 0: unknown. ``target``: name of a target that ends the job.
+        strategy: strategy as ``stated_strategy`` reads it; empty: data parallelism, or the best one if the strategy adapts.
         adapts: what a scheduler may choose: ``devices``, ``batch``, ``strategy``.
-        device_types: the only ones it may use; empty: every type.
-        weight: its share beside others, more than 0.
-        deadline_s: seconds after the start of the trace; infinite: none.
-        virtual_cluster, owner: whose quota it counts to.
+        device_types: the only types it may use; empty: all types.
+        weight: weight of its share, above 0.
+        deadline_s: seconds after the start of the trace; inf: none.
+        virtual_cluster, owner: accounts that its devices count to.
     """
 
     name: str
@@ -104,17 +106,17 @@ class Job:
         return repr(shorten(self.name, 40))
 
     def may_use(self, device_type: str) -> bool:
-        """Whether its owner allows that type."""
+        """Return whether the owner allows this device type."""
         return not self.device_types or device_type in self.device_types
 
 
 def check_names(jobs: Iterable[Job], places: Sequence[str] = ()) -> None:
-    """Raises UserError where two jobs have one name; ``places``: file and row of each."""
+    """Raise UserError if two jobs have one name. ``places``: file and row of each job."""
     seen: dict[str, int] = {}
     for index, job in enumerate(jobs):
         if job.name in seen:
             where = f" ({places[seen[job.name]]}, and {places[index]})" if places else ""
-            raise UserError(f"two jobs are named {shorten(job.name, 40)!r}{where}", "give each job a name of its own")
+            raise UserError(f"two jobs are named {shorten(job.name, 40)!r}{where}", "give each job a unique name")
         seen[job.name] = index
 
 

@@ -1,4 +1,4 @@
-"""Jobs to run for real, from a TOML file: a table ``[[job]]`` each."""
+"""Jobs to run for real, from a TOML file with a table ``[[job]]`` for each."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ EXAMPLE = '[[job]] with name = "a" and command = "paceline train --model lenet5 
 
 
 def read_jobs(path: str | Path) -> list[tuple[Launch, float]]:
-    """The jobs of a file, and the seconds after the start at which each arrives.
+    """Read the jobs of a file, each with its arrival in seconds after the start.
 
-    ``command`` is a line or a list of words; ``arrival`` and ``grace`` are times such as ``"90s"``; ``devices`` is for a rigid
-    job, ``min_devices`` and ``max_devices`` for an elastic one. Directories are relative to the file; ``checkpoint`` is a
-    directory of the job's name beside it where it is left out. ``deadline`` is a time after the arrival, ``samples`` a count
-    such as ``"1.2M"``, ``device_types`` a list; what else a job may state is as in ``Launch``.
+    ``command`` is a line or a list of words. ``arrival`` and ``grace`` are times such as ``"90s"``. ``devices`` is for a rigid
+    job, ``min_devices`` and ``max_devices`` for an elastic one. Paths are relative to the file. ``checkpoint`` defaults to a
+    folder of the job's name. ``deadline`` is a time after the arrival, ``samples`` a count such as ``"1.2M"``,
+    ``device_types`` a
+    list. The other keys are fields of ``Launch`` and ``Job``.
 
     Raises:
-        UserError: a file that cannot be read, a key or value that is unknown (the job is named), two jobs of one name.
+        UserError: a file that cannot be read, an unknown key or value (the job is named), two jobs of one name.
     """
     file = Path(path)
     data = read_toml(file, EXAMPLE)
@@ -59,7 +60,7 @@ def read_jobs(path: str | Path) -> list[tuple[Launch, float]]:
     jobs = [_job(table, f"{file}, job {number}", file.parent.absolute()) for number, table in enumerate(tables, start=1)]
     names = [job.name for job, _ in jobs]
     if doubled := {name for name in names if names.count(name) > 1}:
-        raise UserError(f"{file}: two jobs are named {min(doubled)}", "give each a name of its own")
+        raise UserError(f"{file}: two jobs are named {min(doubled)}", "give each a unique name")
     return jobs
 
 
@@ -134,7 +135,7 @@ def _count(table: Mapping[str, Any], key: str, where: str) -> float:
 
 
 def _devices(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Device types by their names in the catalogue; one that is not there keeps its own."""
+    """Device types by their names in the catalogue. A name that is not there stays as it is."""
     names = table.get("device_types", [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise UserError(f"{where}: device_types is {shorten(repr(names), 40)}", 'give a list such as ["A100", "H100"]')

@@ -1,4 +1,4 @@
-"""Where a job's devices are: which nodes give how many."""
+"""Placement of a job: the devices it holds on each node."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from paceline.array_types import Ints
 
 Placement = tuple[tuple[int, int], ...]
-"""Pairs of a node's number and how many of its devices; empty: none."""
+"""Pairs of a node's number and its devices; empty: none."""
 Rule = Literal["most_free", "fewest_nodes", "in_order"]
 
 
 def shape(placement: Placement) -> tuple[int, ...]:
-    """Devices of each node, without the nodes' numbers."""
+    """Devices on each node, without the node numbers."""
     return tuple(count for _, count in placement)
 
 
 def most_free(free: Ints, devices: int) -> Placement:
-    """From the node with the most free devices on, the first of equals: as the simulators of Tiresias and Optimus place.
+    """Fill the node with the most free devices first, as the simulators of Tiresias and Optimus do.
 
     Args:
         free: free devices of each node; it is not changed.
@@ -29,7 +29,7 @@ def most_free(free: Ints, devices: int) -> Placement:
 
 
 def fewest_nodes(free: Ints, devices: int) -> Placement:
-    """On as few nodes as can be; what remains goes where it leaves the least over, so that large jobs find whole nodes."""
+    """Use as few nodes as possible. The rest goes to the tightest node, so that whole nodes stay free for large jobs."""
 
     def tightest(left: Ints, rest: int) -> int:
         holds = np.flatnonzero(left >= rest)
@@ -39,7 +39,7 @@ def fewest_nodes(free: Ints, devices: int) -> Placement:
 
 
 def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) -> Placement:
-    """What is needed from one node after the other; ``pick`` names the next by what is left of the nodes and of the need."""
+    """Take devices from one node after another. ``pick`` chooses the next node from the free devices and the remaining need."""
     left, rest, chosen = free.copy(), devices, []
     while rest > 0:
         node = pick(left, rest)
@@ -53,11 +53,11 @@ def _node_by_node(free: Ints, devices: int, pick: Callable[[Ints, int], int]) ->
 
 
 def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placement:
-    """By a rule; where no node has enough, in one rack, and else in as few racks as can be.
+    """Place devices by a rule, in as few racks as possible.
 
     Args:
-        leaf_nodes: nodes of a rack, the first ones together; 0: one rack. Of several racks that hold it, the one where it lies
-            on the fewest nodes, and of equals the one that has the least over.
+        leaf_nodes: consecutive nodes of a rack; 0: one rack. If several racks fit, the one with the fewest nodes used is
+            chosen, then the one with the fewest free devices.
     """
     place = RULES[rule]
     if not leaf_nodes or devices <= free.max(initial=0):
@@ -76,12 +76,12 @@ def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placeme
 
 
 def racks_of(placement: Placement, leaf_nodes: int) -> int:
-    """In how many racks of so many nodes a placement lies; ``leaf_nodes`` 0: one."""
+    """Number of racks that a placement spans. ``leaf_nodes``: nodes of a rack; 0: one rack."""
     return len({node // leaf_nodes for node, _ in placement}) if leaf_nodes else 1
 
 
 def in_order(free: Ints, devices: int) -> Placement:
-    """From the first node on, whatever is free there: as Gavel's simulators place."""
+    """Fill nodes in order of their numbers, as Gavel's simulator does."""
     before = np.minimum(free.cumsum(), devices)
     if not devices or before[-1] < devices:
         return ()
@@ -90,16 +90,19 @@ def in_order(free: Ints, devices: int) -> Placement:
 
 
 def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: int = 0) -> list[Placement]:
-    """Place all jobs anew, the largest first, on as few nodes and racks as can be. A job that keeps its number of devices moves
-    only where it comes to lie on fewer nodes or racks itself, or a job as large or larger does so in its place. Sizes that
+    """Place all jobs again, the largest first, on as few nodes and racks as possible.
+
+    A job that keeps its number of devices moves only if it or an equally large job then spans fewer nodes or racks. Sizes that
     divide one another are never split (Sia, SOSP 2023, section 3.4).
 
     Args:
-        sizes: devices of each node, free or not. ``held``: where each job is now. ``devices``: what each gets.
-        leaf_nodes: as ``placed``.
+        sizes: devices of each node, free or not.
+        held: present placement of each job.
+        devices: number of devices that each job gets.
+        leaf_nodes: as in ``placed``.
 
     Returns:
-        The placement of each job; empty where it gets none or not enough are left.
+        Placement of each job; empty if it gets none or does not fit.
     """
     left, kept = sizes.copy(), np.zeros_like(sizes)
     keeps = np.array([count > 0 and sum(shape(now)) == count for now, count in zip(held, devices.tolist(), strict=True)], bool)
@@ -113,9 +116,11 @@ def repacked(sizes: Ints, held: Sequence[Placement], devices: Ints, leaf_nodes: 
         if keeps[index]:
             _add(kept, now, -1)
         fewest = placed("fewest_nodes", left, count, leaf_nodes)
-        beside = placed("fewest_nodes", np.maximum(left - kept, 0), count, leaf_nodes)  # where no other job has to move
+        undisturbed = placed("fewest_nodes", np.maximum(left - kept, 0), count, leaf_nodes)  # moves no other job
         there = now if keeps[index] and all(left[node] >= part for node, part in now) else ()
-        within = [choice for choice in (there, beside) if choice and _spread(choice, leaf_nodes) <= _spread(fewest, leaf_nodes)]
+        within = [
+            choice for choice in (there, undisturbed) if choice and _spread(choice, leaf_nodes) <= _spread(fewest, leaf_nodes)
+        ]
         placements[index] = within[0] if within else fewest
         _add(left, placements[index], -1)
     return placements
@@ -127,7 +132,7 @@ def _add(counts: Ints, placement: Placement, sign: int) -> None:
 
 
 def _spread(placement: Placement, leaf_nodes: int) -> tuple[int, int]:
-    """Racks and nodes: less is better, and one node lies in one rack."""
+    """Racks and nodes of a placement, to be minimized."""
     return racks_of(placement, leaf_nodes), len(placement)
 
 

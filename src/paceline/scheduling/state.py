@@ -1,4 +1,4 @@
-"""What a policy sees, and what it answers."""
+"""Input and output of a policy: the state of a cluster, and a decision on its devices."""
 
 from __future__ import annotations
 
@@ -16,45 +16,48 @@ from paceline.scheduling.placement import Rule
 
 
 class Outlook(Protocol):
-    """What is believed of a job: measured, predicted, or learned as it runs."""
+    """Expected speed of a job: measured, predicted, or learned as it runs."""
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Progress a second on 0 to ``most`` devices of the type, packed on as few nodes as can be; shape (most + 1,).
+        """Progress a second on 0 to ``most`` devices of a type, packed on as few nodes as possible; shape (most + 1,).
 
-        Progress is in samples (or steps of the job's own first batch) that count as much as those of the smallest batch
-        (Pollux, OSDI 2021, equation 5). 0 where it cannot run.
+        Progress counts in samples, or steps of the first batch, weighted by their efficiency relative to the smallest batch
+        (Pollux,
+        OSDI 2021, equation 5). 0: it cannot run.
         """
         ...
 
     def max_devices(self) -> int:
-        """Beyond which nothing is believed of it yet, or its limits end."""
+        """Largest number of devices with a known speed, within the job's limits."""
         ...
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """Seconds to the end on 0 to ``most`` devices; infinite where it cannot run, NaN where nobody knows the work left."""
+        """Seconds to the end on 0 to ``most`` devices; inf: it cannot run, NaN: the remaining work is unknown."""
         ...
 
     def relative_spread(self) -> float:
-        """Half the width of the 80 % range of its goodput, beside the goodput, where least is known of it; 0: measured."""
+        """Half the width of the 80 % range of the goodput, relative to it, at the least certain size; 0: measured."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A moment of a cluster. Arrays have one entry a job, in the order of ``jobs``, which is that of arrival.
+    """State of a cluster at one moment. Arrays have one entry per job, in the order of ``jobs``, which is that of arrival.
 
     Attributes:
-        time_s: since the trace's start. ``round_s``: between decisions; 0: at every event.
-        capacity: devices of each type that are there now, held or free; shape (types,).
-        devices: held now; 0: it waits. ``type_index``: of the devices held; -1: none.
+        time_s: seconds since the start of the trace.
+        round_s: seconds between decisions; 0: decisions follow events.
+        capacity: devices of each type that are up, free or not; shape (types,).
+        arrival_s: arrival of each job. ``requested``: devices asked for.
+        devices: devices held; 0: the job waits. ``type_index``: type of the devices held; -1: none.
         attained_s: device-seconds held so far. ``run_s``: seconds on each type, of shape (jobs, types).
-        restarts: how often it was started again or resized.
-        outlooks: what is believed of each job.
-        restart_s: what a start or a resize costs: one number, or one a job.
-        restarting_s: what is left of it for each job that started a moment ago; 0: it works.
-        memory: what this policy answered as ``memory`` the last time; None at first.
-        curves: what each job has reported so far, the oldest first: a metric of which more is better, such as an accuracy or
-            the negative loss; without entries where jobs report none.
+        restarts: number of restarts and resizes.
+        outlooks: expected speed of each job.
+        restart_s: cost of a start or a resize: one number, or one per job.
+        restarting_s: remaining cost of a start in progress; 0: the job works.
+        memory: ``memory`` of this policy's previous decision; None at first.
+        curves: metric reported so far by each job, oldest first, where higher is better. Losses are negative. Empty: no job
+            reports one.
     """
 
     time_s: float
@@ -83,7 +86,7 @@ class State:
 
     @property
     def ran_s(self) -> Array:
-        """Seconds in which each job held any devices."""
+        """Seconds in which each job held devices."""
         return np.asarray(self.run_s.sum(axis=1))
 
     @property
@@ -94,19 +97,21 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """How many devices of which type each job gets until the next decision.
+    """Number and type of devices of each job until the next decision.
 
     Attributes:
-        devices: 0: it waits. ``type_index``: of the fleet's types; any value where a job waits.
-        order: jobs in the order in which they are placed; None: as they arrived.
-        rule: how they are placed.
-        repack: whether all jobs are placed anew, each on as few nodes as can be, and jobs that keep their devices may move.
-        wake_s: when the policy wants to decide again, though nothing happens.
-        holds_until_s: before it the policy would decide the same, while no job comes, ends or changes its speed and no node
-            goes or comes; rounds till then are simulated without asking it. By default nothing is promised.
-        memory: what the next ``State`` brings back.
-        reasons: why, by job, where the policy can say it. ``note``: what a reader must know of the whole decision.
-        removed: jobs that leave for good before their end, by job with the reason: admission was refused, or it learns no more.
+        devices: devices of each job; 0: it waits.
+        type_index: type of the devices; ignored for jobs that wait.
+        order: jobs in the order of placement; None: in order of arrival.
+        rule: rule of placement.
+        repack: place all jobs again, each on as few nodes as possible, so that jobs may move though they keep their size.
+        wake_s: latest time of the next decision.
+        holds_until_s: time until which the decision would be the same, unless a job arrives, ends or changes its speed, or a
+            node
+            fails or returns. The simulator skips rounds until then. By default it skips none.
+        memory: value that the next ``State`` returns to the policy.
+        reasons: reason by job, where there is one. ``note``: remark on the whole decision.
+        removed: jobs that leave for good before their end, with the reason.
     """
 
     devices: Ints
@@ -123,6 +128,6 @@ class Decision:
 
 
 Policy = Callable[[State], Decision]
-"""A pure function: the same state gives the same decision, and the state is left as it was."""
+"""Pure function: equal states give equal decisions, and the state is not changed."""
 
 __all__ = ["Decision", "Outlook", "Policy", "State"]

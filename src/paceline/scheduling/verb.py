@@ -38,8 +38,8 @@ class ScenarioOptions:
         prices: dollars a device and hour by device; None: the listed prices.
         seed: seed of the random failures.
         predictor: predictor of jobs whose model is a network; None: ordinary software and the built-in constants.
-        stop_early: rule that ends jobs without progress. ``"5:1%"`` ends a job whose last 5 reports add less than 1 % of what
-            it had learned. None: never.
+        stop_early: rule that ends jobs without progress. ``"5:1%"`` ends a job whose last 5 reports add less than 1 % of its
+            earlier progress. None: never.
         fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
         drop_too_large: leave out jobs that ask for more devices than the cluster has of one type, and count them in a note.
     """

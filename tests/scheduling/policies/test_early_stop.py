@@ -63,7 +63,7 @@ def test_a_job_that_stopped_learning_leaves_its_devices_to_the_next() -> None:
     flat, learns = schedule.outcomes
     assert (
         flat.removed_s == 150
-        and "its last 5 reports added less than 1 % of what it had learned before" in flat.removed
+        and "its last 5 reports added less than 1 % of its earlier progress" in flat.removed
         and np.isnan(flat.end_s)
     )
     assert learns.end_s == pytest.approx(150 + 390) and not learns.removed
@@ -80,7 +80,7 @@ def test_what_a_policy_promised_ends_with_the_job_that_is_removed() -> None:
 def test_a_rule_is_written_and_said() -> None:
     assert EarlyStop.named("5") == EarlyStop(5, 0.01) and EarlyStop.named(" 3 : 2.5% ") == EarlyStop(3, 0.025)
     assert EarlyStop.named("3:.1") == EarlyStop(3, 0.1)
-    assert str(EarlyStop(3, 0.025)) == "its last 3 reports added less than 2.5 % of what it had learned before"
+    assert str(EarlyStop(3, 0.025)) == "its last 3 reports added less than 2.5 % of its earlier progress"
     for text in ("", "0", "x", "5:", "5:100%", "5:2", "-3", "5:1%%"):
         with pytest.raises(UserError, match="write REPORTS or REPORTS:SHARE, such as 5 or 5:1%"):
             EarlyStop.named(text)

@@ -28,5 +28,5 @@ def test_the_long_job_takes_the_fast_device() -> None:
 
 
 def test_unknown_work_is_refused() -> None:
-    with pytest.raises(UserError, match="no one knows how much work is left"):
+    with pytest.raises(UserError, match="the remaining work of job"):
         makespan(state("1x1xT4", [job(float("nan"), 1.0)], RIGID))

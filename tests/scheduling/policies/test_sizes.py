@@ -32,7 +32,7 @@ def test_tables_end_with_what_a_job_may_use() -> None:
 
 def test_work_that_nobody_knows_and_several_types_are_refused() -> None:
     job = rigid("a", 10)
-    with pytest.raises(UserError, match="no one knows how much work is left of job 'a'"):
+    with pytest.raises(UserError, match="the remaining work of job 'a' is unknown"):
         known_seconds(state([job], outlooks=[DurationRun(job)]), 0, 0, 8)
     assert one_type(state([job]), "x", ("y",)) == 8
     with pytest.raises(UserError, match="the policy x shares out devices of one type only; use y or z"):

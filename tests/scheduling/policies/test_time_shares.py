@@ -110,6 +110,6 @@ def test_jobs_that_no_type_can_run_wait() -> None:
 
 def test_work_that_nobody_knows_is_refused() -> None:
     unknown = replace(even(1.0), left=float("nan"))
-    with pytest.raises(UserError, match="no one knows how much work is left of job 'job 0'"):
+    with pytest.raises(UserError, match="the remaining work of job 'job 0' is unknown"):
         _ = ShareDemand.of(state("2x1xT4", [unknown], RIGID)).left
     assert ShareDemand.of(state("2x1xT4", [even(2.0)], RIGID)).left.tolist() == [1000.0]

@@ -106,7 +106,7 @@ def test_a_policy_that_fails_is_named(processes: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr("paceline.scheduling.simulate.compare.get_context", lambda _: get_context("fork"))
     question = Scenario(jobs=JOBS, fleet=FOUR, settings=AT_ONCE)
     with pytest.raises(
-        UserError, match=r"^under srtf: no one knows how much work is left .*; simulate with `knowledge` measured"
+        UserError, match=r"^under srtf: the remaining work of job .* is unknown.*; simulate with `knowledge` measured"
     ):
         run_policies(question, ["fifo", "srtf", "las"], processes)
 

@@ -118,9 +118,9 @@ def test_jobs_that_no_longer_learn_are_ended_where_their_profiles_say_how_they_l
     question = Scenario(jobs=jobs, fleet=SMALL, profiles=profiles, settings=FREE, stop_early=EarlyStop(2, 0.6))
     simulated = question.run("fifo")
     first, second = simulated.schedule.outcomes
-    assert first.removed == "it no longer learned: its last 2 reports added less than 60 % of what it had learned before"
+    assert first.removed == "it no longer learned: its last 2 reports added less than 60 % of its earlier progress"
     assert first.removed_s == second.start_s and second.removed and simulated.metrics.removed == 2
-    assert "A job is ended when its last 2 reports added less than 60 % of what it had learned before." in simulated.notes
+    assert "A job is ended when its last 2 reports added less than 60 % of its earlier progress." in simulated.notes
     mixed = replace(question, jobs=(*jobs, Job(name="c", duration_s=60.0)))
     assert refused(mixed) == (
         "1 of 3 jobs run for their duration, and nothing says how they learn; "

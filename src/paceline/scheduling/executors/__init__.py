@@ -1,4 +1,4 @@
-"""Executors run jobs for real: on this machine, on Slurm, on Ray; for Kubernetes they write manifests."""
+"""Executors that run jobs on this machine, Slurm or Ray, and manifests for Kubernetes."""
 
 from __future__ import annotations
 

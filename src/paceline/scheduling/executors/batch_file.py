@@ -1,4 +1,4 @@
-"""The batch file of a job: what sbatch takes, from one template. It runs on the first node of the job."""
+"""Batch file of a job for ``sbatch``, from one template. It runs on the first node of the job."""
 
 from __future__ import annotations
 
@@ -37,16 +37,20 @@ def batch_file(
     gpus: bool = False,
     options: Sequence[str] = (),
 ) -> str:
-    """The text of the file.
+    """Text of the file.
 
-    A Paceline job is a rank a device, started by srun in the order of ``placement``. Any other job's command runs once, on the
-    first node, with the allocation in Slurm's variables and ``SLURM_HOSTFILE``.
+    For a ``paceline train`` job srun starts one rank per device, in the order of ``placement``. Any other command runs once,
+    on
+    the first node, with the allocation in Slurm's variables and ``SLURM_HOSTFILE``.
 
     Args:
-        placement: its nodes in Slurm's order.
-        record: the job's ``NAME.json``; files beside it have its name.
-        master: address of the first node. ``python``: the interpreter on every node.
-        gpus: whether a device is a GPU rather than a CPU. ``options``: more options of sbatch.
+        placement: nodes in Slurm's order, with devices of each.
+        record: path of the job's ``NAME.json``; its other files share the stem.
+        master: address of the first node.
+        slurm_name: name of the job in Slurm.
+        python: interpreter on every node.
+        gpus: True if a device is a GPU, false for a CPU.
+        options: further ``sbatch`` options.
     """
     hosts = [node for node, devices in placement.items() for _ in range(devices)]
     stem = record.with_suffix("")

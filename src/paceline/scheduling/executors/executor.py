@@ -1,4 +1,4 @@
-"""What runs jobs for real: the protocol, and the values that cross it. A policy never knows which executor it is."""
+"""Interface between the live runner and what runs jobs: this machine, Slurm or Ray. Policies never see it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from paceline.errors import UserError, unknown
 from paceline.scheduling.launch import Launch
 
 NodeDevices = Mapping[str, int]
-"""Devices of a job on each node, by the node's name."""
+"""Devices of a job by the name of the node."""
 Phase = Literal["waiting", "running", "stopping", "stopped", "done", "failed"]
-"""``waiting``: submitted, not started. ``stopping``: told to save and end. ``stopped``: has done so, and can go on later."""
+"""``waiting``: submitted, not started. ``stopping``: told to save and end.
+
+``stopped``: saved and ended, and can resume later.
+"""
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class Unavailable(RuntimeError):
-    """The executor does not answer now, as while slurmctld is started anew; ask again. Nothing of what was asked is certain."""
+    """The executor does not answer now, for example while slurmctld restarts.
+
+    Ask again: the outcome of the request is unknown.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +31,12 @@ class Observed:
     """A job as its executor sees it.
 
     Attributes:
-        placement: where it runs, or has been asked to; ``target``: where it is being moved to, if it is.
-        since: seconds of the epoch at which it came into its phase.
-        code: its exit code, where it has ended and that is known.
-        progress: numbers that it has reported: ``step``, ``samples_per_s``, ``epoch``, ``accuracy`` ...
-        reason: in words: why it waits or failed.
+        placement: devices that it runs on or was submitted to.
+        since: seconds of the epoch at which its phase began.
+        target: devices that it is moving to; None: it stays.
+        code: exit code; None: it runs, or the code is unknown.
+        progress: numbers that it reported: ``step``, ``samples_per_s``, ``epoch``, ``accuracy`` ...
+        reason: why it waits or failed.
     """
 
     phase: Phase
@@ -42,35 +49,37 @@ class Observed:
 
     @property
     def holds_devices(self) -> bool:
-        """Whether its devices are not free for others."""
+        """True if the job occupies its devices."""
         return self.phase in ("waiting", "running", "stopping")
 
 
 class Executor(Protocol):
-    """Runs jobs. Every method may raise Unavailable, after which nothing is certain, and UserError for what cannot be.
+    """Runs jobs.
 
-    An executor keeps what it must know in a directory, so that another one with the same directory goes on after a crash.
-    Nobody else may use that directory at the same time; :class:`paceline.scheduling.live.journal.Journal` sees to it.
+    Every method may raise Unavailable, after which the outcome is unknown, and UserError for an impossible request.
+
+    An executor keeps its records in a directory, so that a new one on the same directory continues after a crash. Only one
+    process may use that directory at a time; :class:`paceline.scheduling.live.journal.Journal` enforces this.
     """
 
     def submit(self, launch: Launch, placement: NodeDevices) -> None:
-        """Start the job there, from its checkpoint where it has one. One that is submitted already is left as it is."""
+        """Start the job there, from its checkpoint if it has one. A job that is already submitted is left alone."""
 
     def resize(self, name: str, placement: NodeDevices) -> None:
-        """Begin to move a job: it saves, ends, and is started at the new size by a later ``poll``."""
+        """Begin to move a job: it saves and ends, and a later ``poll`` starts it at the new size."""
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Tell a job to save and end. It is killed by a ``poll`` after ``grace_s`` seconds."""
+        """Tell a job to save and end. A ``poll`` after ``grace_s`` seconds kills it."""
 
     def poll(self) -> Mapping[str, Observed]:
-        """Every job that was ever submitted, as it is now. Also does what stops and moves under way have come to."""
+        """Return the present state of every job that was ever submitted, and advance pending stops and moves."""
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """The nodes that can run jobs now, with their devices, free or not."""
+        """Return the nodes that can run jobs now, with all their devices, free or not."""
 
 
 def check_fits(launch: Launch, placement: NodeDevices, nodes: Sequence[tuple[str, int]]) -> None:
-    """Raises UserError where the placement is no size of the job, or names a node or more devices than there are."""
+    """Raise UserError for a placement that the job cannot run on, or that exceeds the nodes."""
     sizes = dict(nodes)
     for node, devices in placement.items():
         if node not in sizes:

@@ -1,6 +1,7 @@
-"""Manifests for Kubernetes: a JobSet that runs a job, and the queue of Kueue that admits it. They are written, not submitted.
+"""Manifests for Kubernetes: a JobSet that runs a job, and the Kueue queue that admits it. They are written, not submitted.
 
-JSON, which kubectl reads as it reads YAML. The fields are those of ``jobset.x-k8s.io/v1alpha2`` and ``kueue.x-k8s.io/v1beta1``.
+The format is JSON, which kubectl reads like YAML, with the fields of ``jobset.x-k8s.io/v1alpha2`` and
+``kueue.x-k8s.io/v1beta1``.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ GPU = "nvidia.com/gpu"
 PORT = 29_500
 MOST_RESTARTS = 3
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
-"""As DNS takes it; 42 characters leave room for what JobSet appends within the 63 of a host's name."""
+"""DNS label. At 42 characters, the suffixes of JobSet still fit in the 63 characters of a host name."""
 
 
 def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
-    """The JobSet of a job: a pod a node, with torchrun in each for a Paceline job.
+    """JobSet of a job with one pod per node. A ``paceline train`` job runs under torchrun in each pod.
 
     Args:
-        placement: which nodes does not matter here, Kubernetes chooses them; every node takes as many devices.
-        image: of the container, with Paceline installed. ``claim``: volume claim that holds the checkpoint.
-        queue: LocalQueue of Kueue; with it the JobSet is suspended until it is admitted.
-        resource: of a device, such as ``nvidia.com/gpu`` or ``cpu``.
+        placement: devices of each node, all equal. Kubernetes chooses the nodes, so their names are not used.
+        image: container image with Paceline installed. ``claim``: volume claim that holds the checkpoint.
+        queue: LocalQueue of Kueue. If given, the JobSet is suspended until the queue admits it.
+        resource: resource of a device, such as ``nvidia.com/gpu`` or ``cpu``.
 
     Raises:
-        UserError: a name that is none in DNS, nodes of several sizes, a job that is no Paceline job on several nodes.
+        UserError: a name that is no DNS label, nodes of different sizes, another command than ``paceline train`` on several
+            nodes.
     """
     for name in (launch.name, queue) if queue else (launch.name,):
         if not _LABEL.fullmatch(name):
@@ -69,7 +71,7 @@ def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, qu
         "parallelism": nodes,
         "completions": nodes,
         "completionMode": "Indexed",
-        "backoffLimit": 0,  # the set starts again as a whole: a rank alone cannot
+        "backoffLimit": 0,  # only the whole set can restart, not a single rank
         "template": {"spec": pod},
     }
     labels = {"labels": {"kueue.x-k8s.io/queue-name": queue}} if queue else {}
@@ -87,13 +89,13 @@ def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, qu
 
 
 def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[Manifest]:
-    """What Kueue needs to admit JobSets: a ResourceFlavor a kind of device, a ClusterQueue and a LocalQueue, both ``name``.
+    """Kueue objects that admit JobSets: a ResourceFlavor per kind of device, a ClusterQueue and a LocalQueue, both ``name``.
 
     Args:
-        flavors: devices of each kind, by its name.
+        flavors: number of devices by kind.
 
     Raises:
-        UserError: a name that is none in DNS, no devices.
+        UserError: a name that is no DNS label, or a kind without devices.
     """
     for label in (name, *flavors):
         if not _LABEL.fullmatch(label):
@@ -126,12 +128,12 @@ def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default
 
 
 def manifest(objects: Sequence[Mapping[str, Any]]) -> str:
-    """The text of several objects, for ``kubectl apply -f``."""
+    """Text of several objects for ``kubectl apply -f``."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
 
 
 def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
-    """The line that each pod runs. Kubernetes fills in the pod's number; pod 0 of the set has a name in its DNS."""
+    """Command line of a pod. Kubernetes sets the index of the pod, and pod 0 of the set has a DNS name."""
     master = f"{launch.name}-nodes-0-0.{launch.name}"
     words = f"--nnodes {nodes} --nproc-per-node {devices} --node-rank $JOB_COMPLETION_INDEX --master-addr {master}"
     folder = shlex.quote(launch.checkpoint)

@@ -1,6 +1,7 @@
-"""Jobs as processes of this machine. Its nodes are names with slots: all share the machine's cores. Linux only.
+"""Jobs as processes of this machine, on Linux. Nodes are names with slots, and all share the cores of the machine.
 
-A job is a script in a session of its own. Every process of it has a variable that names its record, so that it is found again.
+Each job is a script in a separate session. Its processes carry an environment variable with the path of the job's record, by
+which they are found after a restart.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from paceline.scheduling.launch import Launch
 
 NODE = "localhost"
 MARK = "PACELINE_JOB"
-"""Variable of every process of a job: the path of its record."""
+"""Environment variable of every process of a job: path of its record."""
 
 
 class LocalExecutor:
-    """Runs jobs here.
+    """Runs jobs on this machine.
 
     Args:
-        directory: of records, scripts and logs (``NAME.log``).
+        directory: folder of records, scripts and logs (``NAME.log``).
         nodes: slots by node; a number means one node, ``localhost``.
-        python: the interpreter that runs ``paceline train``.
+        python: interpreter for ``paceline train``.
 
     Raises:
-        UserError: a directory that cannot be written, no slots, another system than Linux.
+        UserError: a folder that cannot be written, no slots, or a system other than Linux.
     """
 
     def __init__(self, directory: str | Path, nodes: int | Mapping[str, int], python: str = sys.executable) -> None:
@@ -47,11 +48,11 @@ class LocalExecutor:
         self._records, self._python = Records(directory), python
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """Every node with its slots."""
+        """Return every node with its slots."""
         return tuple(self._nodes.items())
 
     def submit(self, launch: Launch, placement: NodeDevices) -> None:
-        """Start the job. Raises UserError for a placement that does not fit into the free slots."""
+        """Start the job. Raises UserError for a placement that exceeds the free slots."""
         if self._sessions().get(launch.name):
             return
         check_fits(launch, placement, self.nodes())
@@ -59,7 +60,7 @@ class LocalExecutor:
         self._start(self._records.start(launch, placement))
 
     def resize(self, name: str, placement: NodeDevices) -> None:
-        """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
+        """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for an impossible placement."""
         record = self._records.known(name)
         check_fits(record.launch, placement, self.nodes())
         self._tell(record.stopping(record.launch.grace_s, dict(placement)))
@@ -70,7 +71,7 @@ class LocalExecutor:
         self._tell(self._records.known(name).stopping(grace_s))
 
     def poll(self) -> Mapping[str, Observed]:
-        """Every job now."""
+        """Return the present state of every job."""
         sessions = self._sessions()
         return {record.launch.name: self._look(record, sessions.get(record.launch.name, [])) for record in self._records.all()}
 
@@ -83,11 +84,11 @@ class LocalExecutor:
             fresh = self._records.start(record.launch, record.target)
             try:
                 self._check_free(record.launch, record.target)
-            except UserError:  # another job that is to make room has not ended yet
+            except UserError:  # another job has not freed its slots yet
                 return replace(seen, phase="waiting", placement=record.target)
             self._start(fresh)
             record = fresh
-        elif record.is_late or self._records.end(name) is not None:  # its script has ended, what that started has not
+        elif record.is_late or self._records.end(name) is not None:  # its script has ended, but not its children
             for pid in session:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(os.getpgid(pid), signal.SIGKILL)
@@ -108,7 +109,7 @@ class LocalExecutor:
         script = self._records.path(launch.name, "sh")
         self._records.write(script, "#!/bin/bash\n" + body(launch, shlex.join(words), self._records.path(launch.name, "end")))
         self._records.clear_end(launch.name)
-        self._records.save(record)  # before it starts: who finds the record looks for its processes
+        self._records.save(record)  # before the start, so that its processes can always be found
         environment = {**os.environ, MARK: str(self._records.path(launch.name, "json")), "PACELINE_DEVICES": str(devices)}
         with self._records.path(launch.name, "log").open("ab") as log:
             try:
@@ -122,13 +123,13 @@ class LocalExecutor:
                 )
             except OSError as error:
                 raise UserError(f"cannot start bash: {error.strerror or error}") from error
-        while process.poll() is None and not _variables(process.pid):  # a program that has just started shows none yet
+        while process.poll() is None and not _variables(process.pid):  # a new program shows none yet
             time.sleep(0.001)
         self._records.save(replace(record, handle=str(process.pid)))
         _CHILDREN.append(process)
 
     def _tell(self, record: JobRecord) -> None:
-        """Save the record, then send the signal to the job's script, once."""
+        """Save the record, then send the signal to the job's script once."""
         before = self._records.known(record.launch.name)
         self._records.save(record)
         if before.stop_since is None:
@@ -146,7 +147,7 @@ class LocalExecutor:
                 raise UserError(f"job {launch.name}: {devices} slots of {node}", f"{free} are free")
 
     def _sessions(self) -> dict[str, list[int]]:
-        """The processes of every job that has any, by its name."""
+        """Running processes by job name."""
         _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
         sessions: dict[str, list[int]] = {}
         for pid, path in _marked():
@@ -156,11 +157,11 @@ class LocalExecutor:
 
 
 _CHILDREN: list[subprocess.Popen[bytes]] = []
-"""Scripts that this process started: they are reaped when one looks."""
+"""Scripts started by this process, reaped at each look at the processes."""
 
 
 def _marked() -> Iterator[tuple[int, Path]]:
-    """Every process with the mark, and the record that it names."""
+    """Yield every process with the mark, and the path of its record."""
     key = f"{MARK}=".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         for variable in _variables(int(entry.name)).split(b"\0"):
@@ -169,7 +170,7 @@ def _marked() -> Iterator[tuple[int, Path]]:
 
 
 def _variables(pid: int) -> bytes:
-    """The environment of a process; nothing where it has ended or is another user's."""
+    """Environment of a process; empty if it has ended or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""One rank of a Paceline job under srun: torchrun's variables from Slurm's, then ``python -m paceline.training``.
+"""One rank of a ``paceline train`` job under srun: set torchrun's variables from Slurm's, then run ``paceline.training``.
 
 ``srun python -m paceline.scheduling.executors.rank RECORD``, where RECORD is the job's ``NAME.json``.
 """
@@ -22,7 +22,7 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def torch_environment(slurm: Mapping[str, str]) -> dict[str, str]:
-    """What torchrun would set, from what srun has set and ``MASTER_ADDR``. What the user set of threads and ports stays."""
+    """Variables that torchrun would set, from those of srun and ``MASTER_ADDR``. Threads and ports set by the user are kept."""
     node = int(slurm["SLURM_NODEID"])
     job, step = int(slurm["SLURM_JOB_ID"]), int(slurm.get("SLURM_STEP_ID", "0"))
     again = int(slurm.get("SLURM_RESTART_COUNT", "0")) + step  # a port that an earlier start has left may not be free yet
@@ -41,7 +41,7 @@ def torch_environment(slurm: Mapping[str, str]) -> dict[str, str]:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Slurm's ``2(x3),1`` as a list: 2, 2, 2, 1."""
+    """Expand Slurm's ``2(x3),1`` to the list 2, 2, 2, 1."""
     counts: list[int] = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         counts += [int(count)] * int(times or 1)
@@ -49,7 +49,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def interface_to(address: str) -> str:
-    """The interface of this host through which ``address`` is reached; empty where that cannot be said."""
+    """Network interface of this host towards ``address``; empty: unknown."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing
@@ -68,7 +68,7 @@ def interface_to(address: str) -> str:
 
 
 def main() -> None:
-    """Become the rank. Does not return."""
+    """Replace this process by the rank. Does not return."""
     record = Path(sys.argv[1])
     launch = Records(record.parent).known(record.stem).launch
     environment = {**os.environ, **torch_environment(os.environ)}

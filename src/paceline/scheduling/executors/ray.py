@@ -1,6 +1,6 @@
-"""Jobs on a Ray cluster: a placement group a job, one bundle a node, and in each bundle an actor that runs the job's script.
+"""Jobs on a Ray cluster: one placement group per job, one bundle per node, and in each bundle an actor that runs the script.
 
-Groups and actors are detached and named after the job, so that they outlive the runner and are found again. Needs ``ray``.
+Groups and actors are detached and named after the job, so they outlive the runner and are found again. Needs ``ray``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NODE = "ray.io/node-id"
 
 
 class Agent:
-    """What runs in a bundle: a script in a session of its own."""
+    """Actor of a bundle, which runs a script in a separate session."""
 
     def __init__(self, script: str, log: str, environment: Mapping[str, str]) -> None:
         with Path(log).open("ab") as file:
@@ -43,11 +43,11 @@ class Agent:
             )
 
     def runs(self) -> bool:
-        """Whether the script has not ended."""
+        """Return whether the script is still running."""
         return self._process.poll() is None
 
     def tell(self, number: int) -> None:
-        """Send the script a signal, or its whole group SIGKILL."""
+        """Send the script a signal; SIGKILL goes to its whole process group."""
         with suppress(ProcessLookupError):
             if number == signal.SIGKILL:
                 os.killpg(self._process.pid, number)
@@ -59,13 +59,13 @@ class RayExecutor:
     """Runs jobs on Ray.
 
     Args:
-        directory: of records, scripts and logs; every node must reach it under the same path.
-        address: of the cluster, as ``ray.init`` takes it.
-        gpus: whether a device is a GPU rather than a CPU.
-        python: the interpreter on every node.
+        directory: folder of records, scripts and logs, at the same path on every node.
+        address: address of the cluster, as ``ray.init`` takes it.
+        gpus: True if a device is a GPU, false for a CPU.
+        python: interpreter on every node.
 
     Raises:
-        UserError: Ray is not installed, or the directory cannot be written.
+        UserError: Ray is not installed, or the folder cannot be written.
     """
 
     def __init__(self, directory: str | Path, address: str = "auto", gpus: bool = True, python: str = sys.executable) -> None:
@@ -79,18 +79,21 @@ class RayExecutor:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """Nodes that are alive, by Ray's identity of each, with their devices."""
+        """Return the nodes that are alive, by Ray's node id, with their devices."""
         return tuple((node["NodeID"], int(node["Resources"].get(self._resource, 0))) for node in self._alive())
 
     def submit(self, launch: Launch, placement: NodeDevices) -> None:
-        """Make the group and its actors, which Ray starts when there is room. Raises UserError for what cannot be placed."""
+        """Create the group and its actors, which Ray starts when there is room.
+
+        Raises UserError for an impossible placement.
+        """
         if self._agents(launch.name):
             return
         self._check(launch, placement)
         self._start(self._records.start(launch, placement))
 
     def resize(self, name: str, placement: NodeDevices) -> None:
-        """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for a placement that cannot be."""
+        """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for an impossible placement."""
         record = self._records.known(name)
         self._check(record.launch, placement)
         self._tell(record.stopping(record.launch.grace_s, dict(placement)))
@@ -100,7 +103,7 @@ class RayExecutor:
         self._tell(self._records.known(name).stopping(grace_s))
 
     def poll(self) -> Mapping[str, Observed]:
-        """Every job now."""
+        """Return the present state of every job."""
         return {record.launch.name: self._look(record) for record in self._records.all()}
 
     def _look(self, record: JobRecord) -> Observed:
@@ -119,7 +122,7 @@ class RayExecutor:
                 since=record.stop_since or record.since,
                 progress=record.progress,
             )
-        self._send(running, signal.SIGKILL)  # of the ranks on another node nothing is left
+        self._send(running, signal.SIGKILL)  # ranks on other nodes are gone
         self._remove(name, agents)
         ends = [end for n in range(len(record.placement)) if (end := self._records.end(f"{name}.{n}"))]
         worst = max(ends, key=lambda end: (end.code != 0, end.told), default=None)
@@ -192,7 +195,7 @@ class RayExecutor:
             return False
 
     def _one_ended(self, record: JobRecord) -> bool:
-        """Whether that ends the whole job: a rank that failed, or the command of a job that has one."""
+        """Return whether a rank has failed, or the only command of a job has ended: either ends the job."""
         launch, ranks = record.launch, len(record.placement) if record.launch.is_paceline else 1
         ends = [self._records.end(f"{launch.name}.{n}") for n in range(ranks)]
         return any(end is not None and (end.code != 0 or not launch.is_paceline) for end in ends)

@@ -1,6 +1,6 @@
-"""What an executor keeps of a job in its directory, so that it is found again after a crash: ``NAME.json`` and ``NAME.end``.
+"""Records of jobs in an executor's folder, by which jobs are found after a crash: ``NAME.json`` and ``NAME.end``.
 
-``NAME.json`` is written before anything is started. ``NAME.end`` is written by the job's own script when its command has ended.
+``NAME.json`` is written before anything starts. The job's script writes ``NAME.end`` when its command has ended.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from paceline.scheduling.launch import Launch
 
 CHECKPOINT = "checkpoint.pt"
 MOST_PROGRESS = 1 << 20
-"""Bytes of a ``progress.json`` that is read."""
+"""Bytes of ``progress.json`` that are read at most."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job that was submitted.
+    """A submitted job.
 
-    ``handle`` is the executor's own name for it. ``stop_since`` is when it was told to end, ``stop_by`` when it is killed, in
-    seconds of the epoch; ``target`` is where it goes after that, if anywhere. ``before``: when the ``progress.json`` was
-    written that lay there before the job was submitted for the first time, as its file system says, in ns; 0: none did.
+    Attributes:
+        placement: devices that it was submitted to.
+        since: when it was submitted, in seconds of the epoch.
+        handle: identifier of the job in the executor.
+        stop_since, stop_by: when it was told to end, and when it is killed; None: it was not told.
+        target: devices that it moves to after its end; None: it does not move.
+        before: modification time in ns of a ``progress.json`` older than the first submission; 0: none.
     """
 
     launch: Launch
@@ -45,16 +49,16 @@ class JobRecord:
 
     @property
     def progress(self) -> dict[str, float]:
-        """What the job has reported since it was submitted for the first time."""
+        """Numbers that the job has reported since its first submission."""
         return read_progress(self.launch.checkpoint, self.before)
 
     @property
     def is_late(self) -> bool:
-        """Whether it was told to end and its grace is over."""
+        """True if it was told to end and its grace period is over."""
         return self.stop_by is not None and time.time() > self.stop_by
 
     def stopping(self, grace_s: float, target: NodeDevices | None = None) -> JobRecord:
-        """The same, told to end now, unless it was already."""
+        """The same record, told to end now, unless it was told before."""
         now = time.time()
         if self.stop_since is not None:
             return replace(self, target=target)
@@ -63,7 +67,7 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a job's command ended: exit code, whether it had been told to, and when (seconds of the epoch)."""
+    """End of a job's command: exit code, whether it had been told to end, and when (seconds of the epoch)."""
 
     code: int
     told: bool
@@ -71,7 +75,7 @@ class CommandEnd:
 
 
 class Records:
-    """The files of a directory. Raises UserError where they cannot be written or read."""
+    """Files of an executor's folder. Raises UserError if they cannot be written or read."""
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory).absolute()
@@ -81,11 +85,11 @@ class Records:
             raise UserError(f"cannot make {self.directory}: {error.strerror or error}", "choose another directory") from error
 
     def path(self, name: str, kind: str) -> Path:
-        """``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log``, ``NAME.hosts``."""
+        """Path of a file of a job: ``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log`` or ``NAME.hosts``."""
         return self.directory / f"{name}.{kind}"
 
     def start(self, launch: Launch, placement: NodeDevices) -> JobRecord:
-        """The record of a start now, not yet saved. Another job of that name counts as submitted for the first time."""
+        """Record of a start now, not yet saved. A different job of that name counts as submitted for the first time."""
         known = self.load(launch.name)
         before = (
             known.before if known is not None and known.launch == launch else _written_ns(Path(launch.checkpoint) / PROGRESS)
@@ -93,13 +97,13 @@ class Records:
         return JobRecord(launch, dict(placement), time.time(), before=before)
 
     def save(self, record: JobRecord) -> None:
-        """Write a record, whole or not at all."""
+        """Write a record atomically."""
         values = {name: value for name, value in record.__dict__.items() if name != "launch"}
         data = {"job": record.launch.to_json(), **values, "placement": dict(record.placement)}
         self.write(self.path(record.launch.name, "json"), json.dumps(data, indent=1) + "\n")
 
     def write(self, path: Path, text: str) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file atomically."""
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             temporary.write_text(text, encoding="utf-8")
@@ -109,7 +113,7 @@ class Records:
             raise UserError(f"cannot write {path}: {error.strerror or error}", "make room") from error
 
     def load(self, name: str) -> JobRecord | None:
-        """The record of a job, or None."""
+        """Return the record of a job; None: it has none."""
         path = self.path(name, "json")
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -120,21 +124,21 @@ class Records:
             raise UserError(f"{path} cannot be read: {error}", "move it away; Paceline then no longer knows its job") from error
 
     def known(self, name: str) -> JobRecord:
-        """The record of a job. Raises UserError where there is none."""
+        """Return the record of a job. Raises UserError if it has none."""
         record = self.load(name)
         if record is None:
             raise UserError(f"job {name} was never submitted", f"see {self.directory} for the jobs that were")
         return record
 
     def all(self) -> Iterator[JobRecord]:
-        """Every record, by name."""
+        """Yield every record, sorted by name."""
         for path in sorted(self.directory.glob("*.json")):
             record = self.load(path.stem)
             if record is not None:
                 yield record
 
     def end(self, name: str) -> CommandEnd | None:
-        """How the job's command ended, as its script wrote; None where it did not."""
+        """Return how the command of a job ended; None: it has not ended by itself."""
         path = self.path(name, "end")
         try:
             told, code = path.read_text().split()
@@ -143,15 +147,16 @@ class Records:
             return None
 
     def clear_end(self, name: str) -> None:
-        """Forget how an earlier start ended."""
+        """Delete the end of an earlier start."""
         self.path(name, "end").unlink(missing_ok=True)
 
 
 def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
-    """The numbers of ``progress.json`` in a checkpoint's directory; what else it holds is left out.
+    """Numbers of ``progress.json`` in the folder of a checkpoint. Other values are ignored.
 
-    A file that was written at ``before`` (ns, 0: never) says nothing of this job. The file system's own times are compared, and
-    only whether they are the same: no other clock need agree with it.
+    A file whose modification time is ``before`` (ns; 0: none) belongs to an earlier job. Only times of the same file system
+    are
+    compared, and only for equality, so clocks need not agree.
     """
     path = Path(checkpoint) / PROGRESS
     if _written_ns(path) in (0, before):
@@ -166,7 +171,7 @@ def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
 
 
 def _written_ns(path: Path) -> int:
-    """When a file was written; 0 where there is none, or something else that may not end, such as a pipe."""
+    """Modification time of a file in ns; 0: missing, or no regular file, such as a pipe that might block."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -175,7 +180,7 @@ def _written_ns(path: Path) -> int:
 
 
 def _finite(value: object) -> float | None:
-    """A number of JSON; None for anything else, and for one that no finite float is."""
+    """A finite number of JSON; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -186,7 +191,7 @@ def _finite(value: object) -> float | None:
 
 
 def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int | None = None) -> Observed:
-    """A job whose processes are gone. Without ``end`` something killed its script too; ``reason`` says what is known of it."""
+    """State of a job without processes. If ``end`` is None, its script was killed too, and ``reason`` says what is known."""
     progress = record.progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
@@ -205,11 +210,11 @@ def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int
 
 
 def body(launch: Launch, start: str, end: Path, again: str = "false") -> str:
-    """The lines of a job's script, in bash: start, pass its signal on, wait, and write how it ended.
+    """Lines of a job's bash script: start the command, forward the signal, wait, and record the exit code.
 
     Args:
-        start: the line that starts the command, without ``&``.
-        again: a command that says whether, having been told to end, it starts once more at a smaller size.
+        start: line that starts the command, without ``&``.
+        again: command whose success means that the job, told to end, restarts at a smaller size.
     """
     variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(launch.environment.items()))
     return f"""{variables}cd {shlex.quote(launch.directory)} || exit 1
@@ -235,11 +240,11 @@ exit "$code"
 
 
 def words_of_training(launch: Launch) -> list[str]:
-    """What a Paceline run takes besides its number of workers: its own words, and its checkpoint to write and to go on from."""
+    """Arguments of ``paceline train`` except the number of workers: the job's words, output folder and checkpoint."""
     resume = ["--resume", launch.checkpoint] if (Path(launch.checkpoint) / CHECKPOINT).exists() else []
     return [*launch.command[2:], "--out", launch.checkpoint, *resume]
 
 
 def text_of(placement: Mapping[str, int]) -> str:
-    """A placement in words: ``h0:2 h1:1``."""
+    """Placement in words: ``h0:2 h1:1``."""
     return " ".join(f"{node}:{devices}" for node, devices in placement.items()) or "nothing"

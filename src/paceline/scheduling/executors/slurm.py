@@ -1,8 +1,8 @@
-"""Jobs on a Slurm cluster: one batch file a job, found again by its name. Slurm is asked in machine-readable form only.
+"""Jobs on a Slurm cluster: one batch file per job, found again by its name. Only machine-readable output of Slurm is parsed.
 
-To change size a job saves, ends, and is queued anew under its name. (A requeued job does not keep to the devices of each
-node that ``scontrol update`` states: on Slurm 22.05 three on each of three nodes came back as 4, 3 and 2.) Where it only gives
-whole nodes back, ``scontrol`` shrinks it, and it keeps its allocation. After a node's failure Slurm itself requeues the job.
+To change its size a job saves, ends, and is submitted again under its name. A requeued job would not keep the devices of each
+node that ``scontrol update`` requests: on Slurm 22.05 three on each of three nodes became 4, 3 and 2. A job that only gives
+back whole nodes is shrunk by ``scontrol`` and keeps its allocation. After a node failure Slurm itself requeues the job.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PHASES: Mapping[str, Phase] = {
     "STOPPED": "running",
     "COMPLETING": "stopping",
 }
-"""What is not here has ended."""
+"""Phase by state of Slurm. All other states mean that the job has ended."""
 _AWAY = ("down", "drain", "fail", "unk", "maint", "power", "reboot", "inval")
 _DRAINING = "draining"
 
@@ -54,7 +54,7 @@ class _QueueLine:
     start: str
 
     def start_s(self) -> float | None:
-        """Seconds of the epoch at which it started, where it has."""
+        """Seconds of the epoch at which it started; None: it has not."""
         try:
             return datetime.fromisoformat(self.start).timestamp()
         except ValueError:
@@ -65,15 +65,15 @@ class SlurmExecutor:
     """Runs jobs through sbatch.
 
     Args:
-        directory: of records, batch files and logs; every node must reach it under the same path.
-        enter: words in front of each command of Slurm's, as ``Lab.slurm`` gives them.
-        gpus: whether a device is a GPU (``--gres=gpu``); otherwise a CPU of a node, a slot.
-        prefix: of the names of jobs in Slurm.
-        options: more lines for the batch file, such as ``--partition=long``.
-        python: the interpreter on every node.
+        directory: folder of records, batch files and logs, at the same path on every node.
+        enter: words put before each Slurm command, as ``Lab.slurm`` gives them.
+        gpus: True if a device is a GPU (``--gres=gpu``), false for a CPU of a node.
+        prefix: prefix of job names in Slurm.
+        options: further lines of the batch file, such as ``--partition=long``.
+        python: interpreter on every node.
 
     Raises:
-        UserError: a directory that cannot be written.
+        UserError: a folder that cannot be written.
     """
 
     def __init__(
@@ -90,15 +90,16 @@ class SlurmExecutor:
         self._enter, self._gpus, self._prefix, self._options = tuple(enter), gpus, prefix, tuple(options)
 
     def nodes(self) -> Sequence[tuple[str, int]]:
-        """Nodes that are up, with their CPUs or GPUs. Raises Unavailable.
+        """Return the nodes that are up, with their CPUs or GPUs. Raises Unavailable.
 
-        On a draining node jobs run to their end and none starts: it counts with the devices that jobs of this class hold there,
-        and so offers nothing.
+        On a draining node jobs run to their end and no job starts. It counts with the devices that jobs of this executor hold
+        there,
+        so it offers none.
         """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
     def gpu_types(self) -> dict[str, str]:
-        """The type of the GPUs of each node that is up, as Slurm names it; nodes with several or without are left out."""
+        """GPU type by node, as Slurm names it. Nodes with no or several types are left out."""
         types: dict[str, str] = {}
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():
             name, _, gres = line.strip().partition("|")
@@ -108,10 +109,10 @@ class SlurmExecutor:
         return types
 
     def submit(self, launch: Launch, placement: NodeDevices) -> None:
-        """Put the job into the queue, for these nodes. One that Slurm has already under its name is left as it is.
+        """Submit the job to the queue for these nodes. A job that Slurm already has under its name is left alone.
 
         Raises:
-            UserError: a placement that cannot be, or that Slurm refuses. Unavailable: Slurm does not answer.
+            UserError: an impossible placement, or one that Slurm refuses. Unavailable: Slurm does not answer.
         """
         entry = self._queue().get(launch.name)
         if entry is not None and entry.state in _PHASES:
@@ -121,10 +122,10 @@ class SlurmExecutor:
         self._queue_up(self._records.start(launch, placement), nodes)
 
     def resize(self, name: str, placement: NodeDevices) -> None:
-        """Shrink the job where it is, or make it save and end; a later ``poll`` queues it at the new size.
+        """Shrink the job in place, or make it save and end, so that a later ``poll`` submits it at the new size.
 
         Raises:
-            UserError: an unknown job, a placement that cannot be. Unavailable: Slurm does not answer.
+            UserError: an unknown job, an impossible placement. Unavailable: Slurm does not answer.
         """
         record = self._records.known(name)
         nodes = self._look_at_nodes()
@@ -143,12 +144,12 @@ class SlurmExecutor:
         self.poll()
 
     def stop(self, name: str, grace_s: float) -> None:
-        """Signal the job's script, or take the job out of the queue where it waits. Raises UserError, Unavailable."""
+        """Signal the job's script, or remove a waiting job from the queue. Raises UserError, Unavailable."""
         record = self._records.known(name)
         self._tell(record.stopping(grace_s), self._queue().get(name))
 
     def poll(self) -> Mapping[str, Observed]:
-        """Every job now. Raises Unavailable."""
+        """Return the present state of every job. Raises Unavailable."""
         queue = self._queue()
         return {record.launch.name: self._look(record, queue.get(record.launch.name)) for record in self._records.all()}
 
@@ -182,7 +183,7 @@ class SlurmExecutor:
         return ended(record, None, f"Slurm ended it: {state.lower()}" if state else "Slurm does not know it any more", code)
 
     def _accounted(self, record: JobRecord) -> tuple[str, int | None]:
-        """State and exit code of a job that the controller has forgotten, where the cluster keeps accounts."""
+        """State and exit code of a job that the controller has forgotten, from Slurm's accounting if there is any."""
         if not record.handle:
             return "", None
         try:
@@ -194,7 +195,7 @@ class SlurmExecutor:
         return state, int(code.partition(":")[0]) if state in ("COMPLETED", "FAILED") and code[:1].isdigit() else None
 
     def _tell(self, record: JobRecord, entry: _QueueLine | None) -> None:
-        """Save the record, then tell the job to end, once."""
+        """Save the record, then tell the job to end once."""
         before = self._records.known(record.launch.name)
         self._records.save(record)
         if entry is None or entry.state not in _PHASES:
@@ -205,7 +206,7 @@ class SlurmExecutor:
             self._ask("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
 
     def _queue_up(self, record: JobRecord, nodes: Mapping[str, tuple[int, str]]) -> None:
-        """Write the batch file and submit it; the record is there first."""
+        """Save the record, then write the batch file and submit it."""
         name = record.launch.name
         hosts = sorted(record.placement, key=_natural)  # Slurm's order: the script runs on the first
         record = replace(record, placement={node: record.placement[node] for node in hosts})
@@ -228,10 +229,11 @@ class SlurmExecutor:
         self._records.save(replace(record, handle=number))
 
     def _queue(self) -> dict[str, _QueueLine]:
-        """What Slurm has of our jobs, by name. Of several of one name, the one that has not ended, else the last.
+        """Queue lines of this executor's jobs, by name. If several share a name, the one that has not ended, else the last.
 
-        Two that have not ended cannot come of this class. If somebody else submitted the batch file again, the later one is
-        cancelled: two runs would write one checkpoint.
+        This executor never has two active jobs of one name. If somebody submitted the batch file again, the later job is
+        cancelled:
+        two runs would write one checkpoint.
         """
         entries: dict[str, _QueueLine] = {}
         for line in self._ask("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%S|%r").splitlines():
@@ -251,7 +253,10 @@ class SlurmExecutor:
         return entries
 
     def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
-        """Devices and address of every node that is up; of one that drains, those that our jobs hold."""
+        """Devices and address of every node that is up.
+
+        A draining node counts with the devices that this executor's jobs hold.
+        """
         nodes: dict[str, tuple[int, str]] = {}
         draining = []
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
@@ -267,7 +272,7 @@ class SlurmExecutor:
         return {name: (left[name], address) for name, (_, address) in nodes.items() if left[name]}
 
     def _held(self) -> Mapping[str, int]:
-        """Devices of each node on which our jobs run."""
+        """Devices of each node on which this executor's jobs run."""
         queue, held = self._queue(), Counter[str]()
         for record in self._records.all():
             entry = queue.get(record.launch.name)
@@ -276,7 +281,7 @@ class SlurmExecutor:
         return held
 
     def _ask(self, *words: str) -> str:
-        """A command of Slurm's: its stdout. Raises Unavailable where Slurm does not answer, UserError where it refuses."""
+        """Run a Slurm command and return its stdout. Raises Unavailable if Slurm does not answer, UserError if it refuses."""
         command = [*self._enter, *words]
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_S, stdin=subprocess.DEVNULL)
@@ -295,16 +300,16 @@ class SlurmExecutor:
 
 
 def gives_nodes_back(before: NodeDevices, after: NodeDevices) -> bool:
-    """Whether ``after`` is ``before`` without some whole nodes, the first of which it keeps: its script runs there."""
+    """Return whether ``after`` is ``before`` minus whole nodes, and keeps the first node, on which the script runs."""
     first = min(before, key=_natural)
     return len(after) < len(before) and first in after and all(before.get(node) == n for node, n in after.items())
 
 
 def gpus_of(gres: str) -> int:
-    """GPUs in Slurm's generic resources, such as ``gpu:a100:4(S:0-1)``."""
+    """Number of GPUs in Slurm's generic resources, such as ``gpu:a100:4(S:0-1)``."""
     return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", gres))
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """``h2`` before ``h10``, as Slurm sorts."""
+    """Sort key that puts ``h2`` before ``h10``, like Slurm."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]

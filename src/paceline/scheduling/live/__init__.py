@@ -1,1 +1,1 @@
-"""Jobs that run for real under a policy."""
+"""Live scheduling: jobs that run for real under a policy."""

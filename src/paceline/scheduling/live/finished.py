@@ -1,4 +1,4 @@
-"""What became of jobs that ran for real, in the form of a simulated schedule: the same report shows both, side by side."""
+"""Live schedule in the form of a simulated one, so that one report shows both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettin
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 _RUN = "to run on "
-"""How the event of a decision begins that gives a job devices."""
+"""Start of the event text of a decision that gives a job devices."""
 
 
 def live_schedule(
@@ -29,13 +29,13 @@ def live_schedule(
     kinds: LiveNodes | None = None,
     now_s: float | None = None,
 ) -> SimulatedSchedule:
-    """The schedule that a journal has, times in seconds after its first job's arrival.
+    """Return the schedule in a journal, with times in seconds after the first arrival.
 
     Args:
-        nodes: devices of each node that is up; one that jobs have run on and that is gone counts as large as the largest.
-        policy: its name. ``round_s``: seconds between its decisions. ``kinds``: which devices the nodes have; by
-            default those that the runner noted.
-        now_s: seconds of the epoch up to which spans last that have no end; by default their job's last change.
+        nodes: devices of each node that is up. A node that jobs used and that is gone counts as large as the largest.
+        policy: name of the policy. ``round_s``: seconds between its decisions.
+        kinds: device types of the nodes; None: those that the runner recorded.
+        now_s: seconds of the epoch at which open spans end; None: at the last change of their job.
 
     Raises:
         UserError: a journal without jobs.
@@ -81,7 +81,7 @@ def live_schedule(
 
 
 def newer_journal(directory: Path, than: Path) -> Path | None:
-    """The journal in a directory, where it was written after a file, or the file is not there; None: there is none such."""
+    """Journal of a directory, if it is newer than a file or the file is missing; else None."""
     journal = directory / NAME
     if not journal.is_file():
         return None
@@ -93,10 +93,10 @@ def newer_journal(directory: Path, than: Path) -> Path | None:
 
 
 def schedule_so_far(path: Path, now_s: float) -> SimulatedSchedule:
-    """The schedule that a journal has up to now (seconds of the epoch), while a runner may write it.
+    """Return the schedule of a journal up to now (seconds of the epoch), while a runner may be writing it.
 
     Raises:
-        UserError: it cannot be read, or no round has been made yet.
+        UserError: the journal cannot be read, or the first round has not happened.
     """
     with JournalReader(path) as journal:
         facts = journal.facts()
@@ -107,18 +107,18 @@ def schedule_so_far(path: Path, now_s: float) -> SimulatedSchedule:
 
 
 def noted_nodes(journal: JournalReader) -> LiveNodes:
-    """The devices of the nodes, as the runner noted them."""
+    """Device types of the nodes, as the runner recorded them."""
     return LiveNodes.noted(journal.facts().get("devices", ()))
 
 
 def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> list[str]:
-    """The nodes of the schedule in the order of their numbers: those that are up, and those that jobs have run on."""
+    """Names of the nodes by number: those that are up and those that jobs have used."""
     every = {*nodes, *(node for each in spans.values() for span in each for node in span.placement)}
     return [name for members in kinds.by_device(every).values() for name in members]
 
 
 def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> tuple[Fleet, list[str]]:
-    """Nodes of a type count as large as its largest, and so does one that is gone."""
+    """Fleet of these nodes, with their names. Nodes of a type, also absent ones, count as large as the largest."""
     names = node_names(nodes, spans, kinds)
     sizes = dict.fromkeys(names, 0) | dict(nodes)
     for each in spans.values():
@@ -131,7 +131,7 @@ def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds:
 
 
 def _said(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]]:
-    """By job: when a policy said why it runs where it runs, the placement as words, and the reason; in order."""
+    """Reasons of the policy by job, in order: time, placement as words, reason."""
     said: dict[str, list[tuple[float, set[str], str]]] = {}
     for at_s, name, what in journal.events():
         words, _, reason = what.partition(": ")
@@ -141,13 +141,13 @@ def _said(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]
 
 
 def _reason(said: Sequence[tuple[float, set[str], str]], span: LiveSpan) -> str:
-    """What was said last of this placement before the span ended; empty: nothing."""
+    """Last reason for this placement before the span ended; empty: none."""
     words, end_s = set(text_of(span.placement).split()), math.inf if span.end_s is None else span.end_s
     return next((reason for at_s, placement, reason in reversed(said) if at_s <= end_s and placement == words), "")
 
 
 def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, int], ...]:
-    """How many jobs were there, at each arrival and end."""
+    """Number of jobs present after each arrival and end."""
     changes = [(row.arrival_s - start_s, 1) for row in rows.values()]
     changes += [(row.since - start_s, -1) for row in rows.values() if row.is_over]
     active, present = [], 0

@@ -1,4 +1,4 @@
-"""When live jobs are to end: the simulator, from now on, with what is believed of each job."""
+"""Predicted ends of live jobs: the simulator, started from the present state with the expected speeds."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Outlook
 
 MOST_S = 20.0
-"""Of this machine, for a forecast: jobs wait for it."""
+"""Most seconds of this machine for a forecast, because jobs wait for it."""
 
 
 class ForecastRun(SteadyRun):
-    """A job that goes as fast as an outlook says, to the end of the work that it has left.
+    """A job that runs at its expected speed until its remaining work is done.
 
     Args:
-        factor: its true speed beside the believed one.
+        work: remaining work.
+        factor: true speed / expected speed.
     """
 
     strategy = ""
@@ -73,7 +74,7 @@ class ForecastRun(SteadyRun):
 
 
 def work_left(outlook: Outlook, fleet: Fleet) -> float:
-    """In the units of its goodput; NaN: nobody knows."""
+    """Remaining work in the unit of the goodput; NaN: unknown."""
     most = outlook.max_devices()
     for index in range(len(fleet.groups)):
         speed, seconds = outlook.goodput(index, most), outlook.seconds_left(index, most)
@@ -84,12 +85,14 @@ def work_left(outlook: Outlook, fleet: Fleet) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When jobs are to end.
+    """Predicted ends of jobs.
 
     Attributes:
-        simulated: the schedule, in seconds after ``start_s`` of the epoch: now or, where that is later, the first arrival.
-        last_s: the last end, and that where all speeds are at the upper and at the lower end of their 80 % range; NaN: no job
-            ends, as the policy turns all away.
+        simulated: schedule, in seconds after ``start_s``.
+        start_s: seconds of the epoch: now, or the first arrival if that is later.
+        last_s: last end as expected, and with all speeds at the upper and at the lower end of their 80 % range; NaN: the
+            policy
+            turns all jobs away.
     """
 
     simulated: SimulatedSchedule
@@ -100,17 +103,18 @@ class Forecast:
 def forecast(
     rows: Sequence[LiveRow], live: Snapshot, policy: str, fleet: Fleet, outlooks: Outlooks, settings: ClusterSettings
 ) -> Forecast | None:
-    """The schedule of jobs that are not over, from now on.
+    """Predict the schedule of jobs that are not over, from now on.
 
     Args:
-        rows: those jobs, also such that will come later. ``live``: the state now; what ``past`` jobs reported counts.
-        policy: its name.
+        rows: those jobs, and jobs that arrive later.
+        live: present state. Reports of its ``past`` jobs count.
+        policy: name of the policy.
 
     Returns:
-        None where somebody's speed or work is unknown.
+        The forecast; None if the speed or the work of a job is unknown.
 
     Raises:
-        UserError: the policy does not bring the jobs to their ends in the simulator, or not in ``MOST_S`` of this machine.
+        UserError: jobs never end under the policy, or the simulation takes more than ``MOST_S`` of this machine.
     """
     beliefs = outlooks(replace(live, rows=rows), fleet)
     works = [work_left(outlook, fleet) for outlook in beliefs]
@@ -142,12 +146,12 @@ def forecast(
 
 
 def _last(schedule: ClusterSchedule) -> float:
-    """The last end of the jobs that end."""
+    """Last end of the jobs that end; NaN: none does."""
     return max((outcome.end_s for outcome in schedule.outcomes if math.isfinite(outcome.end_s)), default=math.nan)
 
 
 def _limit(began: float) -> Callable[[float, int], None]:
-    """What ends a simulation that takes too long, as its progress is told."""
+    """Progress callback that ends a simulation after ``MOST_S``."""
 
     def check(moment_s: float, ended: int) -> None:
         if time.monotonic() - began > MOST_S:
@@ -157,7 +161,7 @@ def _limit(began: float) -> Callable[[float, int], None]:
 
 
 def _from(row: LiveRow, start_s: float) -> Job:
-    """The job in the forecast's time. A deadline that has passed no longer counts."""
+    """The job in the time of the forecast. A deadline in the past no longer counts."""
     job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
     due_s = row.arrival_s + row.launch.job.deadline_s - start_s
     return replace(job, deadline_s=due_s if due_s > job.arrival_s else math.inf)

@@ -1,7 +1,7 @@
-"""What a live runner knows, in one SQLite file with one writer: a runner that was killed goes on where it was.
+"""Journal of a live runner: one SQLite file with one writer, from which a killed runner continues.
 
-A decision is in the file before it is carried out. The second runner on a file is refused, and the first is named. Anyone may
-read meanwhile.
+Decisions are written before they are carried out. A second runner on the file is refused with the name of the first. Anyone
+may read at any time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from paceline.scheduling.executors.executor import NodeDevices, Phase
 from paceline.scheduling.launch import Launch
 
 NAME = "state.sqlite"
-"""Of the file in the directory of a live run."""
+"""File name in the directory of a live run."""
 REMOVED = "removed: "
-"""How the reason of a job begins that a policy ended for good."""
+"""Prefix of the reason of a job that a policy ended for good."""
 SCHEMA = 2
 MOST_REPORTS = 32
-"""Speeds of a job that are kept, one a placement."""
+"""Reported speeds kept for a job, one per placement."""
 MOST_CURVE = 2000
-"""Points of a learning curve that are kept: the first, and the last ones."""
+"""Points of a learning curve kept for a job: the first one and the last ones."""
 BUSY_S = 10.0
 _TABLES = """
 CREATE TABLE jobs (name TEXT PRIMARY KEY, place INTEGER, job TEXT, arrival_s REAL, row TEXT);
@@ -46,7 +46,9 @@ class Report:
     """A speed that a job reported.
 
     Attributes:
-        placement: where it ran. ``exchange_s``: of a step, what the exchange adds to computing; None: not reported.
+        placement: devices that it ran on.
+        samples_per_s: speed over all devices.
+        exchange_s: seconds that the exchange adds to the computation of a step; None: not reported.
     """
 
     placement: NodeDevices
@@ -55,25 +57,26 @@ class Report:
 
     @property
     def devices(self) -> int:
-        """Of all nodes."""
+        """Number of devices."""
         return sum(self.placement.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveRow:
-    """A job as the runner has it. Times are seconds of the epoch.
+    """State of a job in the runner. Times are seconds of the epoch.
 
     Attributes:
-        target: where it is to run; None: nowhere.
-        phase: as last observed; ``waiting`` before it was ever submitted. ``since``: when it came into it.
-        starts: how often it was submitted. ``failures``: how often it failed since it last made progress.
-        attained_s: device-seconds that it ran. ``run_s``: seconds; ``ran_on``: the same by the first node of its placement.
-        progress: what it has reported last, first seen at ``reported_s``.
-        reports: the last speed on each placement, the oldest first.
-        restart_s: what its last start cost, from its start to its first step, by its first report after; None: none has told.
-        curve: its accuracy, or where it reports none its negative loss, at each step that it reported, the oldest first.
-        expected_end_s: when it was to end, as predicted before it ran, or else by the first report that told; None: neither.
-        reason: of its end, or of its last failure.
+        target: devices it is to run on; None: it waits.
+        phase: last observed phase; ``waiting`` before the first submission. ``since``: when it began.
+        starts: number of submissions. ``failures``: failures since its last progress.
+        attained_s: device-seconds used. ``run_s``: seconds used. ``ran_on``: seconds by first node of the placement.
+        progress: last report, first seen at ``reported_s``.
+        reports: last speed on each placement, oldest first.
+        restart_s: measured cost of its last start, from the start to the first step; None: unknown.
+        curve: accuracy, or else the negative loss, at each reported step, oldest first.
+        expected_end_s: end as predicted before it ran, or else by its first report; None: unknown.
+        is_over: True if it will not run again.
+        reason: why it ended, or failed last.
     """
 
     launch: Launch
@@ -97,12 +100,12 @@ class LiveRow:
 
     @property
     def name(self) -> str:
-        """Of its job."""
+        """Name of the job."""
         return self.launch.name
 
     @property
     def is_removed(self) -> bool:
-        """Whether a policy ended it for good, such as one that no longer learned."""
+        """True if a policy ended it for good, for example because it no longer learned."""
         return self.is_over and self.reason.startswith(REMOVED)
 
     def reporting(self, report: Report) -> LiveRow:
@@ -116,7 +119,7 @@ class LiveRow:
         return curve if len(curve) <= MOST_CURVE else (curve[0], *curve[1 - MOST_CURVE :])
 
     def running(self, seconds: float, placement: NodeDevices) -> LiveRow:
-        """The row after so many more seconds on these devices."""
+        """The row after more seconds on these devices."""
         first = min(placement, default="")
         return replace(
             self,
@@ -126,7 +129,7 @@ class LiveRow:
         )
 
     def samples_per_s(self, devices: int) -> float:
-        """As reported on so many devices or, in proportion, on the nearest number below; NaN before its first report."""
+        """Speed on this number of devices, in proportion to the nearest smaller reported size; NaN: no report."""
         if not self.reports:
             return math.nan
         speeds = {report.devices: report.samples_per_s for report in self.reports}
@@ -134,7 +137,7 @@ class LiveRow:
         return speeds[nearest] * devices / nearest
 
     def seconds_left(self, devices: int) -> float:
-        """To its end on so many devices; NaN where its reports do not say it."""
+        """Seconds to its end on this number of devices; NaN: unknown."""
         speed = self.samples_per_s(devices)
         return self.launch.samples_left(self.progress) / speed if speed > 0 else math.nan
 
@@ -150,10 +153,10 @@ class LiveSpan:
 
 
 class JournalReader(AbstractContextManager["JournalReader"]):
-    """What a journal says at one moment, without its lock: a runner may write meanwhile.
+    """A journal as of one moment, read without its lock while a runner may be writing.
 
     Raises:
-        UserError: there is no journal, it is of another version, or it cannot be read.
+        UserError: the journal is missing, of another version, or damaged.
     """
 
     _db: sqlite3.Connection
@@ -165,7 +168,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         try:
             self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
             self._check_version()
-            self._db.execute("BEGIN")  # all that follows is of one moment
+            self._db.execute("BEGIN")  # a consistent snapshot for all queries
         except sqlite3.Error as error:
             raise self._broken(error) from error
 
@@ -185,7 +188,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         self._db.close()
 
     def rows(self) -> dict[str, LiveRow]:
-        """Every job, by name, in the order of arrival. Raises UserError for a damaged file."""
+        """Return all jobs by name, in order of arrival. Raises UserError for a damaged file."""
         table = self._ask("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place")
         try:
             rows = [_row(Launch.from_json(json.loads(launch)), arrival_s, json.loads(row)) for launch, arrival_s, row in table]
@@ -194,20 +197,25 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return {row.name: row for row in rows}
 
     def spans(self, name: str) -> list[LiveSpan]:
-        """Where a job has run, in order."""
+        """Return the stretches of a job, in order."""
         query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
         table = self._ask(query, name)
         return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in table]
 
     def events(self, name: str = "", last: int = -1) -> list[tuple[float, str, str]]:
-        """(seconds of the epoch, job, words), of one job or of all, in order; ``last``: only so many."""
+        """Return events in order: seconds of the epoch, job, text. ``name``: of one job only.
+
+        ``last``: the latest ones only.
+        """
         where, values = ("WHERE name = ?", [name]) if name else ("", [])
         query = f"SELECT at_s, name, what FROM events {where} ORDER BY rowid DESC LIMIT ?"
         return [(at, of, what) for at, of, what in self._ask(query, *values, last)][::-1]
 
     def facts(self) -> dict[str, Any]:
-        """What a runner noted, by name: ``policy``, ``executor``, ``round_s``, ``nodes``, ``devices`` (the type of each node),
-        ``decided_s``."""
+        """Values that the runner recorded, by name.
+
+        They are ``policy``, ``executor``, ``round_s``, ``nodes``, ``devices`` (type of each node) and ``decided_s``.
+        """
         try:
             return {name: json.loads(value) for name, value in self._db.execute("SELECT name, value FROM facts")}
         except (sqlite3.Error, ValueError):
@@ -225,7 +233,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
 
 class Journal(JournalReader):
-    """An open journal; nobody else can open it to write until it is closed or its process has died.
+    """A journal opened for writing. Other writers are refused until it is closed or its process dies.
 
     Raises:
         UserError: another runner has it (named), or the file cannot be read or written.
@@ -269,12 +277,12 @@ class Journal(JournalReader):
         self._db.execute("CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT)")
 
     def close(self) -> None:
-        """Let others have it."""
+        """Close the file and release the lock."""
         self._db.close()
         self._lock.close()
 
     def add(self, launch: Launch, arrival_s: float) -> None:
-        """A new job. One of that name which is there already keeps its state. Raises UserError where it is another job."""
+        """Add a job. A job that is already there keeps its state. Raises UserError for a different job of the same name."""
         known = self.rows().get(launch.name)
         if known is not None:
             if known.launch != launch:
@@ -286,7 +294,7 @@ class Journal(JournalReader):
             self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", (launch.name, place, text, arrival_s, row))
 
     def save(self, rows: Sequence[LiveRow], events: Sequence[tuple[str, str]] = ()) -> None:
-        """Replace rows, and note what has happened, (job, words) each: all or nothing."""
+        """Replace rows and append events, (job, text) each, in one transaction."""
         now = time.time()
         with self._change():
             for row in rows:
@@ -295,13 +303,13 @@ class Journal(JournalReader):
                 self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (now, name, what))
 
     def remember(self, **facts: Any) -> None:
-        """Note facts of the runner itself; what was known by these names is replaced."""
+        """Record values of the runner, replacing earlier ones."""
         with self._change():
             texts = [(name, json.dumps(value)) for name, value in facts.items()]
             self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", texts)
 
     def begin_span(self, name: str, span: LiveSpan) -> None:
-        """A job runs on these devices from now on; its span before ends there, unless it is the same placement."""
+        """Start a stretch of a job and end its previous one, unless the placement is the same."""
         last = self.spans(name)[-1:]
         if last and last[0].end_s is None and last[0].placement == span.placement:
             return
@@ -311,7 +319,7 @@ class Journal(JournalReader):
             self._db.execute("INSERT INTO spans VALUES (?, ?, NULL, ?, ?)", (name, span.start_s, placement, span.reason))
 
     def end_span(self, name: str, at_s: float) -> None:
-        """A job no longer runs."""
+        """End the present stretch of a job."""
         with self._change():
             self._end_span(name, at_s)
 

@@ -1,4 +1,4 @@
-"""Which device each node of a live schedule has, and the fleet that policies see."""
+"""Device types of the nodes of a live schedule, and the fleet they form."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paceline.hardware.catalogue import device
 from paceline.scheduling.fleet import Fleet, NodeGroup
 
 UNKNOWN = "device"
-"""The name of devices that nobody named; no speed of theirs is predicted."""
+"""Name of unspecified devices. No speed is predicted on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """The devices of the nodes whose names match a pattern such as ``gpu-a*``.
+    """Device of the nodes whose names match a pattern such as ``gpu-a*``.
 
     Attributes:
-        machine: what a probe measured of them; None: the catalogue has them, or nobody knows them.
+        machine: measurements of a probe; None: the device is in the catalogue, or unknown.
     """
 
     pattern: str
@@ -33,10 +33,11 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class LiveNodes:
-    """What is known of the nodes beside their names and sizes.
+    """Device types and network of the nodes.
 
     Attributes:
-        kinds: the first whose pattern matches a node counts. ``network``: between nodes; empty: unknown.
+        kinds: patterns; the first that matches a node applies.
+        network: network between nodes; empty: unknown.
     """
 
     kinds: tuple[DeviceKind, ...] = ()
@@ -44,13 +45,13 @@ class LiveNodes:
 
     @classmethod
     def named(cls, texts: Sequence[str], network: str = "", own: Mapping[str, str] | None = None) -> LiveNodes:
-        """From words such as ``A100``, ``gpu-a*=A100`` or ``probe.json``.
+        """Parse texts such as ``A100``, ``gpu-a*=A100`` or ``probe.json``.
 
         Args:
-            own: devices that the executor knows, by node; what is named counts before them.
+            own: devices known to the executor, by node. ``texts`` take precedence.
 
         Raises:
-            UserError: a device that is not in the catalogue, a file that is no probe, no network of that name.
+            UserError: a device that is not in the catalogue, a file that is no probe, an unknown network.
         """
         if network:
             network_named(network)
@@ -58,32 +59,33 @@ class LiveNodes:
         return cls((*named, *(DeviceKind(node, name) for node, name in (own or {}).items())), network)
 
     def kind(self, node: str) -> DeviceKind:
-        """Of a node."""
+        """Device of a node."""
         return next((kind for kind in self.kinds if fnmatchcase(node, kind.pattern)), DeviceKind("*", UNKNOWN))
 
     @classmethod
     def noted(cls, patterns: Iterable[Sequence[str]]) -> LiveNodes:
-        """From what ``patterns`` gave."""
+        """Restore from ``patterns``."""
         return cls(tuple(DeviceKind(pattern, name) for pattern, name in patterns))
 
     @property
     def patterns(self) -> list[tuple[str, str]]:
-        """Pattern and device of each kind, as a journal notes them."""
+        """Pattern and device of each kind, as a journal records them."""
         return [(kind.pattern, kind.device) for kind in self.kinds]
 
     def by_device(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Nodes by their device, in the order of a fleet."""
+        """Nodes by device, in the order of a fleet."""
         groups: dict[str, list[str]] = {}
         for name in sorted(names):
             groups.setdefault(self.kind(name).device, []).append(name)
         return groups
 
     def fleet(self, nodes: Mapping[str, int]) -> tuple[Fleet, list[str]]:
-        """The nodes as policies see them, and their names in the fleet's order. Nodes of a type count as large as its largest;
-        what is free of each is said beside it.
+        """Fleet of the nodes, and their names in its order.
+
+        Nodes of a type count as large as the largest; the state says what is free.
 
         Args:
-            nodes: their devices by name; at least one.
+            nodes: devices by node name, at least one.
         """
         groups, names = [], []
         for members in self.by_device(nodes).values():
@@ -93,7 +95,7 @@ class LiveNodes:
         return Fleet(tuple(groups)), names
 
     def check_patterns(self, names: Collection[str]) -> None:
-        """Raises UserError for a pattern that no node matches."""
+        """Raise UserError for a pattern that matches no node."""
         for kind in self.kinds:
             if not any(fnmatchcase(name, kind.pattern) for name in names):
                 few = ", ".join(sorted(names)[:3])

@@ -1,4 +1,4 @@
-"""What a live schedule believes of a job: its reports, or a prediction that the reports of all jobs correct."""
+"""Expected speed of a live job: its reports, or a prediction corrected by the reports of all jobs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from paceline.scheduling.speeds.goodput import StepSeconds
 
 
 class ReportedOutlook:
-    """What a job's own reports say of its speed; what it never tried counts as in proportion to the devices.
+    """Speed by the reports of the job alone. Sizes without a report count in proportion to their devices.
 
-    Progress is in samples. Before its first report only ratios mean anything: the speed on one device counts as 1.
+    Progress is in samples. Before the first report only ratios are meaningful: the speed on one device is 1.
     """
 
     def __init__(self, row: LiveRow) -> None:
         self._row, self._sizes = row, row.launch.sizes
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Samples a second on 0 to ``most`` devices; between two legal sizes as on the smaller."""
+        """Samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
         table = np.zeros(most + 1)
         for size in self._sizes:
             table[size:] = self._speed(size)
@@ -33,11 +33,11 @@ class ReportedOutlook:
         return self._row.samples_per_s(size) if self._row.reports else float(size)
 
     def max_devices(self) -> int:
-        """The largest legal size."""
+        """Largest legal size."""
         return self._sizes[-1]
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """From the stated duration, or the samples left; NaN where nobody knows them or, before a report, the speed."""
+        """Seconds by the stated duration or the remaining samples; NaN: unknown."""
         speed = self.goodput(device_type, most)
         if self._row.launch.job.duration_s:
             left_s = max(self._row.launch.job.duration_s - self._row.run_s, 0.0)
@@ -46,17 +46,18 @@ class ReportedOutlook:
         return np.where(speed > 0, left / np.where(speed > 0, speed, 1.0), math.inf)
 
     def relative_spread(self) -> float:
-        """0 where its speed was reported or its duration stated; infinite before, when nothing is known."""
+        """0 if the speed was reported or the duration stated, else inf."""
         return 0.0 if self._row.reports or self._row.launch.job.duration_s else math.inf
 
 
 class PredictedOutlook:
-    """Predicted steps of a job, as the reports of all jobs correct them. Progress is in samples.
+    """Predicted steps of a job, corrected by the reports of all jobs. Progress is in samples.
 
     Args:
-        times: of its network by device; it runs on no other device. ``most``: the largest batch of a device that fits.
-        samples_left: of all its work; NaN: nobody knows.
-        spread: half the 80 % range of a step beside the step; 0: measured.
+        times: steps of its network by device. It runs on these devices only.
+        most: largest batch that fits a device, by device.
+        samples_left: remaining work; NaN: unknown.
+        spread: half the 80 % range of a step, relative to it; 0: measured.
     """
 
     def __init__(
@@ -74,14 +75,14 @@ class PredictedOutlook:
         self._tables: dict[int, Array] = {}
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Samples a second on 0 to ``most`` devices; between two legal sizes as on the smaller."""
+        """Samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
         if device_type not in self._tables:
             self._tables[device_type] = self._speeds(device_type)
         steps = np.searchsorted(self._sizes, np.arange(most + 1), side="right")
         return np.asarray(np.concatenate([[0.0], self._tables[device_type]])[steps])
 
     def _speeds(self, device_type: int) -> Array:
-        """Samples a second on each legal size; 0 where it cannot run."""
+        """Samples a second on each legal size; 0: it cannot run."""
         group = self._fleet.groups[device_type]
         if group.device not in self._times:
             return np.zeros(len(self._sizes))
@@ -92,11 +93,11 @@ class PredictedOutlook:
         return np.where(runs, self._batch / step_s, 0.0)
 
     def max_devices(self) -> int:
-        """The largest legal size."""
+        """Largest legal size."""
         return int(self._sizes[-1])
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """From the samples that are left; NaN where nobody knows them."""
+        """Seconds by the remaining samples; NaN: unknown."""
         speed = self.goodput(device_type, most)
         return np.where(speed > 0, self.samples_left / np.where(speed > 0, speed, 1.0), math.inf)
 

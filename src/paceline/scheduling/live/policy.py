@@ -1,4 +1,4 @@
-"""A policy of the simulator, run live: the same pure function sees the same kind of state, made of what jobs have reported."""
+"""Adapter that runs a policy on live jobs: it builds the state from their reports, and turns decisions into placements."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ RESTART_S = 30.0
 
 
 Outlooks = Callable[[Snapshot, Fleet], Sequence[Outlook]]
-"""What is believed of each job of a state."""
+"""Function from a snapshot and its fleet to the expected speed of each job."""
 
 
 def reported(live: Snapshot, fleet: Fleet) -> Sequence[Outlook]:
-    """What the jobs themselves have reported."""
+    """Expected speed by each job's own reports."""
     return [ReportedOutlook(row) for row in live.rows]
 
 
 class LiveAdapter:
-    """Runs a policy on live states.
+    """Runs a policy on snapshots of a live cluster.
 
     Args:
-        policy: the pure function.
-        nodes: which devices the nodes have.
-        outlooks: what is believed of the jobs; by default what each has reported.
-        restart_s: what a start costs before any was measured.
+        policy: the policy.
+        round_s: seconds between decisions.
+        nodes: device types of the nodes.
+        outlooks: expected speeds; by default the job's own reports.
+        restart_s: cost of a start before any was measured.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ class LiveAdapter:
         self._known: dict[str, int] = {}
 
     def __call__(self, live: Snapshot) -> Targets:
-        """Decide, and place what is decided: who keeps its number of devices stays, the rest goes where there is room."""
-        for there in live.placed.values():  # a node that has gone is not forgotten while jobs are there
+        """Decide and place. Jobs that keep their number of devices stay, and the others go where there is room."""
+        for there in live.placed.values():  # a lost node stays known while jobs are on it
             self._known |= {node: max(self._known.get(node, 0), devices) for node, devices in there.items()}
         self._known |= dict(live.nodes)
         if not sum(devices for _, devices in live.nodes):
@@ -118,14 +119,14 @@ class LiveAdapter:
 
 
 def restarts(live: Snapshot, usual_s: float) -> Array:
-    """What a start costs each job: as it was measured, else as the others' in the mean, else ``usual_s``."""
+    """Cost of a start of each job: as measured, else the mean of the others, else ``usual_s``."""
     measured = [row.restart_s for row in (*live.rows, *live.past) if row.restart_s is not None]
     usual = float(np.mean(measured)) if measured else usual_s
     return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
 
 
 def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
-    """Who keeps the number of devices on these nodes stays; the rest in the policy's order, where there is room."""
+    """Placements on these nodes. Jobs that keep their size stay; the others follow in the policy's order."""
     left = free.copy()
     places: list[Numbered] = [
         place if count and sum(n for _, n in place) == count and all(free[node] for node, _ in place) else ()
@@ -143,7 +144,7 @@ def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision
 
 
 def core_job(row: LiveRow, start_s: float) -> Job:
-    """The job as the simulator's policies know it. A rigid policy gives an elastic job the least devices that it runs on."""
+    """The job of a row as policies see it. A rigid policy gives an elastic job its least number of devices."""
     launch, after_s = row.launch, row.arrival_s - start_s
     sizes = launch.sizes
     return replace(
@@ -159,12 +160,12 @@ def core_job(row: LiveRow, start_s: float) -> Job:
 
 
 def _legal(launch: Launch, devices: int) -> int:
-    """The largest size of the job that is no more; 0 where there is none."""
+    """Largest size of the job up to ``devices``; 0: none."""
     return max((size for size in launch.sizes if size <= devices), default=0)
 
 
 def even(live: Snapshot) -> Targets:
-    """Everyone in turn gets one more device, in the order of arrival, while there are any: a policy without predictions."""
+    """Give each job one more device in turn, in order of arrival, until none are left. This policy needs no predictions."""
     sizes: Mapping[str, tuple[int, ...]] = {row.name: row.launch.sizes for row in live.rows}
     counts, left = dict.fromkeys(sizes, 0), sum(devices for _, devices in live.nodes)
     grown = True

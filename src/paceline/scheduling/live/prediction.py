@@ -1,4 +1,4 @@
-"""The predictor behind a live schedule: it says how fast each job runs before it ran, and learns from what jobs report."""
+"""Predicted speeds of live jobs before they run, corrected by what all jobs report."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from paceline.training.runs.training_run import TrainingRun
 from paceline.workload import Workload
 
 MOST_SHOWN = 0.95
-"""An exchange is taken to be at most such a share of a step; computing takes some time."""
+"""Largest share of a step that an exchange can take; computing takes some time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trained:
-    """What a job trains; ``name`` is alike for jobs whose steps are alike."""
+    """Network and strategy that a job trains. Jobs with equal steps share ``name``."""
 
     name: str
     network: Network
 
 
 class LivePredictions:
-    """What is believed of live jobs.
+    """Expected speed of live jobs.
 
-    A job is predicted where its network is known, by its command or because its table states it, and the device of some
-    nodes. Of the others only their reports are believed.
+    A job is predicted if the device of some nodes and its network are known, from its command or its table. For other jobs
+    only
+    their own reports count.
 
     Args:
-        nodes: the devices of the nodes, and the network between them.
-        run_of: the training run that the words behind ``paceline train`` describe; raises UserError for words that it does
-            not take.
-        predictor: by default ordinary software and what the package knows.
+        nodes: devices of the nodes, and the network between them.
+        run_of: parser of the words after ``paceline train``; raises UserError for wrong words.
+        predictor: predictor; None: ordinary software and the built-in constants.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LivePredictions:
         self._kept: dict[tuple[object, ...], _Surfaces] = {}
 
     def __call__(self, live: Snapshot, fleet: Fleet) -> list[Outlook]:
-        """An outlook for each of ``live.rows``; jobs that are over count with what they reported."""
+        """Return an outlook for each of ``live.rows``. Reports of jobs that are over count too."""
         surfaces = self._surfaces(fleet, [*live.rows, *live.past])
         pool = EstimatePool(surfaces.of)
         for row in (*live.rows, *live.past):
@@ -66,12 +66,12 @@ class LivePredictions:
         return [self._outlook(pool, row, surfaces) for row in live.rows]
 
     def check(self, jobs: Iterable[Launch]) -> None:
-        """Raises UserError for a command that ``paceline train`` does not take, and a network that nobody knows."""
+        """Raise UserError for wrong words of a ``paceline train`` command, or an unknown network."""
         for launch in jobs:
             self._of(launch)
 
     def unpredicted(self, rows: Sequence[LiveRow], fleet: Fleet) -> dict[str, str]:
-        """Why a job is not predicted, by its name. Raises UserError for a network that a job states and nobody knows."""
+        """Reason by name of each job that is not predicted. Raises UserError for an unknown network."""
         surfaces = self._surfaces(fleet, rows)
         whys = {}
         for row in rows:
@@ -83,7 +83,7 @@ class LivePredictions:
         return whys
 
     def _of(self, launch: Launch) -> _Trained | None:
-        """What a job trains; None: nobody knows."""
+        """Network that a job trains; None: unknown."""
         key = launch.command, launch.job.model
         if key not in self._trained:
             self._trained[key] = self._found(launch)
@@ -95,7 +95,7 @@ class LivePredictions:
         try:
             run = self._run_of(launch.command[2:]) if launch.is_paceline else None
             if run is not None and not launch.job.model and run.code.get("model"):
-                return None  # code of the user's own, which is not read here
+                return None  # the user's code is not read here
             model = launch.job.model or (run.model if run else "")
             workload = Workload.named(model)
         except UserError as error:
@@ -107,7 +107,7 @@ class LivePredictions:
         return _Trained(f"{model} {json.dumps(choices)}", Network(workload, choices))
 
     def _surfaces(self, fleet: Fleet, rows: Sequence[LiveRow]) -> _Surfaces:
-        """Kept while the nodes and the networks are the same."""
+        """Predicted steps, kept while the nodes and the networks stay the same."""
         networks: dict[str, Network] = {}
         batches: dict[str, set[int]] = defaultdict(set)
         for row in rows:
@@ -125,13 +125,13 @@ class LivePredictions:
             return
         if row.phase == "done" and (steps := row.progress.get("step", 0.0)):
             pool.end(trained.name, steps * row.launch.global_batch)
-        for report in reversed(row.reports):  # the last one of a size counts
+        for report in reversed(row.reports):  # the last report of a size counts
             device = self._device(report)
             if surface := surfaces.get(trained.name, device):
                 pool.see(trained.name, device, *_seen(report, row.launch.global_batch, surface))
 
     def _device(self, report: Report) -> str:
-        """Of a placement; of nodes with several, ``UNKNOWN``."""
+        """Device of a placement; ``UNKNOWN`` if its nodes have several."""
         devices = {self._nodes.kind(node).device for node in report.placement}
         return devices.pop() if len(devices) == 1 else UNKNOWN
 
@@ -143,7 +143,7 @@ class LivePredictions:
         left = row.launch.samples_left(row.progress)
         if math.isnan(left) and (total := pool.total(trained.name)):
             done = row.progress.get("step", 0.0) * row.launch.global_batch
-            left = max(total - done, float(row.launch.global_batch))  # one that outlasts such jobs ends at any step
+            left = max(total - done, float(row.launch.global_batch))  # a job that outlasts such jobs may end at any step
         times = {device: pool.times(trained.name, device) for device in devices}
         spread = max(pool.spread(trained.name, device) for device in devices)
         most = {device: surfaces.of(trained.name, device).local_range[1] for device in devices}
@@ -172,12 +172,12 @@ class _Surfaces:
         return self._found[key]
 
     def get(self, name: str, device: str) -> PredictedSpeed | None:
-        """None where the network cannot be predicted there."""
+        """Steps of a network on a device; None: it cannot be predicted."""
         found = self._ask(name, device)
         return None if isinstance(found, UserError) else found
 
     def of(self, name: str, device: str) -> PredictedSpeed:
-        """Of a network that can be predicted there."""
+        """Steps of a network on a device on which it can be predicted."""
         found = self.get(name, device)
         assert found is not None
         return found
@@ -189,7 +189,7 @@ class _Surfaces:
         return tuple(device for device, speed in speeds.items() if speed is not None and local <= speed.local_range[1])
 
     def why_not(self, name: str, launch: Launch) -> str:
-        """Why no device holds it."""
+        """Reason why no device holds the job."""
         allowed = self._allowed(launch)
         if not allowed:
             return f"it runs on {', '.join(launch.job.device_types)}, and no node has such"
@@ -203,9 +203,9 @@ class _Surfaces:
 
 
 def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:
-    """(nodes, devices, local batch), and seconds of (step, the part of its exchange that shows).
+    """Return (nodes, devices, local batch) and seconds of (step, visible part of its exchange).
 
-    A job that does not report its exchange is taken to have the predicted share of it.
+    If a job does not report its exchange, the predicted share is assumed.
     """
     devices, nodes = report.devices, len(report.placement)
     local, step_s = max(batch // devices, 1), batch / report.samples_per_s

@@ -1,7 +1,7 @@
-"""Jobs run for real under a policy: every round the executor is asked, the policy decides, and what differs is carried out.
+"""Loop that runs jobs for real: each round it asks the executor, lets the policy decide, and carries out the difference.
 
-Each round brings what is closer to what is wanted and may be repeated, so a runner that was killed, or an executor that did not
-answer, costs a round and no job.
+Each round moves the cluster closer to the decision and can be repeated. A killed runner or a silent executor costs a round and
+no job.
 """
 
 from __future__ import annotations
@@ -22,17 +22,22 @@ from paceline.scheduling.live.journal import REMOVED, Journal, LiveRow, LiveSpan
 from paceline.scheduling.live.nodes import UNKNOWN, LiveNodes
 
 MOST_FAILURES = 3
-"""A job that fails so often without any progress between is over."""
+"""Failures in a row without progress after which a job is over."""
 FOLLOW_S = 1.0
-"""Between two decisions the executor is asked so often while jobs wait for devices that others leave."""
+"""Seconds between looks at the executor while jobs wait for devices that others are leaving."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What a live policy sees. ``rows`` are the jobs that have arrived and are not over, in the order of arrival.
+    """Observed state of a live cluster.
 
-    ``placed`` is where each job that holds devices runs, or goes to. ``nodes`` are those that are up, with their devices.
-    ``past``: jobs that are over; what they reported still counts. ``memory``: what the policy answered as such the last time.
+    Attributes:
+        now_s: seconds of the epoch.
+        rows: jobs that have arrived and are not over, in order of arrival.
+        placed: devices that each job holds or moves to, by job name.
+        nodes: nodes that are up, with their devices.
+        past: jobs that are over, whose reports still count.
+        memory: ``memory`` of the previous targets.
     """
 
     now_s: float
@@ -44,16 +49,19 @@ class Snapshot:
 
     @property
     def start_s(self) -> float:
-        """The first arrival, from which policies count time: the same after a restart of the runner."""
+        """First arrival, the origin of time for policies. It is the same after a restart of the runner."""
         return min(row.arrival_s for row in (*self.rows, *self.past))
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Where each job runs until the next round; who is not in ``placements`` waits. ``reasons`` say why, by job.
+    """Placements until the next round. Jobs that are not in ``placements`` wait.
 
-    ``removed``: jobs that leave for good before their end, with the reason. ``memory``: what the next state brings back; of a
-    runner that was killed only what JSON can hold.
+    Attributes:
+        placements: devices by node, by job name.
+        reasons: reason by job name.
+        removed: jobs that leave for good before their end, with the reason.
+        memory: value that the next snapshot returns. After a restart of the runner only JSON values survive.
     """
 
     placements: Mapping[str, NodeDevices]
@@ -66,7 +74,7 @@ Planner = Callable[[Snapshot], Targets]
 
 
 def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
-    """The executor's nodes, asked for the first time. Raises UserError where it does not answer."""
+    """Nodes of the executor, asked for the first time. Raises UserError if it does not answer."""
     try:
         return executor.nodes()
     except Unavailable as error:
@@ -74,14 +82,13 @@ def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
 
 
 def check_start(executor: Executor, jobs: Iterable[Launch], kinds: LiveNodes | None = None) -> None:
-    """Ask the executor for the first time, and check that each of these new jobs can ever start.
+    """Check that the executor answers and that each of these new jobs can start.
 
     Args:
-        kinds: which devices its nodes have.
+        kinds: device types of its nodes.
 
     Raises:
-        UserError: the executor does not answer; a job whose directory is not there, or that is larger than all nodes that it
-            may use together.
+        UserError: the executor does not answer, a job's directory is missing, or a job is larger than all nodes it may use.
     """
     every = tuple(jobs)
     for launch in every:
@@ -103,13 +110,14 @@ def check_start(executor: Executor, jobs: Iterable[Launch], kinds: LiveNodes | N
 
 
 class Runner:
-    """The loop.
+    """The loop of a live schedule.
 
     Args:
-        journal: of the jobs, which are added to it before or while the loop runs.
+        journal: journal of the jobs, which are added before or while the loop runs.
+        policy: function from a snapshot to targets.
         round_s: seconds between decisions.
-        say: called with a line about what happens.
-        clock, sleep: of the epoch, and to wait; others in tests.
+        say: callback for lines about events.
+        clock, sleep: functions of time; tests replace them.
     """
 
     def __init__(
@@ -130,7 +138,7 @@ class Runner:
         self._memory: Any = facts.get("memory")
 
     def run(self) -> None:
-        """Rounds until every job is over. Between two, jobs that wait for devices start as soon as these are free."""
+        """Run rounds until every job is over. Between rounds, waiting jobs start as soon as their devices are free."""
         while self.round():
             until_s = self._clock() + self._round_s
             while self._moving and until_s - self._clock() > FOLLOW_S:
@@ -139,10 +147,10 @@ class Runner:
             self._sleep(max(until_s - self._clock(), 0.0))
 
     def round(self, decide: bool = True) -> bool:
-        """One round. False when every job is over. Raises UserError for a decision that cannot be carried out.
+        """Run one round, and return False if every job is over. Raises RuntimeError for an impossible decision.
 
         Args:
-            decide: whether the policy is asked; else what it decided is carried on.
+            decide: ask the policy; else continue with its last decision.
         """
         now_s = self._clock()
         rows = self._journal.rows()
@@ -174,7 +182,7 @@ class Runner:
         return self._leaving or not all(row.is_over for row in self._journal.rows().values())
 
     def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
-        """The row with what was observed; events and spans are noted."""
+        """The row updated by an observation. Events and spans are recorded."""
         if seen is None or row.is_over:
             return row
         fresh = replace(row, phase=seen.phase, since=seen.since, progress=seen.progress or row.progress)
@@ -185,7 +193,7 @@ class Runner:
             fresh = replace(fresh, is_over=True, target=None)
         elif seen.phase == "failed" and (row.phase, row.since) != ("failed", seen.since):
             lost = [node for node in seen.placement if node not in nodes]
-            failures = row.failures + (0 if lost else 1)  # that a node died is no fault of the job
+            failures = row.failures + (0 if lost else 1)  # the job is not to blame for a lost node
             why = f"lost {', '.join(lost)}; {seen.reason}" if lost else seen.reason
             fresh = replace(fresh, failures=failures, is_over=failures >= MOST_FAILURES, reason=why, target=None)
         if fresh != row:
@@ -198,7 +206,7 @@ class Runner:
         return fresh
 
     def _ran(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
-        """The row with the seconds that it ran since it was last looked at, also while no runner was there."""
+        """The row with the seconds that it ran since the last look, including the absence of a runner."""
         last_s = seen.since if self._last_s is None else self._last_s
         was_running = row.phase in ("running", "stopping")
         if seen.phase == "running":
@@ -211,14 +219,14 @@ class Runner:
             self._journal.end_span(row.name, ended_s)
             return fresh.running(max(ended_s - last_s, 0.0), seen.placement)
         if seen.phase in ("done", "failed") and row.starts and (row.phase, row.since) != (seen.phase, seen.since):
-            began_s = min(max(last_s, row.arrival_s), ended_s)  # it came and went between two looks
+            began_s = min(max(last_s, row.arrival_s), ended_s)  # it ran and ended between two looks
             self._journal.begin_span(row.name, LiveSpan(began_s, None, seen.placement, ""))
             self._journal.end_span(row.name, ended_s)
             return fresh.running(ended_s - began_s, seen.placement)
         return fresh
 
     def _reported(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
-        """The row with a new report: how far it is, how fast it goes, and what its start cost."""
+        """The row with a new report: progress, speed, and the cost of its start."""
         fresh = replace(fresh, failures=0, reported_s=now_s, curve=row.learned(_learned(seen.progress)))
         devices, speed = sum(seen.placement.values()), seen.progress.get("samples_per_s", 0.0)
         if seen.progress.get("workers", devices) == devices and speed > 0:
@@ -226,14 +234,14 @@ class Runner:
             if row.reported_s <= seen.since and row.launch.global_batch:  # the first report since it started
                 steps = seen.progress["step"] - row.progress.get("step", 0.0)
                 worked_s = steps * row.launch.global_batch / speed
-                late_s = self._round_s / 2  # a report is seen so much later in the mean
+                late_s = self._round_s / 2  # mean delay until a report is seen
                 fresh = replace(fresh, restart_s=max(now_s - seen.since - worked_s - late_s, 0.0))
         if fresh.expected_end_s is None and not math.isnan(left_s := fresh.seconds_left(devices)):
             fresh = replace(fresh, expected_end_s=now_s + left_s)
         return fresh
 
     def _decided(self, rows: Sequence[LiveRow], decision: Targets, now_s: float) -> list[LiveRow]:
-        """The rows with where they are to run; what changes is in the journal before it is carried out."""
+        """Rows with their new targets, which are written to the journal before they are carried out."""
         decided = []
         for row in rows:
             wanted = decision.placements.get(row.name) or None
@@ -255,7 +263,7 @@ class Runner:
     def _carry_out(
         self, rows: Sequence[LiveRow], observed: Mapping[str, Observed], nodes: Mapping[str, int], now_s: float
     ) -> bool:
-        """First what frees devices, then what takes them, as far as they are free already. Whether some wait for devices."""
+        """Free devices first, then start jobs on free ones. Return True if jobs still wait for devices."""
         free, moving = dict(nodes), False
         for other in observed.values():
             for node, devices in other.placement.items() if other.holds_devices else ():
@@ -274,7 +282,7 @@ class Runner:
         return moving
 
     def _approach(self, row: LiveRow, seen: Observed | None, free: dict[str, int]) -> None:
-        """One step from what is to what is wanted."""
+        """Take one step of a job from its observed state to its target."""
         target = row.target
         holds = seen is not None and seen.holds_devices
         if target is None:
@@ -294,7 +302,7 @@ class Runner:
 
 
 def _plain(memory: Any) -> Any:
-    """What JSON can hold; None for anything else."""
+    """The value if JSON can hold it, else None."""
     try:
         json.dumps(memory)
     except TypeError:
@@ -303,24 +311,24 @@ def _plain(memory: Any) -> Any:
 
 
 def _learned(progress: Mapping[str, float]) -> list[float]:
-    """What tells learning in a report: its accuracy, or where it has none its negative loss."""
+    """Learning metric of a report: accuracy, or else the negative loss."""
     return [sign * progress[name] for name, sign in (("accuracy", 1), ("loss", -1)) if name in progress][:1]
 
 
 def _place(seen: Observed) -> NodeDevices:
-    """Where a job runs, or goes to next."""
+    """Devices that a job runs on, or moves to."""
     return dict(seen.placement if seen.target is None else seen.target)
 
 
 def _check(state: Snapshot, decision: Targets) -> None:
-    """Raises RuntimeError for a decision that gives out more than there is, or a size that a job cannot have."""
+    """Raise RuntimeError for targets that exceed the nodes, or an illegal size of a job."""
     left = dict(state.nodes)
     jobs = {row.name: row.launch for row in state.rows}
     for name, placement in decision.placements.items():
         for node, devices in placement.items():
             left[node] = left.get(node, 0) - devices
             if left[node] < 0 or devices < 1:
-                raise RuntimeError(f"the policy gives {name} {devices} devices of {node}, which has not so many left")
+                raise RuntimeError(f"the policy gives {name} {devices} devices of {node}, more than it has left")
         if placement and sum(placement.values()) not in jobs[name].sizes:
             raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
 

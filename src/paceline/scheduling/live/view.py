@@ -1,4 +1,4 @@
-"""What a live schedule is doing now: the state of each job, where it runs, when it is to end, and why it waits."""
+"""Present state of a live schedule: where each job runs, when it is to end, and why it waits."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from paceline.scheduling.live.journal import NAME, JournalReader, LiveRow, LiveS
 from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 EVENTS = 12
-"""The latest that are shown."""
+"""Number of latest events shown."""
 _SQLITE = b"SQLite format 3\0"
 LATE_ROUNDS, LATE_S = 5, 30.0
-"""After so many rounds without a decision, and at least so many seconds, no runner seems to be there."""
+"""Rounds, and least seconds, without a decision after which the runner counts as missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobNow:
-    """A job at this moment. Times in seconds after its arrival; NaN: unknown, or not yet.
+    """A job at this moment. Times are seconds after its arrival; NaN: unknown, or not yet.
 
     Attributes:
-        state: in a word or two, such as ``running``. ``nodes``: devices by node that it holds; empty: none.
-        waited_s: without devices.
-        first_s: completion time as predicted before it ran, else by its first report that told. ``now_s``: by its last
-            report, while it runs.
-        achieved_s: completion time of a job that is done.
-        why: in sentences.
+        state: a word or two, such as ``running``. ``nodes``: devices that it holds by node; empty: none.
+        waited_s: seconds without devices.
+        first_s: completion time as predicted before it ran, or else by its first report. ``now_s``: by its last report, while
+            it
+            runs.
+        achieved_s: completion time of a finished job.
+        why: reason in sentences.
     """
 
     name: str
@@ -48,12 +49,12 @@ class LiveView:
     """A live schedule at this moment.
 
     Attributes:
-        schedule: in the form of a simulated one, up to now, of the jobs that have arrived; None: none has.
-        names: of the nodes, by their numbers in it. ``nodes``: devices of those that are up.
+        schedule: jobs that have arrived, in the form of a simulated schedule; None: no job has arrived.
+        names: names of its nodes by number. ``nodes``: devices of those that are up.
         held: devices that jobs hold. ``end_s``: now, in seconds after the first arrival.
-        events: (seconds ago, job, words), the latest first.
+        events: (seconds ago, job, text), the latest first.
         decided_s: seconds since the last decision; NaN: unknown.
-        is_over: every job is.
+        is_over: True if every job is over.
     """
 
     policy: str
@@ -71,12 +72,12 @@ class LiveView:
 
     @property
     def is_late(self) -> bool:
-        """Whether jobs are left and nobody has decided for long."""
+        """True if jobs are left and no decision was made for long."""
         return not self.is_over and self.decided_s > max(LATE_ROUNDS * self.round_s, LATE_S)
 
 
 def journal_path(place: str | Path) -> Path:
-    """The journal in a directory of a live run, or itself. Raises UserError where there is none."""
+    """Path of the journal in a directory of a live run, or of the journal itself. Raises UserError if there is none."""
     path = Path(place)
     path = path / NAME if path.is_dir() else path
     if not path.is_file() or not _is_database(path):
@@ -90,7 +91,7 @@ def _is_database(path: Path) -> bool:
 
 
 def live_view(path: Path, now_s: float) -> LiveView:
-    """What a journal says. ``now_s``: seconds of the epoch. Raises UserError where it cannot be read."""
+    """Read the view from a journal. ``now_s``: seconds of the epoch. Raises UserError if it cannot be read."""
     with JournalReader(path) as journal:
         facts, rows = journal.facts(), journal.rows()
         spans = {name: journal.spans(name) for name in rows}
@@ -127,7 +128,7 @@ def live_view(path: Path, now_s: float) -> LiveView:
 
 
 def _held(row: LiveRow, spans: Iterable[LiveSpan]) -> Mapping[str, int]:
-    """Devices that it holds now, by node."""
+    """Devices that the job holds now, by node."""
     return {} if row.is_over else next((span.placement for span in spans if span.end_s is None), {})
 
 
@@ -177,7 +178,7 @@ def _why(
 
 
 def _reason(said: Mapping[str, str], name: str) -> list[str]:
-    """What the policy said of its last decision on a job, where it is among the latest events."""
+    """Reason of the policy's last decision on a job, if it is among the latest events."""
     words, _, reason = said.get(name, "").partition(": ")
     return [f"{reason[0].upper()}{reason[1:].rstrip('.')}."] if reason and words.startswith("to run on") else []
 

@@ -1,1 +1,1 @@
-"""Policies: pure functions from the state of a cluster to a decision, one file each."""
+"""Policies: pure functions from the state of a cluster to a decision."""

@@ -1,4 +1,4 @@
-"""One choice a job so that the costs are least in sum and the devices of each type suffice: an integer program by HiGHS."""
+"""One choice per job of least total cost within the devices of each type: an integer program, solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from scipy.sparse import csr_array
 from paceline.array_types import Array, Bools, Ints
 
 GAP = 1e-4
-"""The solver stops within this share of the best sum."""
+"""Relative gap to the best sum at which the solver stops."""
 MOST_NODES = 500
-"""Of the solver's tree; then the best allocation so far counts. A count stops every machine at the same allocation."""
+"""Most nodes of the solver's search tree; then the best allocation so far is used.
+
+A count gives every machine the same result.
+"""
 TIME_LIMIT_S = 30.0
-"""For the solver, where a machine is so slow that a decision would never come."""
+"""Time limit of the solver on a slow machine."""
 DIRECT = 2000
-"""So many choices go to the solver as they are."""
+"""Most choices that go to the solver without pricing."""
 MOST_PRICES = 200
-"""Prices of devices that are tried."""
+"""Most price vectors that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What each job may get. Arrays have one entry a choice.
+    """Possible allocations of each job. Arrays have one entry per choice.
 
     Attributes:
-        job: its number. ``devices`` of ``type_index``: what it takes.
-        cost: what it adds to the sum; a job without a choice adds 0.
-        fixed: whether it must be taken; it is then its job's only one.
+        job: number of the job.
+        devices, type_index: devices it takes, and their type.
+        cost: cost of the choice. A job without a choice costs 0.
+        fixed: True if it must be taken; it is then the job's only choice.
     """
 
     job: Ints
@@ -45,10 +49,11 @@ class Choices:
 
 
 def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
-    """Which choices are taken; None: the solver found no allocation in the time.
+    """Return the mask of the choices taken; None: the solver found no allocation in time.
 
-    Of many choices, devices are first given prices: choices that cost little more than their job's best at these prices are
-    enough where their sum comes within ``GAP`` of the bound that the prices prove; else more are added.
+    If there are many choices, devices first get prices. Choices whose cost at these prices is close to the best of their job
+    are
+    enough if their sum is within ``GAP`` of the bound that the prices prove. Otherwise more choices are added.
 
     Args:
         capacity: devices of each type.
@@ -57,7 +62,7 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     fixed = choices.fixed
     held = np.bincount(choices.type_index[fixed], choices.devices[fixed], len(capacity))
     left = capacity - held.astype(np.int64)
-    worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # others are never better than none
+    worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # other choices are never better than none
     if len(worth) <= DIRECT:
         return _with(fixed, _solved(choices, worth, left, deadline))
     priced = _priced(choices, worth, left, deadline)
@@ -84,14 +89,16 @@ def _with(fixed: Bools, chosen: Ints | None) -> Bools | None:
 
 
 def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> tuple[float, Array] | None:
-    """A price for a device of each type, such that jobs that choose by price take about what there is.
+    """Find prices of devices at which the demand of the jobs is about the capacity.
 
-    The least sum is no less than what jobs pay at any prices, less the price of all devices. The prices of the largest such
-    bound are found by cutting planes: every answer of the jobs bounds it from above (Kelley, 1960).
+    At any prices, the payments of the jobs minus the price of all devices bound the least sum from below. Cutting planes find
+    the
+    prices of the largest such bound: every answer of the jobs bounds it from above (Kelley, 1960).
 
     Returns:
-        The bound, the linear program's to a tenth of ``GAP``; and how much each choice costs beyond its job's best, at
-        these prices. None: there was no time.
+        The bound, which is that of the linear program to a tenth of ``GAP``, and the cost of each choice beyond the best of
+            its
+        job at these prices. None: no time was left.
     """
     by_job = np.argsort(choices.job[indices], kind="stable")
     own = indices[by_job]
@@ -99,7 +106,7 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
     first = np.flatnonzero(np.diff(job, prepend=-1))
     rows = np.cumsum(np.diff(job, prepend=job[0]) != 0)
     prices, highest = np.zeros(len(capacity)), np.zeros(len(capacity))
-    np.maximum.at(highest, types, -cost / devices)  # nobody wants any at these
+    np.maximum.at(highest, types, -cost / devices)  # no job wants devices at these prices
     bound, upper, reduced, cuts = -np.inf, np.inf, cost, list[Array]()
     for _ in range(MOST_PRICES):
         if time.monotonic() >= deadline:
@@ -112,7 +119,7 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
         if upper - bound <= GAP / 10 * abs(bound):
             break
         wanted = np.flatnonzero((paid == least[rows]) & (paid < 0))
-        wanted = wanted[np.diff(rows[wanted], prepend=-1) > 0]  # one a job
+        wanted = wanted[np.diff(rows[wanted], prepend=-1) > 0]  # one per job
         used = np.bincount(types[wanted], devices[wanted], len(capacity))
         cuts.append(np.concatenate([capacity - used, [1.0, cost[wanted].sum()]]))
         table = np.array(cuts)
@@ -125,7 +132,7 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
 
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:
-    """Costs, and the rows: at most one choice a job, no more devices of a type than there are."""
+    """Costs and constraints: at most one choice per job, and at most the capacity of each type."""
     count = len(indices)
     _, job_rows = np.unique(choices.job[indices], return_inverse=True)
     jobs = int(job_rows.max()) + 1
@@ -136,7 +143,7 @@ def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, cs
 
 
 def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> Ints | None:
-    """The best of these choices; None: nothing was found in time."""
+    """Best of these choices; None: nothing was found in time."""
     if not len(indices):
         return indices
     cost, table, most = _program(choices, indices, capacity)
@@ -153,7 +160,7 @@ def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """HiGHS prints a line of its own code where it repairs a solution, whatever its options: nothing of it is shown."""
+    """Hide the output of HiGHS, which prints a debug line when it repairs a solution, whatever its options."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:

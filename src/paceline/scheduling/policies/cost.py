@@ -1,4 +1,4 @@
-"""The most progress for the money over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
+"""Most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paceline.scheduling.policies.time_shares import RoundRules, ShareDemand, ti
 from paceline.scheduling.state import Decision, State
 
 CLAIMED = RoundRules(fills=False)
-"""Devices that no share claims cost nothing."""
+"""Rules that leave unclaimed devices free, as they then cost nothing."""
 _KEEP = 0.05
-"""A deadline is met with this part of the time to spare, as rounds do not follow shares exactly."""
+"""Reserve in the time to a deadline, because rounds follow shares only approximately."""
 
 
 def cost(state: State, sharing: RoundRules = CLAIMED) -> Decision:
-    """The sum of throughput over price is largest; a job's throughput counts as a part of that on its fastest type.
+    """Maximize the sum of throughput over price. Throughput is relative to the job's fastest type.
 
-    Deadlines that can be met are met; of those that cannot, the tightest are given up first.
+    All deadlines that can be met are met. If some cannot, the tightest are given up first.
 
     Raises:
-        UserError: a type without a price; a job with a deadline of which nobody knows the work left.
+        UserError: a type without a price, or unknown remaining work of a job with a deadline.
     """
     for group in state.fleet.groups:
         if not group.price > 0:
@@ -47,7 +47,7 @@ def _shares(demand: ShareDemand) -> tuple[Array, Any]:
 
 
 def _needed(demand: ShareDemand, relative: Array) -> Array:
-    """The part of its fastest type's speed that each job needs to meet its deadline; 0: none, or it cannot be met."""
+    """Relative speed that each job needs to meet its deadline; 0: it has none, or cannot meet it."""
     deadline_s = np.array([demand.state.jobs[row].deadline_s for row in demand.rows])
     least = np.zeros(len(relative))
     if np.isfinite(deadline_s).any():

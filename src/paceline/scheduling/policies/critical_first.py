@@ -1,7 +1,7 @@
-"""Shortest remaining time over device types, and before it the jobs that decide the makespan. Jobs are rigid.
+"""Shortest remaining time over device types, with priority for jobs that determine the makespan. Jobs are rigid.
 
-Both parts are known, together they are ours: a linear program over time shares (as Gavel, OSDI 2020, section 4) whose weights
-are those of the shortest remaining time first, and the critical jobs of list scheduling.
+Both parts are known; their combination is ours. A linear program over time shares (as Gavel, OSDI 2020, section 4) uses the
+weights of shortest remaining time first. List scheduling contributes the critical jobs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from paceline.scheduling.policies.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 CRITICAL = 0.7
-"""A job decides the makespan where the time left on its fastest type is at least this part of the shortest makespan."""
+"""Least ratio of a job's remaining time on its fastest type to the shortest makespan at which it is critical."""
 _FIRST = 1e3
-"""Weight of critical jobs beside the others."""
+"""Weight of critical jobs relative to the others."""
 
 
 def critical_first(state: State, critical: float = CRITICAL) -> Decision:
-    """Each type goes to the jobs that gain most by it: the part of a job's best speed over its shortest time left.
+    """Give each type to the jobs that gain most by it: relative speed over the shortest remaining time.
 
     Args:
-        critical: see ``CRITICAL``; more than 1: no job is critical, and only the mean JCT counts.
+        critical: as ``CRITICAL``. Above 1 no job is critical, and only the mean completion time counts.
 
     Raises:
-        UserError: nobody knows the work left of some job.
+        UserError: unknown remaining work of a job.
     """
     jobs = len(state.jobs)
     devices, kinds = np.zeros(jobs, np.int64), np.full(jobs, -1)
@@ -54,7 +54,7 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
 
 
 def _decides(demand: ShareDemand, critical: float) -> Bools:
-    """Jobs that can hardly wait without ending after the shortest makespan of all jobs that are there."""
+    """Mask of the jobs that can hardly wait without ending after the shortest makespan of all present jobs."""
     if critical > 1:
         return np.zeros(len(demand.rows), bool)
     left = np.maximum(demand.left, 1e-9)
@@ -63,7 +63,7 @@ def _decides(demand: ShareDemand, critical: float) -> Bools:
 
 
 def _queue(shares: Array, values: Array) -> list[tuple[int, int]]:
-    """(job, type): the largest shares first, then what the program left out, by value a device."""
+    """(job, type) by descending share, then unclaimed pairs by value per device."""
     types = shares.shape[1]
     claimed = np.where(shares > 1e-9, np.round(shares, 6), 0.0).ravel()
     order = np.lexsort((-values.ravel(), -claimed))

@@ -1,9 +1,12 @@
 """Deadlines with admission control (ElasticFlow, ASPLOS 2023, sections 4.1 to 4.3).
 
-Every admitted job has a minimum satisfactory share: the fewest devices over time that keep its deadline. A job that comes is
-admitted if all shares fit; else it is turned away, with the reason. Devices that no share takes go where they save the most
-device-time later. Unlike the published simulator, time has no slots, jobs that come together are judged one by one, and a size
-is kept where a change would not pay for the restart.
+Every admitted job has a minimum satisfactory share: the fewest devices over time that meet its deadline. A new job is
+admitted if
+all shares fit, and otherwise turned away with the reason. Unshared devices go where they save the most device-time later.
+Unlike
+in the published simulator, time has no slots, simultaneous arrivals are judged one by one, and a size is kept if a change
+would
+not repay its restart.
 """
 
 from __future__ import annotations
@@ -21,15 +24,18 @@ from paceline.scheduling.policies.sizes import goodputs, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 HORIZON_S = 600.0
-"""A size should last so long that its restart pays."""
+"""Time within which a resize must repay its restart."""
 
 WAKE_S = 30.0
-"""Between two decisions at which nothing else happens. A job that is ahead of its share moves the moment of its growth on."""
+"""Least time between two decisions without events. A job ahead of its share postpones its growth."""
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """A job as the admission sees it. ``work`` is in units of its speeds, ``margin_s`` for restarts before its deadline."""
+    """A job in the admission. ``work``: in units of its speeds.
+
+    ``margin_s``: time reserved for restarts before its deadline.
+    """
 
     index: int
     speeds: SpeedTable
@@ -41,21 +47,21 @@ class _Candidate:
     plan: SharePlan = field(default_factory=SharePlan)
 
     def share(self, free: FreeDevices, steady: bool = False) -> SharePlan:
-        """Of what is free."""
+        """Its share of the free devices."""
         if steady:
             return steady_share(free, self.speeds, self.work, self.deadline_s, self.margin_s, self.held)
         return least_share(free, self.speeds, self.work, self.deadline_s - self.margin_s, self.held)
 
 
 def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False) -> Decision:
-    """Shares first, then what is left; jobs without a deadline live of what is left.
+    """Serve shares first, then distribute the rest, also to jobs without a deadline.
 
     Args:
-        horizon_s: a change of size must pay for its restart within so long.
-        together: jobs that come at one decision are admitted all or none (ElasticFlow's simulator).
+        horizon_s: time within which a resize must repay its restart.
+        together: admit jobs that arrive at one decision all or none (ElasticFlow's simulator).
 
     Raises:
-        UserError: nobody knows the work left of a job; nodes of several types.
+        UserError: unknown remaining work of a job, or several device types.
     """
     capacity = one_type(state, "deadline", ("max_min", "sia"))
     known = frozenset[str](state.memory or ())
@@ -93,9 +99,9 @@ def _candidate(state: State, index: int, admitted: bool) -> _Candidate:
 
 
 def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> Mapping[int, str]:
-    """Plan in the order of deadlines; a new job that cannot be kept, or keeps others from theirs, is turned away.
+    """Plan in the order of deadlines. Turn away new jobs that would be late or make others late.
 
-    The least shares decide who is admitted. Where all could as well keep the sizes they hold, they do.
+    The least shares decide the admission. If all jobs could keep their sizes instead, they do.
     """
     removed: dict[int, str] = {}
     while True:
@@ -112,7 +118,7 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
             if ahead:  # they were admitted with time for restarts
                 for job in ahead:
                     job.margin_s = 0.0
-            else:  # it lives of what is left
+            else:  # it runs on remaining devices
                 late.plan = SharePlan()
                 due.remove(late)
             continue
@@ -126,7 +132,7 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
 
 
 def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False) -> _Candidate | None:
-    """Shares of all, the earliest deadline first; the first job that comes too late."""
+    """Share devices by earliest deadline, and return the first job that would be late; None: none."""
     free = FreeDevices([now], [capacity])
     for job in due:
         job.plan = job.share(free, steady)
@@ -137,8 +143,10 @@ def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False
 
 
 def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, horizon_s: float) -> None:
-    """A device more now saves device-time later. Jobs first keep what they hold; growth must pay for its restart. It changes
-    ``devices``."""
+    """Give remaining devices where they save the most device-time. ``devices`` is changed.
+
+    Jobs first keep what they hold. Growth must repay its restart.
+    """
     heap: list[tuple[float, int, int]] = []
 
     def push(place: int, least: int = 0) -> None:

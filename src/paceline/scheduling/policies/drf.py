@@ -1,4 +1,4 @@
-"""Dominant resource fairness (NSDI 2011, algorithm 1): who holds the least of its dominant resource is served next.
+"""Dominant resource fairness (NSDI 2011, algorithm 1): the user with the least dominant share is served next.
 
 Each device type is a resource. A user is a job's virtual cluster, else its owner, else the job alone.
 """
@@ -15,8 +15,12 @@ from paceline.scheduling.state import Decision, State
 
 
 def drf(state: State) -> Decision:
-    """Users take turns: the one of the least dominant share over its weight gets its next job, in order of arrival, on the type
-    where its share stays least. A job that fits nowhere is passed over. A user's weight is the largest of its jobs."""
+    """Serve users by the least dominant share over weight.
+
+    A user's next job, in order of arrival, gets the type where the share stays least. Jobs that do not fit are skipped. The
+    weight of
+    a user is the largest of its jobs.
+    """
     waiting: dict[str, list[int]] = defaultdict(list)
     weight: dict[str, float] = defaultdict(float)
     for index, job in enumerate(state.jobs):

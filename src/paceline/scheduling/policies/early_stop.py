@@ -1,7 +1,8 @@
-"""Early termination of jobs that no longer learn (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018), before any other policy.
+"""Early termination of jobs that no longer learn (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018), combined with any policy.
 
-``State.curves`` brings what a job has reported, where more is better; a job is removed where its last reports add less than a
-share of all that it learned. One that gets worse, or whose loss is no number any more, adds nothing.
+``State.curves`` has the reports of each job, where higher is better. A job is removed if its last reports add less than a
+share
+of all that it learned. Reports that are worse, or not a number, add nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ EXAMPLE = "write REPORTS or REPORTS:SHARE, such as 5 or 5:1%"
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """When a job learns no more.
+    """Rule for a job that no longer learns.
 
     Attributes:
-        patience: its last reports, such as epochs. ``least``: share of all that it had learned before that they must add.
+        patience: number of last reports, such as epochs.
+        least: share of all earlier progress that they must add.
 
     Raises:
-        UserError: reports that are no whole number from 1 up, or a share that is not between 0 and 1.
+        UserError: ``patience`` below 1, or ``least`` outside 0 to 1.
     """
 
     patience: int = PATIENCE
@@ -41,7 +43,7 @@ class EarlyStop:
 
     @classmethod
     def named(cls, text: str) -> EarlyStop:
-        """``5`` or ``5:1%``. Raises UserError."""
+        """Parse ``5`` or ``5:1%``. Raises UserError."""
         match = _RULE.fullmatch(text)
         if match is None:
             raise UserError(f"to stop early at {shorten(text, 40)!r}", EXAMPLE)
@@ -50,11 +52,11 @@ class EarlyStop:
 
     def __str__(self) -> str:
         reports = "report" if self.patience == 1 else f"{self.patience} reports"
-        return f"its last {reports} added less than {self.least * 100:.3g} % of what it had learned before"
+        return f"its last {reports} added less than {self.least * 100:.3g} % of its earlier progress"
 
 
 def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:
-    """The policy, but jobs that no longer learn are removed and their devices left free until the next decision."""
+    """Wrap a policy: jobs that no longer learn are removed, and their devices stay free until the next decision."""
 
     def decide(state: State) -> Decision:
         gone = {
@@ -73,10 +75,10 @@ def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:
 
 
 def learned_enough(curve: Array, patience: int = PATIENCE, least: float = LEAST) -> bool:
-    """Whether the last ``patience`` values add less than ``least`` of the way from the first to the best before them.
+    """Return whether the last ``patience`` values add less than ``least`` of the progress before them.
 
     Args:
-        curve: as one of ``State.curves``; what is no number counts as worst.
+        curve: one of ``State.curves``. Values that are not numbers count as worst.
     """
     known = np.isfinite(curve)
     if len(curve) < 2 * patience or not known.any():

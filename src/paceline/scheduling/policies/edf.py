@@ -12,10 +12,10 @@ from paceline.scheduling.state import Decision, State
 
 
 def edf(state: State, largest: bool = False) -> Decision:
-    """Jobs in the order of their deadlines, those without one last; each gets the number of devices on which it is fastest.
+    """Serve jobs by deadline, those without one last. Each gets the number of devices on which it is fastest.
 
     Args:
-        largest: it gets the largest number on which it runs at all, however slow it is there (ElasticFlow's simulator).
+        largest: give the largest number on which it runs at all, however slow (ElasticFlow's simulator).
     """
     devices, types = np.zeros(len(state.jobs), np.int64), np.full(len(state.jobs), -1)
     left = state.capacity.copy()

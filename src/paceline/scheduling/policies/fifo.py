@@ -12,7 +12,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def fifo(state: State) -> Decision:
-    """Jobs in order of arrival. The first that does not fit holds up the rest; a job that runs keeps its devices."""
+    """Serve jobs in order of arrival. The first that does not fit blocks the rest, and running jobs keep their devices."""
     return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
 
 

@@ -12,17 +12,17 @@ from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDem
 from paceline.scheduling.state import Decision, State
 
 CLOSE = 1e-3
-"""The bisection ends where the ratio is known so well."""
+"""Relative precision of the ratio at which the bisection ends."""
 
 
 def finish_time_fairness(state: State, aware: bool = True, sharing: RoundRules = USUAL) -> Decision:
-    """The largest ``rho = time in the shared cluster / time on an equal part of it`` is least.
+    """Minimize the largest ``rho = time in the shared cluster / time on an equal part of it``.
 
     Args:
-        aware: whether the speeds of device types count; else every type is as fast as the first.
+        aware: use the speeds of device types; else every type counts as fast as the first.
 
     Raises:
-        UserError: nobody knows the work left of some job.
+        UserError: unknown remaining work of a job.
     """
     return time_shared(state, _aware if aware else _agnostic, sharing)
 
@@ -47,14 +47,14 @@ def _agnostic(demand: ShareDemand) -> tuple[Array, Any]:
 
 
 def _equal_part(demand: ShareDemand) -> Array:
-    """Shares of a job that has its part of every type to itself."""
+    """Shares of a job that has an equal part of every type alone."""
     part = demand.state.capacity / len(demand.rows) / demand.devices[:, None]
     part = np.where(demand.speed > 0, part, 0.0)
     return np.asarray(part / np.maximum(part.sum(axis=1, keepdims=True), 1.0))
 
 
 def _least_rho(demand: ShareDemand, left: Array, alone_s: Array) -> Array:
-    """Shares of the least ratio: bisection over linear programs, as ``speed >= left / (rho * alone - age)`` is linear."""
+    """Shares of the least ratio: bisection over linear programs, because ``speed >= left / (rho * alone - age)`` is linear."""
     limits, speed, age = demand.limits, demand.speed, demand.age_s
     low = float(((age + left / speed.max(axis=1)) / alone_s).max())  # all devices of the best type, without a break
     high, rho = np.inf, low

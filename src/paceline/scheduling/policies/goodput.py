@@ -1,8 +1,7 @@
-"""Goodput for all (Pollux, OSDI 2021, section 4.2): the power mean of speedups with p = -1, each restart charged for.
+"""Goodput (Pollux, OSDI 2021, section 4.2): power mean of speedups with p = -1, with a charge for restarts.
 
-``speedup = goodput / goodput on a fair share``; a job that would be restarted counts with ``(age - restarts * delay) / (age +
-delay)`` of it. Pollux searches placements by a genetic algorithm; here the numbers of devices are the best, by dynamic
-programming.
+``speedup = goodput / goodput on a fair share``. For a job that would restart it is multiplied by ``(age - restarts * delay) /
+(age + delay)``. Pollux searches placements by a genetic algorithm. Here dynamic programming finds the best numbers of devices.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ LEAST = 1e-3
 
 
 def goodput(state: State) -> Decision:
-    """The numbers of devices of the largest power mean.
+    """Numbers of devices with the largest power mean.
 
     Raises:
-        UserError: nodes of several types; their goodputs are compared by ``sia``.
+        UserError: several device types; ``sia`` compares their goodputs.
     """
     if len(state.fleet.groups) > 1:
         raise UserError("the policy goodput shares out devices of one type only", "use sia, gavel or paceline")
@@ -41,7 +40,7 @@ def goodput(state: State) -> Decision:
         costs.append(1.0 / (speedup * share * len(state.fleet.node_types) / state.fleet.groups[0].nodes + LEAST))
     devices = least_cost(options, costs, capacity)
     order = np.argsort(-devices, kind="stable").tolist()
-    # A job that has just come counts as one restarted too often: it is looked at again when it has waited.
+    # A new job counts as restarted too often, so decide again after it has waited.
     wake_s = state.time_s + 2 * max(float(state.restart_s.max()), 1.0)
     return Decision(
         devices=devices, type_index=np.zeros(len(devices), np.int64), order=order, rule="fewest_nodes", wake_s=wake_s
@@ -56,10 +55,10 @@ def sizes_of(most: int, per_node: int, held: int) -> Ints:
 
 
 def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
-    """One size of each job's options so that all fit and the costs are least in sum: a knapsack of choices.
+    """Size of each job that minimizes the total cost within the capacity: a multiple-choice knapsack.
 
     Args:
-        options: sizes of each job, with 0. ``costs``: of each size.
+        options: sizes of each job, including 0. ``costs``: cost of each size.
     """
     best = np.zeros(capacity + 1)
     chosen = np.zeros((len(options), capacity + 1), np.int64)

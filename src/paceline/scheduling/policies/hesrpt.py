@@ -1,7 +1,8 @@
-"""heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1): known sizes and a speedup of n^p on n devices.
+"""heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1): known sizes, and a speedup of n^p on n devices.
 
-Of m jobs the one of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the cluster:
-the smallest gets the most. It is optimal for the mean time of jobs that are all there, whose speedups have one p.
+With m jobs, the job of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the
+cluster,
+so the smallest gets the most. This minimizes the mean completion time of present jobs with a common p.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 STEEPEST = 0.99
-"""A larger p would give everything to the smallest job alone; p is fitted to the jobs' own speedups."""
+"""Largest p, as a larger one would give everything to the smallest job. p is fitted to the speedups of the jobs."""
 
 
 def hesrpt(state: State) -> Decision:
-    """The shares of the theorem, as whole sizes on which the jobs can run.
+    """Shares of the theorem, rounded to sizes on which the jobs can run.
 
     Raises:
-        UserError: nobody knows the work left of a job; nodes of several types.
+        UserError: unknown remaining work of a job, or several device types.
     """
     capacity = one_type(state, "hesrpt", ("srtf", "max_min"))
     tables = [known_seconds(state, index, 0, state.fleet.groups[0].devices) for index in range(len(state.jobs))]
@@ -51,7 +52,7 @@ def hesrpt(state: State) -> Decision:
 
 
 def exponent(tables: list[Array]) -> float:
-    """The p of n^p: the median over jobs of the slope from their least to their fastest size; 0 where nobody gains."""
+    """The p of n^p: median over jobs of the slope from the least to the fastest size; 0: no job gains."""
     slopes = []
     for seconds in tables:
         legal = np.flatnonzero(np.isfinite(seconds))
@@ -63,7 +64,7 @@ def exponent(tables: list[Array]) -> float:
 
 
 def shares(jobs: int, p: float) -> Array:
-    """Of the job of the largest remaining size first; shape (jobs,), 1 in sum."""
+    """Shares of the jobs, largest remaining size first; shape (jobs,), sum 1."""
     return np.diff((np.arange(jobs + 1) / jobs) ** (1.0 / (1.0 - p)))
 
 

@@ -1,7 +1,7 @@
-"""Least attained service in a few queues, first in first out inside each (Tiresias, NSDI 2019, section 4: discretised 2D-LAS).
+"""Least attained service in a few queues, first in first out within each (Tiresias, NSDI 2019, section 4: discretised 2D-LAS).
 
-A job whose devices times seconds reach a threshold moves to the next queue and stays there. Jobs are rigid. One that does
-not fit is passed over.
+A job whose device-seconds reach a threshold moves to the next queue for good. Jobs are rigid. Jobs that do not fit are
+skipped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ THRESHOLD_S = 16 * 3600.0
 """Device-seconds of the first queue (Tiresias in Pollux's simulator)."""
 
 ROUNDING_S = 1e-3
-"""A job so close to the threshold has reached it: the moment at which it was to be is rounded."""
+"""Tolerance at a threshold, because the time of reaching it is rounded."""
 MARGIN_S = 1.0
-"""So long before a job reaches a threshold, the next decision is not taken for granted."""
+"""Time before a threshold at which the promise of equal decisions ends."""
 
 
 def las(state: State, thresholds_s: Sequence[float] = (THRESHOLD_S,)) -> Decision:
-    """Fill the cluster from the first queue, then from the next.
+    """Serve the first queue, then the next.
 
     Args:
         thresholds_s: device-seconds at which a job leaves each queue but the last, ascending.

@@ -1,4 +1,4 @@
-"""The shortest makespan over time shares (Gavel, OSDI 2020, section 4.2: minimum total duration)."""
+"""Shortest makespan over time shares (Gavel, OSDI 2020, section 4.2: minimum total duration)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDem
 from paceline.scheduling.state import Decision, State
 
 TOLERANCE = 0.025
-"""Part by which a job may end after the optimum: the mean of Gavel's bisection, which ends within 5 %."""
+"""Relative delay allowed after the optimum: the mean of Gavel's bisection, which ends within 5 %."""
 
 
 def makespan(state: State, sharing: RoundRules = USUAL, tolerance: float = TOLERANCE) -> Decision:
-    """The last job ends as early as can be: ``max over jobs of left / speed`` is least.
+    """Minimize the end of the last job: ``max over jobs of left / speed``.
 
     Args:
-        tolerance: the shares lie in the middle of all that end within this part of the optimum.
+        tolerance: relative delay after the optimum within which the central shares are chosen.
 
     Raises:
-        UserError: nobody knows the work left of some job.
+        UserError: unknown remaining work of a job.
     """
 
     def shares(demand: ShareDemand) -> tuple[Array, Any]:

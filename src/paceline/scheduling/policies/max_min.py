@@ -13,10 +13,10 @@ from paceline.scheduling.state import Decision, State
 
 
 def max_min(state: State, aware: bool = True, sharing: RoundRules = USUAL) -> Decision:
-    """The least ``devices * speed / (weight * speed on an equal share of the cluster)`` of all jobs is as high as can be.
+    """Maximize the least ``devices * speed / (weight * speed on an equal share of the cluster)`` of all jobs.
 
     Args:
-        aware: whether the speeds of device types count; else every type is as fast as another.
+        aware: use the speeds of device types; else all types count as equally fast.
     """
     return time_shared(state, _aware if aware else _agnostic, sharing)
 

@@ -1,4 +1,4 @@
-"""The largest throughput over time shares (Gavel, OSDI 2020, section 4.2): what Sia's authors compare with as Gavel."""
+"""Largest total throughput over time shares (Gavel, OSDI 2020, section 4.2), the Gavel baseline of Sia's authors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from paceline.scheduling.state import Decision, State
 
 
 def max_throughput(state: State, sharing: RoundRules = USUAL) -> Decision:
-    """The sum of all jobs' progress a second is largest. Nothing makes units of progress of two jobs alike: as published, a job
-    of small steps counts more than one of large steps."""
+    """Maximize the total progress a second.
+
+    As published, units of progress are not normalized: jobs of small steps count more.
+    """
     return time_shared(state, _shares, sharing)
 
 

@@ -1,4 +1,4 @@
-"""Marginal gain (Optimus, EuroSys 2018, section 4.1): one device each, then each device where it saves the most time."""
+"""Marginal gain (Optimus, EuroSys 2018, section 4.1): one device per job, then each device where it saves the most time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paceline.scheduling.state import Decision, State
 
 
 def optimus(state: State) -> Decision:
-    """Give the next device to the job whose remaining time falls most by it; a job that needs several gets them at once.
+    """Give the next device to the job whose remaining time falls most. A job that needs several gets them at once.
 
-    Where the work left is unknown, the time of a unit of progress counts.
+    If the remaining work is unknown, the time per unit of progress is used.
     """
     devices = np.zeros(len(state.jobs), np.int64)
     left = int(state.capacity[0])
@@ -27,7 +27,7 @@ def optimus(state: State) -> Decision:
             with np.errstate(divide="ignore"):
                 seconds = 1.0 / outlook.goodput(0, most)
         tables.append(seconds)
-        least = int(np.isfinite(seconds).argmax())  # 0 where it runs nowhere
+        least = int(np.isfinite(seconds).argmax())  # 0: it runs on no size
         if left >= least:
             devices[index], left = least, left - least
     for index, seconds in enumerate(tables):
@@ -47,7 +47,7 @@ def optimus(state: State) -> Decision:
 
 
 def _push(heap: list[tuple[float, int, int]], seconds: Array, index: int, held: int) -> None:
-    """Its gain by the next size on which it can run: seconds a device."""
+    """Add the gain of a job by its next size: seconds per device."""
     for more, later in enumerate(seconds[held + 1 :].tolist(), 1):
         if later < math.inf:
             heapq.heappush(heap, ((later - float(seconds[held])) / more, index, more))

@@ -1,13 +1,17 @@
-"""Paceline's own policy: each job's speed-up weighed against the work that it has left.
+"""Paceline's own policy: the speedup of each job weighted by its remaining work.
 
-A job of ``R`` seconds of work (on one device of its best type) is sped up ``s(n)`` times by ``n`` devices. The policy maximises
-``sum R^-a s^p / p``. The weight ``R^-a`` lets short jobs go first, as the shortest remaining time would (a = 1); the power
-p < 1 spreads devices over jobs, as a fair share would. A restart costs its share of the time for which the new devices are
-likely to be kept: to the job's end, or as long as it kept its devices so far.
-Goodput is the predictor's, corrected by what jobs report. Where the
-work left is unknown, or the range of the prediction is wide, the service that a job has attained stands for it, as under least
-attained service: a job that has run long is likely to run long. On one type smaller jobs make room for a larger one that would
-be scattered.
+``n`` devices speed up a job of ``R`` seconds of work (on one device of its best type) by ``s(n)``. The policy maximizes ``sum
+R^-a
+s^p / p``. The weight ``R^-a`` favours short jobs, like shortest remaining time (a = 1). The power p < 1 spreads devices over
+jobs,
+like a fair share. A restart costs its share of the time for which the new devices are likely to be kept: to the job's end, or
+as
+long as it kept its devices so far.
+
+The goodput is predicted and corrected by reports. If the remaining work is unknown, or the predicted range is wide, attained
+service replaces it, as in least attained service: a job that has run long is likely to run long. On one device type smaller
+jobs
+make room for a larger one that would be scattered.
 """
 
 from __future__ import annotations
@@ -24,19 +28,19 @@ from paceline.scheduling.policies.sia import node_sizes
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75
-"""p: 0 would be proportional fairness, 1 the sum of speed-ups."""
+"""p: 0 is proportional fairness, 1 the sum of speedups."""
 SHORT_FIRST = 0.3
-"""a: 0 would ignore what is left, 1 is nearest to the shortest remaining time first."""
+"""a: 0 ignores the remaining work, 1 is closest to shortest remaining time first."""
 KEPT_S = 900.0
-"""Seconds for which devices are likely to be kept, at most."""
+"""Longest time in seconds for which devices are assumed to be kept."""
 LEAST_KEPT_S = 300.0
-"""Of a job that was often resized: new devices are likely to be kept as long as its others were in the mean."""
+"""Least such time of a job that was often resized. Otherwise it is the mean time for which the job kept its devices."""
 UNKNOWN_S = 300.0
-"""Device-seconds that a job of unknown length is taken to have left when it comes."""
+"""Remaining device-seconds assumed for an arriving job of unknown length."""
 LEVEL = 4.0
-"""Attained service counts in steps of so many times, so that equal jobs do not take turns (Tiresias, section 4)."""
+"""Ratio of the levels of attained service. Levels keep equal jobs from taking turns (Tiresias, section 4)."""
 WIDE = 0.5
-"""Half the 80 % range beside the prediction from which it is not believed."""
+"""Half the 80 % range, relative to the prediction, from which the prediction is not used."""
 
 
 def paceline(
@@ -46,12 +50,12 @@ def paceline(
     kept_s: float = KEPT_S,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Decision:
-    """The numbers and types of devices of the largest sum.
+    """Numbers and types of devices with the largest sum.
 
     Args:
         spread_power: p, above 0 and up to 1. ``short_first``: a, from 0 to 1.
-        kept_s: over which a restart has to pay at most; a job that waits pays its start over the work that it has left.
-        time_limit_s: of the solver, on several types; then the best allocation so far counts.
+        kept_s: longest time over which a restart must pay. A waiting job pays its start over its remaining work.
+        time_limit_s: time limit of the solver on several types; then the best allocation so far is used.
     """
     likely_s = np.maximum(state.ran_s / (state.restarts + 1), LEAST_KEPT_S)
     worths = [
@@ -72,14 +76,14 @@ def paceline(
         type_index=types,
         order=order,
         rule="fewest_nodes",
-        repack=alone,  # goodput is believed of packed devices; on several types sizes fit into nodes as they are
+        repack=alone,  # goodput assumes packed devices; on several types sizes fill nodes anyway
         note=note,
         holds_until_s=math.inf if alone and all_served(state) else -math.inf,
     )
 
 
 def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:
-    """Device-seconds of work on the ``least`` devices of a type: as known, else about as many as it has held already."""
+    """Remaining device-seconds on the ``least`` devices of a type: as known, else about as many as were used already."""
     known = least * float(outlook.seconds_left(device_type, least)[least])
     believed = math.isfinite(known) and outlook.relative_spread() < WIDE
     if believed:
@@ -91,7 +95,7 @@ def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: floa
 def _worths(
     state: State, index: int, outlook: Outlook, power: float, short_first: float, kept_s: float
 ) -> tuple[list[Ints], list[Array]]:
-    """Sizes of each type, with 0, and what each adds to the sum."""
+    """Sizes of each type, including 0, and what each adds to the sum."""
     job, most, restart_s = state.jobs[index], outlook.max_devices(), float(state.restart_s[index])
     held, held_type = int(state.devices[index]), int(state.type_index[index])
     sizes, rates = [], []

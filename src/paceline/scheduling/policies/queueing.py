@@ -1,8 +1,9 @@
-"""Which jobs run, and on how many nodes, by a model of throughput against nodes (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018).
+"""Choice of running jobs and their nodes by a queueing model of throughput (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018).
 
-The model needs one profiling run: a job alone takes ``compute`` a step, and its exchange with the others queues at one server
-for ``exchange``. Of n workers in such a closed network, mean value analysis gives the throughput. The abstract names classes of
-heuristics that trade the reduction of service time against efficiency, the speedup of an extra node; the rule here is one such.
+The model needs one profiling run: a job alone takes ``compute`` a step, and exchanges queue at one server for ``exchange``.
+Mean
+value analysis of this closed network of n workers gives the throughput. The abstract describes heuristics that trade the
+reduction of service time against efficiency, the speedup of an extra node. The rule here is one of them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 EFFICIENCY = 0.5
-"""An extra device must make a job so much faster, beside what its first devices do each."""
+"""Least speedup by an extra device, relative to the speed per device of the first ones."""
 
 
 def throughput(compute_s: float, exchange_s: float, most: int) -> Array:
-    """Steps a second of 0 to ``most`` workers, shape (most + 1,): mean value analysis of one server and a delay (Reiser and
-    Lavenberg 1980)."""
+    """Steps a second of 0 to ``most`` workers, shape (most + 1,): mean value analysis of one server and a delay.
+
+    Source: Reiser and Lavenberg, 1980.
+    """
     table, queue = np.zeros(most + 1), 0.0
     for workers in range(1, most + 1):
         wait = exchange_s * (1 + queue)
@@ -34,8 +37,8 @@ def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> A
     """``throughput`` from one profiling run.
 
     Args:
-        step_s: of each of ``workers`` in the run, with its exchange and the wait for the others.
-        exchange_s: of one worker alone: bytes over bandwidth.
+        step_s: seconds of a step of each of ``workers`` in the run, including exchange and waiting.
+        exchange_s: seconds of one worker's exchange alone: bytes over bandwidth.
     """
     low, high = 0.0, max(step_s - exchange_s, 0.0)
     for _ in range(60):  # the step grows with the time of its computation
@@ -46,13 +49,14 @@ def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> A
 
 
 def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
-    """The shortest jobs run, each on its least devices; then each device goes where it shortens the service most.
+    """Run the shortest jobs, each on its least devices, then give each device where it shortens the service most.
 
-    No job grows onto devices that add less than ``efficiency`` of what its first ones do, while others wait; with nobody
-    waiting, what is left goes wherever it helps.
+    While jobs wait, no job grows onto devices that add less than ``efficiency`` of its first ones. If none waits, the rest
+    goes
+    wherever it helps.
 
     Raises:
-        UserError: nobody knows the work left of a job; nodes of several types.
+        UserError: unknown remaining work of a job, or several device types.
     """
     left = one_type(state, "queueing", ("srtf", "max_min"))
     tables = [known_seconds(state, index, 0, state.fleet.groups[0].devices) for index in range(len(state.jobs))]
@@ -72,7 +76,7 @@ def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
 
 
 def _grow(tables: list[Array], sizes: list[Ints], devices: Ints, left: int, efficiency: float) -> int:
-    """Steps up, the greatest reduction of service time first; what is left. It changes ``devices``."""
+    """Grow jobs by the greatest reduction of service time, and return the remaining devices. ``devices`` is changed."""
     heap: list[tuple[float, int, int]] = []
 
     def push(index: int) -> None:

@@ -1,4 +1,4 @@
-"""Policies by name, what each may choose for a job, and where it is from."""
+"""Registry of policies: name, choices, and source."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class PolicyEntry:
     """A policy.
 
     Attributes:
-        adapts: what it chooses for jobs whose owners allow it; the rest stays as they asked for it.
+        adapts: what it chooses for jobs whose owners allow it. Other properties stay as requested.
         source: paper and section.
-        types: whether it tells device types apart.
+        types: True if it distinguishes device types.
     """
 
     decide: Policy
@@ -85,21 +85,21 @@ ALIASES: Mapping[str, str] = {
     "fcfs": "fifo",
     "srpt": "srtf",
 }
-"""Systems whose policy has another name here."""
+"""Names of systems, and their policy here."""
 
 
 def policy_name(name: str) -> str:
-    """The name of a policy as it is in ``POLICIES``. Raises UserError with the nearest names."""
+    """Name of a policy as in ``POLICIES``. Raises UserError with the nearest names."""
     return known_name("policy", name, POLICIES, ALIASES)
 
 
 def policy_named(name: str) -> PolicyEntry:
-    """The policy of that name, or of the system that it is known by. Raises UserError with the nearest names."""
+    """Policy of that name or alias. Raises UserError with the nearest names."""
     return POLICIES[policy_name(name)]
 
 
 def check_types(name: str, types: int) -> None:
-    """Raises UserError for a policy that divides devices of one type, on several."""
+    """Raise UserError for a policy for one device type, on several."""
     if types > 1 and not policy_named(name).types:
         several = ", ".join(name for name, other in POLICIES.items() if other.types)
         raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")

@@ -1,4 +1,4 @@
-"""Filling a cluster with rigid jobs in an order."""
+"""Allocation of rigid jobs in an order."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from paceline.scheduling.state import Decision, State
 
 
 def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
-    """Each job gets what it asks for, in order, on the first type that it may use and that has as much left.
+    """Give each job what it asks for, in order, on the first type that it may use and that has enough left.
 
     Args:
-        order: of the jobs, the first served first.
-        blocking: whether a job that does not fit holds up those behind it.
+        order: jobs in the order of service.
+        blocking: True if a job that does not fit blocks those behind it.
     """
     devices, types = np.zeros(len(order), np.int64), np.full(len(order), -1)
     left = state.capacity.copy()
@@ -38,12 +38,12 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
 
 
 def all_served(state: State) -> bool:
-    """Whether every job is rigid and holds what it asks for: a policy that leaves nothing idle then changes nothing."""
+    """Return whether all jobs are rigid and served. A policy that leaves nothing idle then changes nothing."""
     return bool((state.devices == state.requested).all()) and not any("devices" in job.adapts for job in state.jobs)
 
 
 def _fill(asked: Ints, capacity: int, blocking: bool) -> Bools:
-    """Which of the demands, in order, fit into the capacity."""
+    """Mask of the demands that fit the capacity, in order."""
     taken = np.zeros(len(asked), bool)
     start, left = 0, capacity
     while start < len(asked) and left > 0:

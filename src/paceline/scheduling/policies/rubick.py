@@ -1,9 +1,11 @@
-"""Slopes over execution plans (Rubick, MLSys 2025, section 5): devices go from the flattest curve to the steepest.
+"""Slopes over execution plans (Rubick, MLSys 2025, section 5): devices move from the flattest curve to the steepest.
 
-An outlook's goodput is that of the best plan at each size. All goodputs count beside the one at the size that was asked for,
-and nobody is taken below it: a job is *guaranteed* the speed of its request. A new job takes what is free, then what others
-hold beyond their guarantees, where a device is missed the least. What is left goes where a device brings the most. New jobs
-come in order of arrival, and none overtakes another on a type that it waits for.
+The goodput of an outlook is that of the best plan at each size. Goodputs are relative to the requested size, and a job never
+gets
+less: the speed of its request is *guaranteed*. A new job takes free devices, then those beyond the guarantees of others,
+where the
+loss per device is least. Remaining devices go where the gain per device is largest. New jobs are admitted in order of arrival,
+and none overtakes another on a type that it waits for.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from paceline.scheduling.policies.sia import node_sizes
 from paceline.scheduling.state import Decision, State
 
 LEAST_GAIN = 0.01
-"""A job grows where it gains more than so much of its guaranteed speed (Rubick's simulator)."""
+"""Least gain of a resize, relative to the guaranteed speed (Rubick's simulator)."""
 KEEPS = 0.97
-"""A job is resized while so much of its time is left for work, beside its restarts."""
+"""Least share of a job's time for work, after restarts, at which it may be resized."""
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class _Curve:
         return int(self.sizes[self.at])
 
     def gain(self, free: int) -> tuple[float, int]:
-        """The steepest way up within ``free`` more devices: speed a device, and where it leads; 0 where there is none."""
+        """Steepest growth within ``free`` more devices: speed per device, and its index; 0: none."""
         more = self.sizes[self.at + 1 :] - self.devices
         gains = self.speed[self.at + 1 :] - self.speed[self.at]
         slopes = np.where((more <= free) & (gains > LEAST_GAIN), gains / more, 0.0)
@@ -47,7 +49,7 @@ class _Curve:
         return float(slopes[best]), self.at + 1 + best
 
     def loss(self) -> tuple[float, int]:
-        """The flattest way down: speed a device, and where it leads; infinite where nothing may be taken."""
+        """Flattest reduction: speed per device, and its index; inf: none."""
         if self.at == 0:
             return np.inf, 0
         slopes = (self.speed[self.at] - self.speed[: self.at]) / (self.devices - self.sizes[: self.at])
@@ -56,7 +58,7 @@ class _Curve:
 
 
 class _TypePool:
-    """The devices of a type and the jobs on them, with the slope of each way up and down."""
+    """Devices of a type and the jobs on them, with the slopes of growth and reduction."""
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -66,7 +68,7 @@ class _TypePool:
         self._down: list[float] = []
 
     def add(self, job: int, curve: _Curve) -> None:
-        """A job with its devices."""
+        """Add a job with its devices."""
         self.free -= curve.devices
         self.curves[job] = curve
         self._jobs.append(job)
@@ -75,7 +77,7 @@ class _TypePool:
 
     @property
     def spare(self) -> int:
-        """Free devices, and those that jobs hold beyond their guarantees."""
+        """Free devices, and devices beyond the guarantees of jobs."""
         return self.free + sum(curve.devices - int(curve.sizes[0]) for curve in self.curves.values())
 
     def _resize(self, place: int, to: int) -> None:
@@ -85,12 +87,12 @@ class _TypePool:
         self._up[place], self._down[place] = curve.gain(MOST_DEVICES)[0], curve.loss()[0]
 
     def shrink(self) -> None:
-        """Take from the flattest."""
+        """Take devices from the flattest curve."""
         place = int(np.argmin(self._down))
         self._resize(place, self.curves[self._jobs[place]].loss()[1])
 
     def _steepest(self, budget: int, but: int = -1) -> tuple[int, int]:
-        """Whose curve is the steepest within so many devices, and where it leads; -1: nobody gains."""
+        """Job with the steepest growth within a budget, and its index; -1: no job gains."""
         bounds, leads = np.array(self._up), dict[int, int]()
         if but >= 0:
             bounds[but] = 0.0
@@ -104,7 +106,7 @@ class _TypePool:
         return -1, 0
 
     def expand(self) -> None:
-        """Give what is free to the steepest, until nobody gains."""
+        """Give free devices to the steepest curve while a job gains."""
         while self.free > 0:
             place, to = self._steepest(self.free)
             if place < 0:
@@ -112,7 +114,7 @@ class _TypePool:
             self._resize(place, to)
 
     def trade(self) -> None:
-        """Take from the flattest for the steepest, while all together gain."""
+        """Move devices from the flattest to the steepest curve while the total rises."""
         while self._down and min(self._down) < np.inf:
             giver = int(np.argmin(self._down))
             curve = self.curves[self._jobs[giver]]
@@ -149,13 +151,13 @@ def rubick(state: State) -> Decision:
 
 
 def _settled(state: State) -> Bools:
-    """Which jobs keep their size: another restart would cost them too much of their time."""
+    """Mask of the jobs that keep their size, because another restart would cost too much of their time."""
     lost = (state.restarts + 1) * state.restart_s
     return np.asarray(state.age_s - lost < KEEPS * state.age_s) & (state.devices > 0)
 
 
 def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None:
-    """Its sizes from the guaranteed one up; None: it has none on this type. What it holds is one of them."""
+    """Curve of a job from its guaranteed size up, including the size it holds; None: it cannot run on this type."""
     job, outlook = state.jobs[index], state.outlooks[index]
     nodes = state.fleet.groups[group]
     if not job.may_use(nodes.device):
@@ -180,8 +182,10 @@ def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None
 
 
 def _admit(state: State, index: int, pools: Sequence[_TypePool], closed: set[int]) -> None:
-    """Give a new job its guaranteed size: where it is free, else where it can be taken; the fastest type first. One that none
-    can give waits for all of them."""
+    """Give a new job its guaranteed size, from free devices or else from others, on the fastest type.
+
+    A job that no type can hold now waits for all of them.
+    """
     curves = {group: _curve(state, index, group) for group in range(len(pools)) if group not in closed}
     legal = {group: curve for group, curve in curves.items() if curve is not None}
     speeds = {group: float(state.outlooks[index].goodput(group, curve.devices)[-1]) for group, curve in legal.items()}

@@ -1,8 +1,8 @@
-"""Linear programs over time shares (Gavel, OSDI 2020, section 4): which part of the time each job spends on each device type.
+"""Linear programs over time shares: the part of the time of each job on each device type (Gavel, OSDI 2020, section 4).
 
-Shares x of shape (jobs, types): ``x >= 0``; a job's shares sum up to at most 1; devices times shares fit into each type. HiGHS
-finds the optimum. It is a corner, where jobs without influence on the optimum get all or nothing. Gavel's figures rest on an
-interior-point solver (ECOS), which ends in the middle of all optima; ``centred`` goes there.
+Shares x have shape (jobs, types), ``x >= 0``. The shares of a job sum to at most 1, and devices times shares fit each type.
+HiGHS returns a corner of the optimum, where jobs without influence on it get all or nothing. Gavel's figures come from an
+interior-point solver (ECOS), which ends in the middle of all optima. ``centred`` goes there.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from scipy.sparse import csc_array
 from paceline.array_types import Array, Bools, Ints
 
 SLACK = 1e-3
-"""The middle is that of all shares within this part of the optimum."""
+"""Relative tolerance of the optimum within which the middle is taken."""
 _STAGES = (0.5, 0.1, 0.02, 0.004)
 _STEPS, _CLOSE = 12, 1e-2
 
 
 @dataclass(frozen=True)
 class ShareLimits:
-    """What bounds the shares.
+    """Constraints of the shares.
 
     Attributes:
-        devices: of each job; shape (jobs,). ``capacity``: devices of each type; shape (types,).
-        legal: which types a job can run on; shape (jobs, types); each job has one.
+        devices: devices of each job; shape (jobs,). ``capacity``: devices of each type; shape (types,).
+        legal: types that a job can run on, at least one; shape (jobs, types).
     """
 
     devices: Ints
@@ -36,10 +36,10 @@ class ShareLimits:
 
 
 def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
-    """The largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
+    """Largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
 
     Args:
-        rates: more than 0 where legal; shape (jobs, types).
+        rates: above 0 where legal; shape (jobs, types).
     """
     jobs, types = rates.shape
     rates = np.where(limits.legal, rates, 0.0)
@@ -58,11 +58,12 @@ def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
 
 
 def most_value(limits: ShareLimits, values: Array, needs: Array | None = None) -> Array | None:
-    """Shares of the largest ``sum of values * x``; None where the needs cannot be met.
+    """Shares of the largest ``sum of values * x``; None: the needs cannot be met.
 
     Args:
-        values: shape (jobs, types). ``needs``: ``(rates, least)`` rows, ``sum over types of rates * x >= least``; shape (jobs,
-            types + 1), the last column ``least``; None: no needs.
+        values: shape (jobs, types).
+        needs: ``(rates, least)`` rows, ``sum over types of rates * x >= least``; shape (jobs, types + 1), the last column
+            ``least``; None: no needs.
     """
     jobs, types = values.shape
     rows, columns, entries = _base(limits)
@@ -88,7 +89,7 @@ def _base(limits: ShareLimits) -> tuple[Ints, Ints, Array]:
 
 
 def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLimits) -> Array:
-    """The corner that HiGHS ends in; NaN: there is none."""
+    """Corner found by HiGHS; NaN: infeasible."""
     most = np.concatenate([limits.legal.ravel().astype(float), np.full(len(objective) - limits.legal.size, np.inf)])
     answer = linprog(
         objective, A_ub=matrix, b_ub=bounds, bounds=np.stack([np.zeros_like(most), most], axis=1), method="highs-ds"
@@ -99,13 +100,13 @@ def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLim
 def centred(
     limits: ShareLimits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK
 ) -> Array:
-    """The middle (analytic centre) of all shares that are about as good as a corner.
+    """Analytic centre of all shares that are nearly as good as a corner.
 
     Args:
         corner: an optimum; shape (jobs, types).
-        rates, least: rows ``sum over types of rates * x >= least * (1 - slack)``; shapes (jobs, types) and (jobs,); rows whose
-            ``least`` is 0 bind nothing.
-        value: the objective whose sum over all jobs stays within the slack too; None: only the rows count.
+        rates, least: rows ``sum over types of rates * x >= least * (1 - slack)``; shapes (jobs, types) and (jobs,). Rows with
+            ``least`` 0 do not bind.
+        value: objective whose sum over all jobs stays within the slack too; None: only the rows count.
     """
     shares, before = _inside(limits, rates), 1.0
     for stage in (*(s for s in _STAGES if s > slack), slack):
@@ -117,16 +118,16 @@ def centred(
 
 
 def _inside(limits: ShareLimits, rates: Array) -> Array:
-    """Shares well inside all limits: each job a fair part of each type."""
+    """Shares well inside all limits: a fair part of each type for each job."""
     per_type = limits.capacity / np.maximum((limits.devices[:, None] * limits.legal).sum(axis=0), 1)
     fair = np.minimum(np.where(limits.legal, per_type, 0.0), 1.0)
     return np.asarray(0.5 * fair / np.maximum(fair.sum(axis=1, keepdims=True), 1.0))
 
 
 def _newton(limits: ShareLimits, shares: Array, rates: Array, least: Array, total: tuple[Array, float] | None) -> Array:
-    """Newton's method on the sum of the logarithms of all slacks. Every iterate is legal, so it may end anywhere.
+    """Newton's method on the sum of the logarithms of all slacks. Every iterate is legal, so it may stop anywhere.
 
-    The Hessian is a block of each job and a few dense rows (the capacities and the total): Woodbury.
+    The Hessian is a block per job and a few dense rows (the capacities and the total), inverted by Woodbury's identity.
     """
     jobs, types = shares.shape
     legal, bound = limits.legal, least > 0
@@ -169,7 +170,7 @@ def _outer(rows: Array) -> Array:
 
 
 def _length(slacks: Array, change: Array) -> float:
-    """How far to go: all slacks stay above 0 and their logarithms grow in sum."""
+    """Step length at which all slacks stay positive and the sum of their logarithms grows."""
     ratio = change / slacks
     length = min(1.0, 0.95 / max(float(-ratio.min()), 1e-300))
     while length > 1e-6 and np.log1p(length * ratio).sum() <= 0:

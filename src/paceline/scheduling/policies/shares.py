@@ -1,4 +1,4 @@
-"""Minimum satisfactory shares (ElasticFlow, ASPLOS 2023, section 4.1): the fewest devices over time that keep a deadline."""
+"""Minimum satisfactory shares (ElasticFlow, ASPLOS 2023, section 4.1): the fewest devices over time that meet a deadline."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _ENOUGH = 1 - 1e-9
 
 @dataclass(slots=True)
 class FreeDevices:
-    """Devices that no plan has taken, from each of ``moments`` to the next; the last stretch has no end."""
+    """Unplanned devices from each of ``moments`` to the next. The last stretch has no end."""
 
     moments: list[float]
     devices: list[int]
 
     def take(self, plan: SharePlan) -> None:
-        """Its devices are no longer free."""
+        """Remove the devices of a plan."""
         for start, end, size in plan.stretches:
             first, last = self._cut(start), self._cut(end)
             for index in range(first, last):
                 self.devices[index] -= size
 
     def _cut(self, moment: float) -> int:
-        """The stretch that begins at ``moment``."""
+        """Index of the stretch that begins at ``moment``."""
         index = bisect_left(self.moments, moment)
         if index == len(self.moments) or self.moments[index] != moment:
             self.moments.insert(index, moment)
@@ -38,7 +38,7 @@ class FreeDevices:
 
 @dataclass(slots=True)
 class SharePlan:
-    """(start, end, devices) of each stretch; ``in_time`` says whether all work is done by the deadline."""
+    """(start, end, devices) of each stretch. ``in_time``: True if all work is done by the deadline."""
 
     stretches: list[tuple[float, float, int]] = field(default_factory=list)
     in_time: bool = True
@@ -54,7 +54,7 @@ class SharePlan:
 
 
 class SpeedTable:
-    """Progress a second on each number of devices; sizes that are no faster than a smaller one are left out."""
+    """Progress a second on each number of devices, without sizes that are no faster than a smaller one."""
 
     def __init__(self, table: Array) -> None:
         self.table = table
@@ -64,16 +64,16 @@ class SpeedTable:
         self.fits = np.maximum.accumulate(self.fits)
 
     def within(self, devices: Ints, quota: int) -> Ints:
-        """The size that is used where so many devices are free and at most ``quota`` are wanted."""
+        """Size used when this many devices are free and at most ``quota`` are wanted."""
         return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
 
 
 def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, held: int = 0) -> SharePlan:
-    """The smallest quota of devices that does the work by the deadline, and no more of it than is needed.
+    """Smallest quota of devices that does the work by the deadline, for no longer than needed.
 
-    The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already:
-    then it stays to the end. (The published simulator grows to the larger as late as it may; a job that is held up
-    then is late.)
+    The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already: then it stays. The
+    published
+    simulator instead grows to the larger quota as late as possible, so a job that is delayed then is late.
 
     Args:
         work: in units of ``speeds``.
@@ -89,7 +89,7 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
     large = speeds.within(stretch.devices, sizes[place])
     small = speeds.within(stretch.devices, sizes[place - 1]) if place else np.zeros_like(large)
     fast, slow = speeds.table[large] * seconds, speeds.table[small] * seconds
-    # Work by the deadline where the quota shrinks behind each stretch: the first that suffices holds the change.
+    # Work by the deadline if the quota shrinks after each stretch. The first that suffices holds the change.
     total = np.cumsum(fast) + slow.sum() - np.cumsum(slow)
     index = int(np.argmax(total >= work * _ENOUGH))
     rest = work - float(fast[:index].sum() + slow[index:].sum())
@@ -108,12 +108,12 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
 def steady_share(
     free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, margin_s: float, held: int
 ) -> SharePlan:
-    """One quota to the end: that which the job holds if it keeps the deadline, else the smallest that does.
+    """One quota to the end: the one that the job holds if it meets the deadline, else the smallest that does.
 
-    It takes more device-time than the least share and restarts seldom.
+    It takes more device-time than the least share, and restarts seldom.
 
     Args:
-        margin_s: left for the restart that a new quota costs.
+        margin_s: time reserved for the restart that a new quota costs.
     """
     stretch = _Stretches(free, deadline_s)
     if held and stretch.work(speeds, held) >= work * _ENOUGH:
@@ -126,7 +126,7 @@ def steady_share(
 
 
 class _Stretches:
-    """Of free devices up to a deadline, as arrays of shape (stretches,)."""
+    """Stretches of free devices up to a deadline, as arrays of shape (stretches,)."""
 
     def __init__(self, free: FreeDevices, deadline_s: float) -> None:
         count = bisect_left(free.moments, deadline_s)
@@ -135,11 +135,11 @@ class _Stretches:
         self.seconds = self.ends - self.starts
 
     def work(self, speeds: SpeedTable, quota: int) -> float:
-        """All that can be done with at most so many devices."""
+        """Work that can be done with at most ``quota`` devices."""
         return float((speeds.table[speeds.within(self.devices, quota)] * self.seconds).sum())
 
     def least(self, speeds: SpeedTable, work: float) -> int:
-        """The place among ``speeds.sizes`` of the smallest quota that does the work; behind the last: none does."""
+        """Index in ``speeds.sizes`` of the smallest quota that does the work; past the end: none does."""
         sizes = speeds.sizes.tolist()
         low, high = 0, len(sizes)
         while low < high:  # more devices do more work
@@ -149,7 +149,7 @@ class _Stretches:
 
 
 def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> list[tuple[float, float, int]]:
-    """From now on with at most ``quota`` devices, until the work is done."""
+    """Stretches from now on with at most ``quota`` devices, until the work is done."""
     starts = np.array(free.moments)
     used = speeds.within(np.array(free.devices), quota)
     rates = speeds.table[used]
@@ -161,7 +161,7 @@ def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> 
 
 
 def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float, int]]:
-    """Stretches that follow one another, without empty ones, those of one size as one; shape (stretches,) each."""
+    """Stretches without empty ones, with neighbours of one size merged; shape (stretches,) each."""
     keep = ends - starts > 1e-9
     starts, ends, sizes = starts[keep], ends[keep], sizes[keep]
     first = np.flatnonzero(np.diff(sizes, prepend=-1))

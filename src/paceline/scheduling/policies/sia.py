@@ -1,8 +1,10 @@
 """Goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over (nodes, devices, type) of each job.
 
-A job's goodputs are divided by its smallest; those that need a restart count with ``(age - restarts * delay) / (age + delay)``
-of it. The sum of ``goodput^p`` is the best over one configuration a job, with a price for jobs that wait. Jobs grow at most
-twofold a round: an outlook's ``max_devices`` says so.
+The goodputs of a job are divided by its smallest. A configuration that needs a restart counts ``(age - restarts * delay) /
+(age +
+delay)`` of its goodput. The sum of ``goodput^p`` is optimized over one configuration per job, with a price for waiting jobs.
+Jobs
+grow at most twofold a round, by the ``max_devices`` of their outlook.
 """
 
 from __future__ import annotations
@@ -17,16 +19,16 @@ from paceline.scheduling.state import Decision, State
 
 POWER = -0.5
 WAITING = 1.1
-"""What a job without devices costs, beside 1 for its slowest configuration."""
+"""Cost of a job without devices, relative to 1 for its slowest configuration."""
 LEAST_VALUE, MOST_COST = 1e-4, 3000.0
 
 
 def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) -> Decision:
-    """The configurations of the least sum of ``goodput^power``.
+    """Configurations of the least sum of ``goodput^power``.
 
     Args:
-        power: below 0; nearer to 0 is less fair.
-        time_limit_s: then the best allocation so far counts; where there is none, jobs keep what they hold.
+        power: below 0; closer to 0 is less fair.
+        time_limit_s: time limit; then the best allocation so far is used, or jobs keep what they hold.
     """
     choices = configurations(state)
     cost = np.minimum(np.round(choices.cost**power, 2), MOST_COST)
@@ -43,10 +45,11 @@ def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) 
 
 
 def configurations(state: State) -> Choices:
-    """Every configuration of every job; ``cost`` holds its goodput beside the job's smallest, restarts charged.
+    """Every configuration of every job. ``cost`` holds its goodput relative to the job's smallest, with a charge for restarts.
 
-    A job that needs several devices counts as if fewer were slower in proportion: else one at its only size would always
-    give way to one that can shrink. A job that has not finished its start keeps what it holds.
+    For a job that needs several devices, fewer devices count as proportionally slower. Otherwise a job of one size would
+    always give
+    way to one that can shrink. A job that has not finished its start keeps what it holds.
     """
     ages = state.age_s
     restart_s, starting_s = state.restart_s, state.restarting_s
@@ -95,7 +98,7 @@ def node_sizes(group: NodeGroup) -> Ints:
 
 
 def _sizes(job: Job, grid: Ints, most: int, held: int) -> Ints:
-    """Of one type: the grid's within the job's limits, and what it holds; a rigid job's own."""
+    """Sizes on one type: those of the grid within the job's limits, and the one it holds. A rigid job has one size."""
     if "devices" not in job.adapts:
         return np.array([job.devices] if job.devices <= most else [], np.int64)
     allowed = grid[grid >= job.min_devices]

@@ -12,7 +12,7 @@ from paceline.scheduling.state import State
 
 
 def on_one_type(state: State, index: int) -> list[int]:
-    """Device types that a job may use; the one that it holds comes first."""
+    """Device types that a job may use, the one that it holds first."""
     job, held = state.jobs[index], int(state.type_index[index])
     legal = [group for group, name in enumerate(state.fleet.types) if job.may_use(name)]
     return sorted(legal, key=lambda group: group != held)
@@ -28,14 +28,14 @@ def known_seconds(state: State, index: int, group: int, most: int) -> Array:
     """Seconds to the end on 0 to ``most`` devices, or to as many as the job may use.
 
     Raises:
-        UserError: nobody knows the work that is left.
+        UserError: unknown remaining work.
     """
     outlook = state.outlooks[index]
     seconds = outlook.seconds_left(group, max(0, min(most, outlook.max_devices())))
     if np.isnan(seconds).any():
         raise UserError(
-            f"no one knows how much work is left of job {shorten(state.jobs[index].name, 40)!r}",
-            "simulate with `knowledge` measured, or use las, fifo or goodput, which do without it",
+            f"the remaining work of job {shorten(state.jobs[index].name, 40)!r} is unknown",
+            "simulate with `knowledge` measured, or use las, fifo or goodput, which do not need it",
         )
     return seconds
 
@@ -50,7 +50,7 @@ def one_type(state: State, name: str, others: Iterable[str]) -> int:
     """Devices of the only type.
 
     Raises:
-        UserError: the nodes have several types.
+        UserError: several device types.
     """
     if len(state.fleet.groups) > 1:
         raise UserError(f"the policy {name} shares out devices of one type only", f"use {' or '.join(others)}")

@@ -13,15 +13,15 @@ from paceline.scheduling.state import Decision, State
 
 
 def srtf(state: State, preemptive: bool = True) -> Decision:
-    """Jobs by the seconds left on the devices asked for; one that does not fit is passed over.
+    """Serve jobs by the remaining seconds on the devices asked for. Jobs that do not fit are skipped.
 
-    One that waits counts with the cost of its start, so that a running job is stopped only where that pays.
+    For a waiting job the cost of its start is added, so that a running job is stopped only if that pays.
 
     Args:
-        preemptive: whether a running job may be stopped at all.
+        preemptive: True if a running job may be stopped.
 
     Raises:
-        UserError: nobody knows the work left of a job.
+        UserError: unknown remaining work of a job.
     """
     count = len(state.jobs)
     seconds = np.full(count, np.inf)

@@ -1,9 +1,10 @@
 """Themis (NSDI 2020, sections 3 and 4): free devices are offered to the jobs that are worst off, for a lease.
 
-Rho of a job is its time in the shared cluster over its time on an equal part of it, its running time included. What was not
-public: the authors' code, how a bid sums up the trials of one app (here an app is one rigid job), the hidden payments of the
-auction (here every bid is true) and how devices that nobody won are handed out (here by rho). Published figures of "Themis" in
-other papers come from Gavel's ``finish_time_fairness``.
+Rho of a job is its time in the shared cluster over its time on an equal part of it, including its running time. The authors'
+code
+is not public. Assumptions of this version: an app is one rigid job, every bid is true (no hidden payments), and devices
+without a
+winner are handed out by rho. Other papers' figures of "Themis" come from Gavel's ``finish_time_fairness``.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from paceline.scheduling.policies.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 OFFERED = 0.2
-"""1 - f: the part of the jobs that may bid (f = 0.8, section 8.3)."""
+"""1 - f: share of the jobs that may bid (f = 0.8, section 8.3)."""
 LEASE_S = 1200.0
 """Seconds for which a winner keeps its devices (20 minutes, section 8.1)."""
 
 
 def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> Decision:
-    """Leases that run go on. What is free goes to the best bids of the worst-off jobs, the rest by rho.
+    """Continue running leases. Free devices go to the best bids of the worst-off jobs, and the rest by rho.
 
     A bid on devices of a type is the factor by which they lower a job's rho. The auction seeks the largest product of all
-    factors; here bids are taken greedily, by logarithm over the part of the type.
+    factors.
+    Here bids are taken greedily, by logarithm over the part of the type.
 
     Raises:
-        UserError: nobody knows the work left of some job.
+        UserError: unknown remaining work of a job.
     """
     demand = ShareDemand.of(state)
     if not len(demand.rows):
@@ -71,7 +73,7 @@ def _rho(demand: ShareDemand) -> Array:
 
 
 def _worst(rho: Array, free: Bools, offered: float) -> Bools:
-    """The worst off of the jobs without a lease."""
+    """Mask of the worst-off jobs without a lease."""
     rows = np.flatnonzero(free)
     chosen = np.zeros(len(rho), bool)
     chosen[rows[np.argsort(-rho[rows], kind="stable")[: math.ceil(offered * len(rho))]]] = True
@@ -79,7 +81,10 @@ def _worst(rho: Array, free: Bools, offered: float) -> Bools:
 
 
 def _by_bid(demand: ShareDemand, bidders: Bools) -> list[tuple[int, int]]:
-    """(job, type) by the logarithm of the factor over the part of the type: a job that waits another lease would lose it."""
+    """(job, type) by the logarithm of the factor over the part of the type.
+
+    A job that waits another lease would lose that factor.
+    """
     rows, kinds = np.nonzero((demand.speed > 0) & bidders[:, None])
     age_s, left_s = demand.age_s[rows], demand.left[rows] / demand.speed[rows, kinds]
     slowest_s = demand.left[rows] / np.where(demand.speed > 0, demand.speed, np.inf).min(axis=1)[rows]

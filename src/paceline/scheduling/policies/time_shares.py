@@ -1,4 +1,4 @@
-"""From time shares to rounds (Gavel, OSDI 2020, section 5): who is furthest behind its share goes first. Jobs are rigid."""
+"""Rounds from time shares (Gavel, OSDI 2020, section 5): the job furthest behind its share is served first. Jobs are rigid."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from paceline.scheduling.state import Decision, State
 
 @dataclass(frozen=True)
 class ShareDemand:
-    """What a program of shares is about: the jobs that some type can run now.
+    """Input of a program of shares: the jobs that some type can run now.
 
     Attributes:
-        state: the moment. ``rows``: which of its jobs these are; shape (jobs,).
+        state: state of the cluster. ``rows``: indices of these jobs in it; shape (jobs,).
         speed: progress a second on the devices asked for; 0: it cannot run; shape (jobs, types).
-        past: what ``Shares`` remembered the last time; None at first.
+        past: value that ``Shares`` returned last; None at first.
     """
 
     state: State
@@ -32,24 +32,24 @@ class ShareDemand:
 
     @classmethod
     def of(cls, state: State, past: Any = None) -> ShareDemand:
-        """The jobs of the moment that some type can run."""
+        """Jobs of the state that some type can run."""
         speed = speeds(state)
         rows = np.flatnonzero(speed.max(axis=1, initial=0.0) > 0)
         return cls(state, rows, speed[rows], past)
 
     @cached_property
     def limits(self) -> ShareLimits:
-        """What bounds the shares."""
+        """Constraints of the shares."""
         return ShareLimits(self.devices, self.state.capacity, self.speed > 0)
 
     @property
     def names(self) -> list[str]:
-        """Of the jobs."""
+        """Names of the jobs."""
         return [self.state.jobs[row].name for row in self.rows]
 
     @property
     def devices(self) -> Ints:
-        """Asked for."""
+        """Devices asked for."""
         return self.state.requested[self.rows]
 
     @property
@@ -59,20 +59,20 @@ class ShareDemand:
 
     @cached_property
     def weight(self) -> Array:
-        """Of each job."""
+        """Weight of each job."""
         return np.array([self.state.jobs[row].weight for row in self.rows])
 
     @cached_property
     def mean_speed(self) -> Array:
-        """On an equal share of the whole cluster: the mean over its devices; shape (jobs,)."""
+        """Speed on an equal share of the cluster: the mean over its devices; shape (jobs,)."""
         return np.asarray(self.speed @ self.state.capacity / self.state.capacity.sum())
 
     @cached_property
     def left(self) -> Array:
-        """Progress left; shape (jobs,).
+        """Remaining progress; shape (jobs,).
 
         Raises:
-            UserError: nobody knows it of some job.
+            UserError: unknown remaining work of a job.
         """
         left = np.zeros(len(self.rows))
         for index, (row, kind) in enumerate(zip(self.rows.tolist(), self.speed.argmax(axis=1).tolist(), strict=True)):
@@ -81,20 +81,20 @@ class ShareDemand:
             if np.isnan(left[index]):
                 name = shorten(self.state.jobs[row].name, 40)
                 raise UserError(
-                    f"no one knows how much work is left of job {name!r}",
-                    "simulate with `knowledge` measured, or use max_min or las, which do without it",
+                    f"the remaining work of job {name!r} is unknown",
+                    "simulate with `knowledge` measured, or use max_min or las, which do not need it",
                 )
         return left
 
     def agnostic(self) -> ShareDemand:
-        """As if every type were as fast as the first that can run the job."""
+        """The same, with every type as fast as the first that can run the job."""
         legal = self.speed > 0
         first = np.take_along_axis(self.speed, legal.argmax(axis=1)[:, None], axis=1)
         return replace(self, speed=np.where(legal, first, 0.0))
 
 
 def speeds(state: State) -> Array:
-    """Progress a second of each job on the devices it asks for; 0 where it may not or cannot run; shape (jobs, types)."""
+    """Progress a second of each job on the devices it asks for; 0: it may not or cannot run; shape (jobs, types)."""
     table = np.zeros((len(state.jobs), len(state.capacity)))
     for index, (job, outlook, asked) in enumerate(zip(state.jobs, state.outlooks, state.requested.tolist(), strict=True)):
         for kind, there in enumerate(state.capacity.tolist()):
@@ -104,23 +104,24 @@ def speeds(state: State) -> Array:
 
 
 Shares = Callable[[ShareDemand], tuple[Array, Any]]
-"""Shares of shape (jobs, types), and what the next ``ShareDemand`` brings back as ``past``."""
+"""Function that returns shares of shape (jobs, types), and the ``past`` of the next ``ShareDemand``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRules:
-    """How shares become rounds.
+    """Rules that turn shares into rounds.
 
     Attributes:
-        renew_s: shares are found anew at most so often, where jobs, devices or speeds changed; 0: each time. Jobs that came
-            since have no share and run on what the others leave.
-        start_s: each job counts as if it had run so long on each type; more than 0.
-        forgets: whether what was received counts from the last renewal on; else from the start.
-        by_type: the types are filled one after another, in the fleet's order; else one queue over jobs and types.
-        shuffled: that order is drawn anew each round.
-        fills: whether devices that no share claims go to any job that can use them.
-        late_hold: jobs without a share hold the devices that they are given and do not run on them until the next renewal, as
-            in Gavel's simulator.
+        renew_s: least time between renewals of the shares after changes of jobs, devices or speeds; 0: renew each time. Jobs
+            that
+            arrived since have no share and run on what the others leave.
+        start_s: initial time of each job on each type, above 0.
+        forgets: True if received time counts from the last renewal on, else from the start.
+        by_type: True if types are filled one after another in the fleet's order, else one queue holds jobs and types.
+        shuffled: True if that order is drawn in each round.
+        fills: True if unclaimed devices go to any job that can use them.
+        late_hold: True if jobs without a share hold devices but do not run on them until the next renewal, as in Gavel's
+            simulator.
     """
 
     renew_s: float = 0.0
@@ -134,12 +135,12 @@ class RoundRules:
 
 USUAL = RoundRules()
 PUBLISHED = RoundRules(renew_s=1920.0, by_type=True, late_hold=True)
-"""As Gavel's simulator does it (scheduler.py of the authors' repository)."""
+"""Rules of Gavel's simulator (scheduler.py of the authors' repository)."""
 
 
 @dataclass(frozen=True)
 class _Memory:
-    """Rows are those of ``index``, by name."""
+    """Memory of a policy. Rows are those of ``index``, by name."""
 
     index: Mapping[str, int]
     shares: Array
@@ -155,7 +156,7 @@ class _Memory:
 
 
 def time_shared(state: State, shares: Shares, sharing: RoundRules = USUAL) -> Decision:
-    """Renew the shares where something changed, then serve jobs by share over what they received of it."""
+    """Renew the shares if something changed, then serve jobs by share over received time."""
     memory: _Memory | None = state.memory
     names = [job.name for job in state.jobs]
     run_s, types = np.asarray(state.run_s, float), len(state.capacity)
@@ -205,7 +206,7 @@ def _take(table: Array, rows: Ints, empty: float) -> Array:
 
 
 def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: RoundRules) -> tuple[Ints, Ints]:
-    """Devices and type of each job: the highest priority first, then who is owed most."""
+    """Devices and type of each job: by priority, then by time owed."""
     jobs = len(priority)
     late: Bools = np.asarray(np.isnan(shares).any(axis=1))
     legal: Bools = speed > 0
@@ -230,7 +231,7 @@ def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Ar
 def _queue(
     state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: RoundRules
 ) -> Sequence[tuple[int, int]]:
-    """(job, type) in the order in which they are served; equals in order of arrival."""
+    """(job, type) in the order of service, ties in order of arrival."""
     types = priority.shape[1]
     if not sharing.by_type:
         kinds, jobs = np.nonzero(legal.T)

@@ -1,1 +1,1 @@
-"""Simulation of many jobs on a cluster."""
+"""Simulation of jobs on a shared cluster."""

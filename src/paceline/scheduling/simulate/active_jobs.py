@@ -1,6 +1,6 @@
-"""Jobs that have come to a simulated cluster and not yet left, and what happens to each on its devices.
+"""Jobs that are present in a simulated cluster, and their starts, restarts, moves, interference, ends and lost nodes.
 
-Starts, restarts and moves, interference, ends, and nodes that go; the loop of events is ``simulator``.
+The event loop is in ``simulator``.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _LATE = 1e-7
 
 
 class ActiveJobs:
-    """The jobs in order of arrival, and the devices that are free.
+    """Present jobs in order of arrival, and the free devices.
 
     Args:
-        outcomes: of every job of the trace by name; what happens is written there.
-        make_run: the truth of a job that comes.
+        outcomes: outcome of every job of the trace by name, which this class fills in.
+        make_run: function that creates the run of an arriving job.
 
     Attributes:
-        time_s: since the trace's start.
-        columns: the table of ``columns``, a column a job.
-        placements: of each job; empty: it waits.
-        free: devices of each node. ``up``: which nodes are there.
-        ended: jobs that ended or were removed.
+        time_s: seconds since the start of the trace.
+        columns: table of ``columns``, one column per job.
+        placements: placement of each job; empty: it waits.
+        free: free devices of each node. ``up``: mask of the nodes that are up.
+        ended: number of jobs that ended or were removed.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ActiveJobs:
 
     @property
     def outlooks(self) -> Sequence[Outlook]:
-        """What policies may believe of each."""
+        """Expected speed of each job."""
         return _Outlooks(self.runs)
 
     @property
     def steady(self) -> bool:
-        """Whether nothing is learned of any between two events."""
+        """True if no job learns anything between two events."""
         return all(isinstance(run, SteadyRun) for run in self.runs)
 
     def curves(self) -> Sequence[Array]:
@@ -80,12 +80,12 @@ class ActiveJobs:
         return [run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self._report else ()
 
     def told_restart_s(self) -> Array:
-        """What policies are told of the cost of a restart of each."""
+        """Restart cost of each job as policies are told it."""
         told, true = self.settings.believed_restart, self.columns[RESTART]
         return np.array([told.get(job.model, cost) for job, cost in zip(self.jobs, true, strict=True)]) if told else true
 
     def come(self, arrived: Sequence[Job]) -> None:
-        """Jobs that wait from now on."""
+        """Add jobs that have arrived and wait."""
         fresh = np.zeros((len(self.columns), len(arrived)))
         for index, job in enumerate(arrived):
             run = self._make_run(job)
@@ -99,22 +99,22 @@ class ActiveJobs:
         self.columns = np.concatenate([self.columns, fresh], axis=1)
 
     def next_crossing(self) -> tuple[float, Array]:
-        """When the next running job changes, and when each does."""
+        """Time of the next change of a running job, and of the next change of each."""
         moments = crossings(self.columns, self.time_s)
         return (float(moments.min()), moments) if len(moments) else (math.inf, moments)
 
     def pass_to(self, moment: float) -> bool:
-        """Let time pass in which none changes. Whether any works in it."""
+        """Advance time while no job changes. Return True if any job works meanwhile."""
         seconds = moment - self.time_s
         worked = seconds > 0 and bool(self.jobs) and advance(self.columns, seconds)
         self.time_s = moment
         return worked
 
     def cross(self, moments: Array) -> None:
-        """Jobs whose moment has come go on to their next stretch, or end.
+        """Advance jobs whose time has come to their next stretch or their end.
 
         Args:
-            moments: of each, as ``next_crossing`` gave them.
+            moments: times of the changes, as ``next_crossing`` returned them.
         """
         for index in np.flatnonzero(moments <= self.time_s + _LATE)[::-1].tolist():
             run = self.runs[index]
@@ -127,7 +127,7 @@ class ActiveJobs:
                 self.columns[TO_NEXT, index] = run.to_next
 
     def refresh(self) -> None:
-        """A decision is due: those that run may have learned, and chosen another batch."""
+        """Before a decision, let running jobs learn and choose another batch."""
         for index in np.flatnonzero(self.columns[HELD]):
             run = self.runs[index]
             run.goes_to(float(self.columns[TO_NEXT, index]))
@@ -135,7 +135,7 @@ class ActiveJobs:
             self.columns[SPEED, index] = run.speed * (1 - self.columns[SLOWED, index])
 
     def remove(self, index: int, reason: str) -> None:
-        """It leaves before its end."""
+        """Remove a job before its end."""
         outcome = self.outcomes[self.jobs[index].name]
         self._leave(index)
         outcome.end_s, outcome.removed, outcome.removed_s = math.nan, reason, self.time_s
@@ -152,7 +152,7 @@ class ActiveJobs:
             self._slow_down()
 
     def _release(self, index: int) -> None:
-        """A job's devices are free again, and its stretch on them ends."""
+        """Free the devices of a job and end its span."""
         for node, count in self.placements[index]:
             self.free[node] += count
         if self.placements[index]:
@@ -161,13 +161,13 @@ class ActiveJobs:
         self.columns[HELD, index] = 0
 
     def _stop(self, index: int) -> None:
-        """It waits."""
+        """Make a job wait."""
         self._release(index)
         self.runs[index].place("", ())
         self.columns[SPEED, index], self.columns[TYPE, index] = 0.0, -1
 
     def carry_out(self, decision: Decision) -> None:
-        """Free what is taken away, then place what is new, in the policy's order."""
+        """Free what a decision takes away, then place what is new, in the policy's order."""
         held, types = self.columns[HELD], self.columns[TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
         if changed.any():
@@ -184,8 +184,10 @@ class ActiveJobs:
                 self._start(int(index), decision, placements.get(int(index)))
 
     def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
-        """Where each job goes when all are placed anew; those that keep their size but not their nodes move now, or count as
-        changed where a move costs a restart."""
+        """Placements when all jobs are placed again.
+
+        Jobs that keep their size but change nodes move now if moves are free. Otherwise they count as changed and restart.
+        """
         placements: dict[int, Placement] = {}
         for group in range(len(self.fleet.groups)):
             nodes = self.fleet.nodes_of(group)
@@ -209,11 +211,11 @@ class ActiveJobs:
         return placements
 
     def _alike(self, one: Placement, other: Placement) -> bool:
-        """Whether a job is as fast on both."""
+        """Return whether a job is equally fast on both placements."""
         return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
 
     def _hold(self, index: int, placement: Placement, reason: str = "") -> None:
-        """It has these devices from now on."""
+        """Give these devices to a job."""
         for node, count in placement:
             self.free[node] -= count
         self.placements[index] = placement
@@ -239,7 +241,7 @@ class ActiveJobs:
         self._hold(index, placement, decision.reasons.get(index, ""))
 
     def _slow_down(self) -> None:
-        """Jobs on several nodes slow one another down where they share one (Pollux, OSDI 2021, section 4.2.1)."""
+        """Apply interference between jobs on several nodes that share a node (Pollux, OSDI 2021, section 4.2.1)."""
         users = np.zeros(len(self.free), np.int64)
         for placement in self.placements:
             if len(placement) > 1:
@@ -250,7 +252,7 @@ class ActiveJobs:
             self.columns[SPEED, index] = self.runs[index].speed * (1 - self.columns[SLOWED, index])
 
     def follow_outages(self) -> None:
-        """Nodes that went or came: jobs on one that went stop; after a failure the work since the last checkpoint is lost."""
+        """Stop jobs on nodes that went away. After a failure the work since the last checkpoint is lost."""
         if not self.fleet.outages:
             return
         up = self.fleet.up(self.time_s)
@@ -270,7 +272,7 @@ class ActiveJobs:
 
 
 class _Outlooks(Sequence[Outlook]):
-    """Outlooks of runs, made when asked for: many policies ask for none."""
+    """Outlooks of runs, created on access because many policies need none."""
 
     def __init__(self, runs: Sequence[JobRun]) -> None:
         self._runs = runs

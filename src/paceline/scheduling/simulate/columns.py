@@ -1,4 +1,4 @@
-"""The jobs in a simulated cluster as columns of one table, and how they change while time passes."""
+"""Table of the jobs in a simulated cluster, and its change over time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from paceline.array_types import Array
 
 COLUMNS = ("arrival", "requested", "held", "type", "attained", "restarts", "delay", "speed", "to_next", "slowed", "restart")
-"""Rows of the table, which has a column a job; behind them a row for each device type: seconds on it."""
+"""Rows of the table, which has one column per job. A row for each device type follows, with the seconds on it."""
 (ARRIVAL, REQUESTED, HELD, TYPE, ATTAINED, RESTARTS, DELAY, SPEED, TO_NEXT, SLOWED, RESTART) = range(len(COLUMNS))
 _CELLS = 1 << 18
-"""Numbers at once of rounds that are passed together."""
+"""Numbers per batch of rounds that pass together."""
 MOST_ROUNDS = 2_000_000
-"""Up to this round, the boundaries are exact multiples."""
+"""Last round whose boundary is an exact multiple."""
 
 
 def advance(columns: Array, seconds: float) -> bool:
-    """Let time pass in which no job changes its speed. Whether any job works in it."""
+    """Advance time while no job changes its speed. Return True if any job works meanwhile."""
     types = np.arange(len(columns) - len(COLUMNS))[:, None]
     columns[ATTAINED] += columns[HELD] * seconds
     columns[len(COLUMNS) :] += (columns[TYPE] == types) * seconds
@@ -30,12 +30,12 @@ def advance(columns: Array, seconds: float) -> bool:
 
 
 def advance_rounds(columns: Array, moments: Array) -> None:
-    """Let rounds pass in which nothing is decided, no job starts and none changes its speed.
+    """Advance over rounds without decisions, starts or changes of speed.
 
-    The numbers are those of as many calls of ``advance``, to the last digit.
+    The result equals that of repeated calls of ``advance``, to the last digit.
 
     Args:
-        moments: the present one, then the boundary of each round.
+        moments: present time, then the boundary of each round.
     """
     jobs = columns.shape[1]
     types = np.arange(len(columns) - len(COLUMNS))[:, None]
@@ -49,7 +49,7 @@ def advance_rounds(columns: Array, moments: Array) -> None:
 
 
 def crossings(columns: Array, time_s: float) -> Array:
-    """When each job reaches its next change; infinite where it does not work."""
+    """Time at which each job reaches its next change; inf: it does not work."""
     speed = columns[SPEED]
     moments = np.full(len(speed), math.inf)
     np.divide(columns[TO_NEXT], speed, out=moments, where=speed > 0)

@@ -1,4 +1,4 @@
-"""Policies beside each other on the same jobs: differences of each job's completion time, with confidence intervals."""
+"""Comparison of policies on the same jobs: paired differences of completion times, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from paceline.scheduling.simulate.simulated import SimulatedSchedule
 SAMPLES = 2000
 """Bootstrap samples of an interval."""
 FEWEST = 5
-"""Common jobs below which nothing is settled: an interval resampled from fewer is too narrow."""
+"""Fewest common jobs for a verdict. An interval resampled from fewer jobs is too narrow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """A policy against the first, over the jobs that ended under both; 95 % intervals, from resampled jobs.
+    """A policy compared with the first one, over the jobs that ended under both. Intervals are 95 %, from resampled jobs.
 
     Attributes:
         difference_s: mean of (its completion time - that of the first); ``low_s`` to ``high_s``.
-        ratio: of the mean completion times; ``ratio_low`` to ``ratio_high``.
+        ratio: ratio of the mean completion times; ``ratio_low`` to ``ratio_high``.
         sooner: share of jobs that end sooner than under the first.
-        fewer: jobs that ended under the first, less those that ended under it. A policy that turns jobs away leaves more
-            devices to the others, which then end sooner: no merit.
+        fewer: jobs that ended under the first, minus those that ended under it. A policy that turns jobs away leaves more
+            devices
+            to the others, so that they end sooner. This is not an advantage.
     """
 
     policy: str
@@ -53,12 +54,12 @@ class Paired:
 
     @property
     def settled(self) -> bool:
-        """Whether the jobs are enough and the interval lies on one side of 0."""
+        """True if there are enough jobs and the interval excludes 0."""
         return self.jobs >= FEWEST and (self.low_s > 0 or self.high_s < 0)
 
     @property
     def verdict(self) -> str:
-        """``shorter`` or ``longer`` than under the first, or why that is not settled."""
+        """``shorter`` or ``longer`` than under the first, or the reason why that is not settled."""
         if self.jobs < FEWEST:
             return "too few jobs" if self.jobs else "no common job"
         if self.fewer * self.difference_s < 0:
@@ -73,15 +74,15 @@ def run_policies(
     done: Callable[[str], None] | None = None,
     progress: Callable[[str, float, int], None] | None = None,
 ) -> dict[str, SimulatedSchedule]:
-    """Every policy on the same jobs, in the order given.
+    """Simulate every policy on the same jobs, in the given order.
 
     Args:
-        processes: how many work at once; the answer does not depend on it, but for the time of decisions.
-        done: is told each policy whose simulation has ended. ``progress``: the policy, the moment and the jobs that ended,
-            in one process.
+        processes: number of parallel processes. Only the measured decision times depend on it.
+        done: callback that receives each finished policy.
+        progress: callback that receives policy, time and number of ended jobs, if one process runs.
 
     Raises:
-        UserError: a policy twice; whatever a simulation raises, with its policy.
+        UserError: a policy that is named twice, and errors of a simulation with its policy.
     """
     check_count(processes, "processes")
     if len(set(policies)) < len(policies) or not policies:
@@ -111,7 +112,7 @@ def run_policies(
 
 @contextmanager
 def _named(policy: str) -> Iterator[None]:
-    """What a simulation refuses names its policy."""
+    """Add the policy to the errors of its simulation."""
     try:
         yield
     except UserError as error:
@@ -119,30 +120,30 @@ def _named(policy: str) -> Iterator[None]:
 
 
 def best(simulated: Mapping[str, SimulatedSchedule]) -> str:
-    """The policy with the shortest mean completion of those under which the most jobs ended."""
+    """Policy with the shortest mean completion time among those under which the most jobs ended."""
     figures = {name: one.metrics for name, one in simulated.items()}
     return min(figures, key=lambda name: (-figures[name].ended, np.nan_to_num(figures[name].mean_jct_s, nan=math.inf)))
 
 
 def compare(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> list[Paired]:
-    """Each policy but the first against the first.
+    """Compare each policy with the first.
 
     Args:
-        seed: of the resampling.
+        seed: seed of the resampling.
     """
     (base, first), *others = simulated.items()
     return [paired(base, first, name, other, seed) for name, other in others]
 
 
 def paired(base: str, first: SimulatedSchedule, name: str, other: SimulatedSchedule, seed: int = 0) -> Paired:
-    """One policy against another, job by job."""
+    """Compare one policy with another, job by job."""
     before, after = _together(first, other)
     fewer = first.metrics.ended - other.metrics.ended
     return Paired(policy=name, base=base, jobs=len(before), fewer=fewer, **difference(before, after, seed))
 
 
 def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
-    """How much longer jobs take: means and 95 % intervals of ``Paired``, NaN without jobs.
+    """Means and 95 % intervals of ``Paired``; NaN without jobs.
 
     Args:
         before, after: completion times of the same jobs in seconds, of shape (jobs,).

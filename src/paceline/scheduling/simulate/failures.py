@@ -1,4 +1,4 @@
-"""Nodes that are away: stated by a user, or drawn at random."""
+"""Outages of nodes: stated by a user, or drawn at random."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paceline.units import format_seconds, parse_seconds
 _OUTAGE = re.compile(r"^\s*(\d{1,6})\s*:\s*(\S.*?)\s*-\s*(\S.*?)\s*$")
 EXAMPLE = "write NODE:START-END, such as 3:2h-5h"
 BEYOND_S = 30 * 86400.0
-"""Failures are drawn up to so long after the last arrival."""
+"""Failures are drawn until this long after the last arrival."""
 
 
 def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
-    """``3:2h-5h``: node 3 is away from two to five hours after the trace's start. Raises UserError otherwise."""
+    """Parse ``3:2h-5h``: node 3 is away from two to five hours after the start of the trace. Raises UserError."""
     outages = []
     for text in texts:
         match = _OUTAGE.match(text)
@@ -33,10 +33,10 @@ def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
 
 
 def drawn_outages(nodes: int, between_s: float, repair_s: float, until_s: float, seed: int) -> list[Outage]:
-    """Failures of each node, exponentially distributed.
+    """Draw the failures of each node from an exponential distribution.
 
     Args:
-        between_s: mean time of a node from one repair to the next failure. ``repair_s``: how long it is then away.
+        between_s: mean time of a node from a repair to the next failure. ``repair_s``: length of an outage.
 
     Raises:
         UserError: a time that is not above 0, or more than a million failures.

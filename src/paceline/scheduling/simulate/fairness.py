@@ -1,8 +1,8 @@
-"""Finish-time fairness: a job's completion time beside the one on its share of the cluster alone.
+"""Finish-time fairness: a job's completion time over that on its share of the cluster alone.
 
-Themis, NSDI 2020, section 3.1; on several device types as Sia counts it, SOSP 2023, section 5.5.
-
-A job's share is all devices over the mean number of jobs while it was there. Above 1 the job lost by sharing.
+Themis, NSDI 2020, section 3.1; for several device types as Sia defines it, SOSP 2023, section 5.5. A job's share is all
+devices
+over the mean number of jobs during its life. A ratio above 1 means that the job lost by sharing.
 """
 
 from __future__ import annotations
@@ -22,31 +22,36 @@ from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.state import Policy
 
 Alone = Callable[[Job, int, int], float]
-"""Seconds of a job alone on so many devices of a group of nodes, from its arrival to its end; NaN: it does not fit."""
+"""Completion time in seconds of a job alone on a number of devices of a group; NaN: it does not fit."""
 
 
 @dataclass(frozen=True)
 class Fairness:
-    """``ratio`` of each job that ended: completion time over that on its share alone; the smaller, the better."""
+    """Finish-time fairness of a schedule.
+
+    Attributes:
+        ratio: completion time over that on its share alone, for each job that ended. Smaller is better.
+    """
 
     ratio: Mapping[str, float]
 
     @property
     def worst(self) -> float:
-        """The largest ratio; NaN: no job ended."""
+        """Largest ratio; NaN: no job ended."""
         return max(self.ratio.values(), default=math.nan)
 
     @property
     def unfair_share(self) -> float:
-        """Of the jobs, from 0 to 1: those whose ratio is above 1; NaN: no job ended."""
+        """Share of the jobs with a ratio above 1; NaN: no job ended."""
         return float(np.mean([ratio > 1 for ratio in self.ratio.values()])) if self.ratio else math.nan
 
 
 def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
-    """The ratios of all jobs that ended and that run alone on some share.
+    """Compute the ratios of all jobs that ended and can run alone on some share.
 
-    A share between two whole numbers of devices takes the time between theirs; below one device the time grows as the share
-    falls. A rigid job alone runs as asked for, longer by as much as that exceeds its share. Types count by their devices.
+    Between two whole numbers of devices times are interpolated. Below one device the time grows as the share falls. A rigid
+    job
+    runs as asked for, and its time grows by as much as that exceeds its share. Types are weighted by their devices.
     """
     rivals = mean_jobs(schedule)
     ratios = {}
@@ -61,7 +66,7 @@ def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
 
 
 def mean_jobs(schedule: ClusterSchedule) -> dict[str, float]:
-    """Jobs in the system, itself one of them, in the mean over the decisions while each job was there."""
+    """Mean number of present jobs, itself included, over the decisions during each job's life."""
     moments, counts = np.array(schedule.active, dtype=float).reshape(-1, 2).T
     sums = np.concatenate([[0.0], counts.cumsum()])
     means = {}
@@ -94,10 +99,10 @@ def _between(job: Job, group: int, share: float, alone: Alone) -> float:
 
 
 def alone_under(policy: Policy, runs: Callable[[Job, Fleet], JobRun], fleet: Fleet, settings: ClusterSettings) -> Alone:
-    """Each job simulated alone under a policy, on as few nodes of a group as hold the devices; equal jobs once.
+    """Simulate each job alone under a policy, on as few nodes of a group as hold the devices. Equal jobs are simulated once.
 
     Args:
-        runs: the truth of a job on a cluster.
+        runs: function that creates the run of a job on a cluster.
     """
 
     @cache

@@ -1,4 +1,4 @@
-"""What a schedule was worth: times, devices, fairness, energy, money, and the time of the decisions themselves."""
+"""Figures of a schedule: times, devices, fairness, energy, cost, and decision times."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from paceline.array_types import Array
 from paceline.scheduling.simulate.schedule import ClusterSchedule, JobOutcome
 
 UNFAIR = 1.05
-"""From here on a job counts as treated unfairly (Shockwave, NSDI 2023)."""
+"""Finish-time fairness above which a job is treated unfairly (Shockwave, NSDI 2023)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleMetrics:
-    """Figures of a schedule; NaN: unknown. Completion times are of the jobs that ended.
+    """Figures of a schedule; NaN: unknown. Completion times are those of the jobs that ended.
 
     Attributes:
-        jobs, ended: how many came, and how many ended.
-        mean_jct_s, median_jct_s, p99_jct_s: from arrival to end. ``mean_wait_s``: from arrival to the first device.
-        deadlines, met, removed: jobs with a deadline, those that kept it, and jobs that the policy turned away or stopped.
-        makespan_s: from the first arrival to the last end.
-        device_hours_per_job: held, whether at work or starting.
-        restarts_per_job: starts and resizes after the first start.
-        worst_fairness, unfair_share: of finish-time fairness, estimated or from each job alone; above ``UNFAIR`` it is unfair.
-        utilisation: device-seconds held, of all devices over the makespan.
-        energy_kwh: of devices held, at the power of ``NodeGroup.watts``. ``usd``: of device-hours held, at ``NodeGroup.price``.
-        decision_median_s, decision_p99_s: time of this machine for a decision that the policy was asked for.
-        decisions: how many there were, with those that the policy had promised to be as the last.
+        jobs, ended: number of jobs that arrived, and that ended.
+        deadlines, met, removed: jobs with a deadline, jobs that met it, and jobs that the policy turned away or stopped.
+        mean_jct_s, median_jct_s, p99_jct_s: completion time, from arrival to end.
+        mean_wait_s: time from arrival to the first device.
+        makespan_s: time from the first arrival to the last end.
+        device_hours_per_job: devices held times hours, including starts.
+        restarts_per_job: restarts and resizes.
+        worst_fairness, unfair_share: finish-time fairness, estimated or simulated. ``unfair_share``: jobs above ``UNFAIR``.
+        utilisation: device-seconds held / all device-seconds of the makespan.
+        energy_kwh: energy of held devices at ``NodeGroup.watts``. ``usd``: cost of held devices at ``NodeGroup.price``.
+        decision_median_s, decision_p99_s: seconds of this machine per decision of the policy.
+        decisions: number of decisions, including rounds skipped by ``holds_until_s``.
     """
 
     jobs: int
@@ -61,10 +62,10 @@ class ScheduleMetrics:
 
 
 def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
-    """The figures of a schedule.
+    """Compute the figures of a schedule.
 
     Args:
-        ratios: finish-time fairness of each job that ended (``scheduling.fairness``); None: it is estimated.
+        ratios: finish-time fairness of each job that ended (``simulate.fairness``); None: it is estimated.
     """
     every = schedule.outcomes
     ended = [outcome for outcome in every if not math.isnan(outcome.end_s)]
@@ -100,10 +101,11 @@ def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None
 
 
 def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Array:
-    """Finish-time fairness of jobs that ended, estimated: completion time beside that on a fair share; 1 or less is fair.
+    """Estimated finish-time fairness of jobs that ended: completion time over that on a fair share. Up to 1 is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
-    that it held devices, longer in the ratio in which it held more than the share (after Themis, NSDI 2020, section 3).
+    that it
+    held devices, multiplied by devices held / share if that exceeds 1 (after Themis, NSDI 2020, section 3).
     """
     if not ended:
         return np.zeros(0)
@@ -121,7 +123,7 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
 
 
 def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
-    """Device-seconds by type."""
+    """Device-seconds held, by type."""
     held = dict.fromkeys(schedule.fleet.types, 0.0)
     for outcome in schedule.outcomes:
         for span in outcome.spans:
@@ -130,7 +132,7 @@ def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
 
 
 def _charged(schedule: ClusterSchedule, held_s: dict[str, float], what: str) -> float:
-    """Device-hours times a rate of each type; NaN where a type that was used has none."""
+    """Device-hours times the rate of each type; NaN if a used type has none."""
     rates = {group.device: getattr(group, what) or math.nan for group in schedule.fleet.groups}
     return math.fsum(seconds / 3600 * rates[device] for device, seconds in held_s.items() if seconds)
 

@@ -1,4 +1,4 @@
-"""Jobs that no nodes of a cluster can hold: refused, or left out with their number."""
+"""Jobs larger than the cluster: refused, or left out with a note."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paceline.scheduling.job import Job
 
 
 def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -> None:
-    """Raises UserError for a job that asks for more devices than there are of any type that it may use, or for no such type.
+    """Raise UserError for a job that asks for more devices than any type it may use has.
 
     Args:
         places: file and row of each job.
@@ -31,10 +31,10 @@ def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -
 
 
 def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The jobs that ask for no more devices than there are of one type, and a sentence on those left out.
+    """Return the jobs that fit one type, and a note on those left out.
 
     Raises:
-        UserError: none is left.
+        UserError: no job fits.
     """
     stay = tuple(job for job in jobs if job.devices <= (_most(job, fleet) or job.devices))
     if not stay and jobs:
@@ -46,7 +46,7 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
 
 
 def _most(job: Job, fleet: Fleet) -> int:
-    """Devices of the largest type that it may use; 0: it may use none."""
+    """Devices of the largest type that a job may use; 0: it may use none."""
     return max((group.devices for group in fleet.groups if job.may_use(group.device)), default=0)
 
 

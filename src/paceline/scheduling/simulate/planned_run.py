@@ -1,4 +1,4 @@
-"""A job whose strategy is chosen, or stated: it goes as fast as is predicted of its strategy on the devices that it holds."""
+"""Run of a job with a chosen or stated strategy: it is as fast as its strategy is predicted to be on the devices it holds."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from paceline.scheduling.state import Outlook
 
 
 class PlannedRun:
-    """One job; its progress counts in steps of its batch, which stays, and the work left is known.
+    """One job. Progress counts in steps of its fixed batch, and the remaining work is known.
 
     Args:
-        strategies: of each device type on which it may run.
-        spread: half the 80 % range of its steps beside the step, as policies are told it; 0: they know the truth.
+        steps: work.
+        strategies: best strategies on each device type it may use.
+        spread: half the 80 % range of its steps, relative to the step, as policies see it; 0: they know the truth.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class PlannedRun:
         self.strategy = ""
         self._strategies, self._fleet, self._spread = strategies, fleet, spread
         self._tables: dict[tuple[int, int], Array] = {}
-        for index, group in enumerate(fleet.groups):  # the search is no part of a decision
+        for index, group in enumerate(fleet.groups):  # search now, so that decisions stay fast
             self.goodput(index, min(self.max_devices(), group.devices))
 
     @property
@@ -41,14 +42,14 @@ class PlannedRun:
         return self
 
     def _sizes(self, device: str, most: int) -> list[int]:
-        """Numbers of devices with a strategy of their own, ascending; a rigid job has but one."""
+        """Numbers of devices that have a strategy, ascending. A rigid job has one."""
         if "devices" not in self.job.adapts:
             return [self.job.devices] if self.job.devices <= most else []
         own = {*self._strategies[device].sizes, self.job.devices, self.job.min_devices}
         return sorted(size for size in own if self.job.min_devices <= size <= most)
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Steps a second; 0 where no strategy fits."""
+        """Steps a second; 0: no strategy fits."""
         key = device_type, most
         if key not in self._tables:
             self._tables[key] = self._table(self._fleet.groups[device_type].device, most)
@@ -83,7 +84,7 @@ class PlannedRun:
         self.speed, self.strategy = (1 / best.step_s, best.text) if best else (0.0, "")
 
     def _placed(self, device: str, shape: tuple[int, ...], crossed: int) -> BestStrategy | None:
-        """The strategy of the largest size that they hold, on the fullest nodes."""
+        """Strategy of the largest size that the devices hold, on the fullest nodes."""
         held = np.sort(shape)[::-1].cumsum()
         for size in reversed(self._sizes(device, int(held[-1]))):
             nodes = int(np.searchsorted(held, size)) + 1
@@ -96,7 +97,7 @@ class PlannedRun:
         self.finished = True
 
     def refresh(self) -> None:
-        """Nothing is learned of it."""
+        """Do nothing: there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
         """As ``Run``."""

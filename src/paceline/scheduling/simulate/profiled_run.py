@@ -1,6 +1,6 @@
-"""A job whose steps and noise were measured: the truth of the simulator, and what the job learns of itself.
+"""Run of a job with measured steps and gradient noise, and what the job learns about itself.
 
-Its batch is chosen as Pollux's agent chooses it (OSDI 2021, section 4.1): the best goodput by its own fit and its last noise.
+The batch is chosen like Pollux's agent does (OSDI 2021, section 4.1): the best goodput by its own fit and its last noise.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Outlook
 
 GROWTH = 2
-"""A job is tried on at most so many times the devices that it has run on (Pollux's simulator; Sia, SOSP 2023, section 4)."""
+"""Largest growth: a job tries at most this many times the devices that it has run on (Pollux's simulator; Sia, section 4)."""
 
 
 class ProfiledRun:
     """One job of a profile.
 
     Args:
-        fleet: its types are those of ``goodput``.
-        adapts_batch: whether it chooses its batch; else ``job.batch`` stays.
-        beliefs: what its outlook says of its steps. A type of which nothing is believed is taken to scale as the first that
-            is known, times the ratio of one device's speed, which is measured beforehand (Sia, SOSP 2023, section 3.3).
-        work_stated: whether its owner says how long it trains; else its length is that of such jobs that have ended, and where
-            none has, nobody knows.
-        work_error: what is believed of the work left / what is left.
-        slowdown: by which the measured steps are longer.
-        strategy: that it runs with, in words; empty: unknown.
+        fleet: nodes; its types are those of ``goodput``.
+        adapts_batch: choose the batch; else ``job.batch`` is fixed.
+        beliefs: expected steps that its outlook reports. A type without any is assumed to scale like the first known type,
+            times
+            the ratio of single-device speeds, which is measured beforehand (Sia, SOSP 2023, section 3.3).
+        work_stated: True if the owner states the length of the training. Else it is that of ended jobs of the model, or
+            unknown.
+        work_error: expected remaining work / true remaining work.
+        slowdown: factor by which true steps are longer than measured ones.
+        strategy: strategy in words; empty: unknown.
     """
 
     def __init__(
@@ -112,11 +113,11 @@ class ProfiledRun:
         return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
 
     def _placed_limits(self) -> BatchLimits:
-        """On the devices that it holds."""
+        """Batch limits on the devices it holds."""
         return self._limits(self._device)
 
     def _believed_limits(self, device: str) -> BatchLimits:
-        """What its outlook counts with."""
+        """Batch limits that its outlook assumes."""
         return self._limits(device)
 
     def _choose_batch(self) -> None:
@@ -133,7 +134,7 @@ class ProfiledRun:
         self.batch = devices * self._local * (self._passes + 1)
 
     def _run_on(self) -> None:
-        """The true speed with the batch that was chosen."""
+        """Set the true speed with the chosen batch."""
         step, exchange = self._step()
         seconds = (step + self._passes * (step - exchange)) * self.slowdown
         noise = self.profile.epochs.noise(self.batch, self.epoch)
@@ -156,7 +157,7 @@ class ProfiledRun:
         key = (len(self._shape), sum(self._shape), self._local)
         self._noise = noise
         self._most_seen = max(self._most_seen, key[1])
-        if not self._crossed and (self._device, key) not in self._seen:  # what is believed is of as few racks as can be
+        if not self._crossed and (self._device, key) not in self._seen:  # estimates assume as few racks as possible
             self._seen.add((self._device, key))
             self.beliefs.see(self._device, key, self._step())
 
@@ -174,7 +175,7 @@ class ProfiledRun:
         return table[: most + 1]
 
     def _believed(self, device_type: int) -> tuple[NodeGroup, StepSeconds | None]:
-        """Nodes of which something is believed, of that type where it can be, and what; None: nothing is, or it cannot run."""
+        """Group with known steps, of this type if possible, and its steps; None: unknown, or the job cannot run."""
         own = self.fleet.groups[device_type]
         if own.device not in self.profile.speeds:
             return own, None
@@ -207,14 +208,14 @@ class ProfiledRun:
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
 
     def curve(self) -> Array:
-        """The metric after each epoch so far, at the batch of the last."""
+        """Metric after each epoch so far, at the batch of the last."""
         epochs = self.profile.epochs
         row = int(np.abs(epochs.batches - self.batch).argmin())
         return epochs.metric[row, : self.epoch]
 
     @property
     def _groups(self) -> list[NodeGroup]:
-        """Nodes on which it can run."""
+        """Groups on which it can run."""
         return [group for group in self.fleet.groups if group.device in self.profile.speeds]
 
     @property
@@ -227,14 +228,14 @@ class ProfiledRun:
             return self._left() / self.goodput(device_type, most)
 
     def _left(self) -> float:
-        """Progress that is left, as far as it is known."""
+        """Remaining progress, as far as it is known; NaN: unknown."""
         ends = self.profile.epochs.ends
         done = float(ends[self.epoch]) - self.to_next
         total = float(ends[-1]) if self.work_stated else self.beliefs.total()
         return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
-        """As ``Outlook``: on the type that it holds; where it waits, the widest of those that it may use."""
+        """As ``Outlook``, on the type it holds. While it waits, the widest of the types it may use."""
         held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
         return max((self.beliefs.spread(device) for device in held), default=0.0)
 

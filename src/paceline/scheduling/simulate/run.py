@@ -1,4 +1,4 @@
-"""What really happens to a job in the simulator: how fast it goes where it was put, and when that changes."""
+"""Run of a job in the simulator: its true speed on its devices, and when that changes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from paceline.scheduling.state import Outlook
 
 
 class JobRun(Protocol):
-    """A job on its way. The simulator advances ``to_next`` by ``speed`` and calls ``cross`` where it reaches 0.
+    """A job in the simulator. The simulator reduces ``to_next`` by ``speed`` and calls ``cross`` when it reaches 0.
 
     Attributes:
-        speed: progress a second on the devices it holds. ``to_next``: progress until something changes, such as an epoch.
-        finished: whether all work is done.
+        speed: progress a second on the devices it holds.
+        to_next: progress until something changes, such as an epoch.
+        finished: True if all work is done.
         batch: samples a step over all devices; 0: unknown.
-        strategy: that it runs with where it was put, in words; empty: unknown.
+        strategy: strategy that it runs with, in words; empty: unknown.
     """
 
     speed: float
@@ -30,45 +31,45 @@ class JobRun(Protocol):
 
     @property
     def outlook(self) -> Outlook:
-        """What a policy may believe of it."""
+        """Expected speed, as policies see it."""
         ...
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """It now holds these devices of each node; none: it waits.
+        """Give it these devices of each node; none: it waits.
 
         ``crossed``: as ``Fleet.crossed``.
         """
         ...
 
     def cross(self) -> None:
-        """``to_next`` was reached."""
+        """Continue after ``to_next`` has reached 0."""
         ...
 
     def refresh(self) -> None:
-        """A round has begun: it may learn from the last one and choose another batch."""
+        """Begin a round: learn from the last one, and possibly choose another batch."""
         ...
 
     def goes_to(self, left: float) -> None:
-        """The simulator tells how much of ``to_next`` is left before it asks anything of the run."""
+        """Set the rest of ``to_next``. The simulator calls this before any other method."""
         ...
 
 
 @runtime_checkable
 class Reports(Protocol):
-    """A run that reports how well it learns."""
+    """A run that reports a learning metric."""
 
     def curve(self) -> Array:
-        """What was reported so far, the oldest first; more is better, a loss is negative."""
+        """Reported values, oldest first. Higher is better, so losses are negative."""
         ...
 
 
 class SteadyRun:
-    """A run of which nothing is learned: between two events it goes on at one speed."""
+    """A run that learns nothing: its speed is constant between two events."""
 
     to_next: float
 
     def refresh(self) -> None:
-        """Nothing is learned of it."""
+        """Do nothing: there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
         """As ``JobRun``."""
@@ -76,7 +77,7 @@ class SteadyRun:
 
 
 class DurationRun(SteadyRun):
-    """A rigid job of which only a duration is known."""
+    """A rigid job with a known duration only."""
 
     def __init__(self, job: Job, durations_known: bool = False) -> None:
         self.job = job

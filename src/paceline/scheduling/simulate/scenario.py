@@ -1,4 +1,4 @@
-"""One question to the simulator: which jobs, which nodes, what is true of each job, and what policies may believe."""
+"""Scenario of a simulation: jobs, nodes, the truth of each job, and what policies know of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Policy
 
 Knowledge = Literal["measured", "online", "predicted"]
-"""What policies know of speeds and of the work that is left: the truth, what a job saw since it began, or a prediction."""
+"""Knowledge of policies about speeds and remaining work: the truth, what a job saw since it began, or a prediction."""
 KNOWLEDGE: tuple[Knowledge, ...] = get_args(Knowledge)
 FairnessRule = Literal["estimate", "alone"]
 FAIRNESS: tuple[FairnessRule, ...] = get_args(FairnessRule)
@@ -34,14 +34,19 @@ FAIRNESS: tuple[FairnessRule, ...] = get_args(FairnessRule)
 class Scenario:
     """Jobs on a cluster, before a policy is chosen.
 
-    A job whose model has a profile runs as it was measured. Another whose model is a network runs as predicted. The others run
+    A job whose model has a profile runs as measured. Otherwise, a job whose model is a network runs as predicted. The others
+    run
     for their duration.
 
     Attributes:
-        stop_early: when a policy ends a job that no longer learns; None: never.
-        fairness: how the figures of fairness are found: by an ``estimate`` from what a job held, or by simulating each job
-            ``alone`` on its share.
-        notes: what a reader must know of the jobs.
+        jobs, fleet: jobs and nodes.
+        profiles: measured profiles by model.
+        knowledge: what policies know.
+        settings: behaviour of the cluster.
+        predictions: predictions of networks; None: no job can be predicted.
+        stop_early: rule that ends a job that no longer learns; None: never.
+        fairness: ``estimate`` fairness from the devices that a job held, or simulate each job ``alone`` on its share.
+        notes: remarks on the jobs.
     """
 
     jobs: tuple[Job, ...]
@@ -63,13 +68,13 @@ class Scenario:
             raise UserError("no jobs", "give a trace with a row for each")
 
     def run(self, policy: str | Policy, progress: Callable[[float, int], None] | None = None) -> SimulatedSchedule:
-        """What becomes of the jobs under a policy, by its name or itself.
+        """Simulate the jobs under a policy, given by name or as a function.
 
         Args:
-            progress: is told the moment and how many jobs have ended.
+            progress: callback that receives the time and the number of jobs that have ended.
 
         Raises:
-            UserError: an unknown policy; one that divides devices of one type, on several; a job of which nothing is known.
+            UserError: an unknown policy, a policy for one device type on several, or a job of unknown speed or length.
         """
         if isinstance(policy, str):
             entry = policy_named(policy)
@@ -107,7 +112,7 @@ class Scenario:
         )
 
     def _check_reports(self, kinds: Counter[str]) -> None:
-        """Only measured profiles have learning curves."""
+        """Raise UserError for jobs without learning curves. Only measured profiles have them."""
         for kind, why in _UNREPORTED:
             if kinds[kind]:
                 what = f"{kinds[kind]:,} of {len(self.jobs):,} jobs {why}, and nothing says how they learn"
@@ -123,10 +128,10 @@ class Scenario:
         return finish_time_fairness(schedule, alone_under(decide, run, self.fleet, self.settings)).ratio
 
     def _truth(self, job: Job, pool: EstimatePool | None, chooses: bool) -> tuple[str, Job, Callable[[Job], JobRun]]:
-        """What is true of a job, the job as policies see it, and what makes its run.
+        """Return the kind of a job, the job as policies see it, and the function that creates its run.
 
         Args:
-            chooses: whether the policy changes strategies.
+            chooses: True if the policy changes strategies.
         """
         if job.model in self.profiles:
             return "profile", job, self._profiled(job, pool)
@@ -163,7 +168,7 @@ class Scenario:
     def _going(
         self, profile: ModelProfile, pool: EstimatePool | None, batch: int, strategy: str = ""
     ) -> Callable[[Job], JobRun]:
-        """What makes the run of a job by its profile, whether it was measured or predicted with a strategy."""
+        """Function that creates the run of a job by its measured or predicted profile."""
 
         def make(job: Job) -> JobRun:
             beliefs: SpeedEstimate = OnlineEstimate()
@@ -193,7 +198,7 @@ class Scenario:
 
 
 def _has_work(job: Job) -> bool:
-    """Whether its work is counted otherwise than by its duration."""
+    """Return whether the work of a job is stated other than by its duration."""
     return bool(job.samples or job.steps or job.epochs or job.target)
 
 

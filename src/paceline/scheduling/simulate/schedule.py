@@ -1,4 +1,4 @@
-"""What became of the jobs of a cluster: the stretches in which each ran, and on what."""
+"""Schedule of a cluster: the stretches in which each job ran, and on which devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from paceline.scheduling.placement import Placement
 
 @dataclass(slots=True)
 class Span:
-    """A stretch on the same devices; ``batch`` is the one it began with, ``strategy`` in words (empty: unknown)."""
+    """A stretch of a job on the same devices. ``batch``: batch at its start.
+
+    ``strategy``: strategy in words; empty: unknown.
+    """
 
     start_s: float
     end_s: float
@@ -26,11 +29,12 @@ class Span:
 
 @dataclass(slots=True)
 class JobOutcome:
-    """What became of a job.
+    """Outcome of a job.
 
     Attributes:
-        end_s: NaN where it never ended.
-        removed: why a policy turned it away or stopped it for good, and ``removed_s`` when; empty: it did not.
+        end_s: end; NaN: it never ended.
+        restarts: restarts and resizes.
+        removed: reason why a policy turned it away or stopped it for good; empty: it did not. ``removed_s``: when.
     """
 
     job: Job
@@ -42,17 +46,17 @@ class JobOutcome:
 
     @property
     def jct_s(self) -> float:
-        """From arrival to end."""
+        """Completion time, from arrival to end."""
         return self.end_s - self.job.arrival_s
 
     @property
     def met(self) -> bool:
-        """Whether it ended by its deadline."""
+        """True if it ended by its deadline."""
         return self.end_s <= self.job.deadline_s
 
     @property
     def start_s(self) -> float:
-        """When it first held devices; NaN: never."""
+        """Time of its first device; NaN: never."""
         return self.spans[0].start_s if self.spans else math.nan
 
     @property
@@ -63,16 +67,17 @@ class JobOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """How the simulated cluster behaves.
+    """Behaviour of the simulated cluster.
 
     Attributes:
-        round_s: between decisions; 0: at every arrival, end and outage, and when the policy asks.
-        restart_s: a start or resize costs a job so long, in which it holds its devices; ``restart_by_model``: other times.
-        believed_restart: what policies are told instead, by model.
-        moves_free: whether a job that moves to other nodes in the same shape goes on without a restart.
-        interference: share of speed that jobs on several nodes lose where two of them share a node.
-        checkpoint_s: a failed node costs the work since the last checkpoint, which jobs write so often.
-        longest_s: the simulation ends then, whatever is left.
+        round_s: seconds between decisions; 0: decide at every arrival, end and outage, and when the policy asks.
+        restart_s: seconds of a start or resize, in which the job holds its devices. ``restart_by_model``: other times by
+            model.
+        believed_restart: restart times that policies are told instead, by model.
+        moves_free: True if a job moves to other nodes of the same shape without a restart.
+        interference: share of speed that jobs on several nodes lose if two of them share a node.
+        checkpoint_s: seconds between checkpoints. A failed node costs the work since the last one.
+        longest_s: time at which the simulation ends in any case.
     """
 
     round_s: float = 60.0
@@ -90,10 +95,10 @@ class ClusterSchedule:
     """A whole run of the cluster.
 
     Attributes:
-        outcomes: in the order of the trace.
-        decision_s: seconds of this machine for each decision that the policy was asked for; empty: they were not measured.
-        active: (moment, jobs in the system) at each decision. ``notes``: (moment, what the policy said of it).
-        until_s: of a live schedule that goes on, the moment up to which it is told; None: it is over.
+        outcomes: outcomes in the order of the trace.
+        decision_s: seconds of this machine for each decision of the policy; empty: not measured.
+        active: (time, present jobs) at each decision. ``notes``: (time, remark of the policy).
+        until_s: present time of a live schedule that is still running; None: it is over.
     """
 
     fleet: Fleet

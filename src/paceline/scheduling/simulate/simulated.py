@@ -1,4 +1,4 @@
-"""A simulated schedule with the policy that made it: what ``paceline.schedule`` answers."""
+"""Result of ``paceline.schedule``: a simulated schedule with its policy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from paceline.tabular import Row, Tabular
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedSchedule(Tabular):
-    """What became of all jobs under one policy.
+    """Outcome of all jobs under one policy.
 
     Attributes:
         adapts: what the policy chooses for jobs whose owners allow it.
-        knowledge: what the policy knew. ``ratios``: finish-time fairness of each job that ended, from a simulation of it alone;
-            None: the figures of fairness are estimated. ``notes``: what a reader must know, a sentence each.
+        knowledge: what the policy knew.
+        ratios: finish-time fairness of each job that ended, from a simulation of it alone; None: it is estimated.
+        notes: remarks, a sentence each.
     """
 
     policy: str
@@ -39,18 +40,18 @@ class SimulatedSchedule(Tabular):
         return metrics(self.schedule, self.ratios)
 
     def rows(self) -> Sequence[Row]:
-        """A row a job, in the order of the trace."""
+        """A row per job, in the order of the trace."""
         return [job_row(outcome) for outcome in self.schedule.outcomes]
 
     def outcome(self, name: str) -> JobOutcome:
-        """What became of a job. Raises UserError with the nearest names."""
+        """Outcome of a job. Raises UserError with the nearest names."""
         for outcome in self.schedule.outcomes:
             if outcome.job.name == name:
                 return outcome
         raise unknown("job", name, [outcome.job.name for outcome in self.schedule.outcomes])
 
     def to_json(self) -> dict[str, Any]:
-        """Policy, figures, notes, and a row a job."""
+        """Policy, figures, notes, and a row per job."""
         return {
             "policy": self.policy,
             "knowledge": self.knowledge,
@@ -62,9 +63,9 @@ class SimulatedSchedule(Tabular):
 
 
 def job_row(outcome: JobOutcome) -> Row:
-    """What became of a job, times in seconds after the trace's start; NaN where something never came.
+    """Outcome of a job as a row, with times in seconds after the start of the trace; NaN: it never happened.
 
-    ``strategy``: those that it ran with, in words; empty: unknown.
+    ``strategy``: strategies it ran with, in words; empty: unknown.
     """
     job = outcome.job
     strategies = dict.fromkeys(span.strategy for span in outcome.spans if span.strategy)

@@ -1,4 +1,4 @@
-"""The event loop: arrivals, ends, outages and rounds; what a policy decides is carried out, and every second is accounted for.
+"""Event loop of the simulator: arrivals, ends, outages and rounds. It carries out decisions and accounts for every second.
 
 Deterministic: the same jobs, nodes, policy and seed give the same schedule.
 """
@@ -36,7 +36,7 @@ from paceline.scheduling.state import Policy, State
 from paceline.units import format_seconds
 
 MOST_IDLE = 1000
-"""Decisions in a row in which no job works, though nothing stands in the way: more, and the policy never gets anywhere."""
+"""Decisions in a row without any work, though nothing prevents it, after which the policy counts as stuck."""
 SHORTEST_ROUND_S = 0.01
 
 
@@ -51,12 +51,13 @@ def simulate(
     """Run all jobs to their end.
 
     Args:
-        runs: the truth of each job.
-        progress: is told the moment and how many jobs have ended.
+        runs: function that creates the run of a job.
+        progress: callback that receives the time and the number of jobs that have ended.
 
     Raises:
-        UserError: two jobs of one name; a rigid job that is larger than every type it may use; rounds or starts of no use;
-            jobs that the policy never starts though nothing else happens, or moves again and again without any work between.
+        UserError: two jobs of one name; a rigid job larger than every type it may use; impossible rounds or starts; jobs that
+            the
+            policy never starts though nothing else happens, or moves again and again without any work between.
     """
     check_names(jobs)
     check_sizes(jobs, fleet)
@@ -65,7 +66,7 @@ def simulate(
 
 
 def _check_times(settings: ClusterSettings) -> None:
-    """Raises UserError for rounds that are no time, and for starts that last longer than jobs may stand still."""
+    """Raise UserError for an illegal round, and for starts longer than jobs may stand still."""
     round_s, restart_s = settings.round_s, max(settings.restart_s, *settings.restart_by_model.values(), 0.0)
     if round_s and not SHORTEST_ROUND_S <= round_s < math.inf:
         fix = f"give at least {SHORTEST_ROUND_S:g}s, or 0 to decide at every arrival, end and outage"
@@ -78,7 +79,7 @@ def _check_times(settings: ClusterSettings) -> None:
 
 
 class _Simulation:
-    """State of the loop: which jobs are still to come, and what was decided."""
+    """State of the loop: jobs still to arrive, and the last decision."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class _Simulation:
         )
 
     def _pass_rounds(self) -> None:
-        """On to the last round in which the policy says to decide the same again, and nothing happens before."""
+        """Skip to the last round in which the policy promises the same decision and nothing happens before."""
         round_s, c, now_s = self.settings.round_s, self.active.columns, self.active.time_s
         if self.holds_until_s <= now_s or c[DELAY].any() or not self.active.steady:
             return
@@ -149,18 +150,18 @@ class _Simulation:
         self.active.time_s, self.idle = float(moments[-1]), 0
 
     def _arrival(self) -> float:
-        """When the next job comes; infinite: none."""
+        """Time of the next arrival; inf: none."""
         return self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
 
     def _run_rounds(self, moment: float) -> None:
-        """Up to a boundary; a node that goes on the way takes its jobs with it at once."""
+        """Advance to a boundary. Jobs on a node that fails meanwhile stop at once."""
         while (change := self.fleet.next_change(self.active.time_s)) < moment:
             self._run_until(change)
             self.active.follow_outages()
         self._run_until(moment)
 
     def _round_at(self, moment: float) -> float:
-        """The first boundary of a round from ``moment`` on."""
+        """First boundary of a round at or after ``moment``."""
         return math.ceil(moment / self.settings.round_s - 1e-9) * self.settings.round_s
 
     def _arrive(self) -> None:
@@ -171,7 +172,7 @@ class _Simulation:
             self.active.come(arrived)
 
     def _next_event(self) -> float:
-        """Without rounds: the next arrival, outage or wish of the policy, or the next moment at which a job changes."""
+        """Without rounds: next arrival, outage, wake-up of the policy, or change of a job."""
         change = self.fleet.next_change(self.active.time_s)
         moment = min(self._arrival(), self.wake_s, change, self.active.next_crossing()[0])
         if moment == math.inf:
@@ -191,7 +192,7 @@ class _Simulation:
         return f"{len(jobs)} jobs ({names}{', ...' * (len(jobs) > 3)})" if len(jobs) > 1 else f"job {names}"
 
     def _check_idle(self) -> None:
-        """Every decision since a job last worked counts, unless all wait for an arrival or a repair."""
+        """Count decisions since a job last worked, unless all jobs wait for an arrival or a repair."""
         held = bool(self.active.columns[HELD].any())
         to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.active.time_s) < math.inf
         self.idle = self.idle + 1 if held or not to_come else 0
@@ -199,7 +200,7 @@ class _Simulation:
             raise self._keeps_moving() if held else self._never_starts()
 
     def _run_until(self, moment: float) -> None:
-        """Let time pass, with every change of a job on the way."""
+        """Advance time, with every change of a job on the way."""
         while True:
             crossing, moments = self.active.next_crossing()
             if self.active.pass_to(min(crossing, moment)):
@@ -227,7 +228,7 @@ class _Simulation:
             self.notes.append((active.time_s, decision.note))
         self._check_idle()
         active.carry_out(decision)
-        if decision.removed:  # what it promised was with them
+        if decision.removed:  # its promise included them
             self.holds_until_s = -math.inf
         for gone in sorted(decision.removed, reverse=True):
             active.remove(gone, decision.removed[gone])

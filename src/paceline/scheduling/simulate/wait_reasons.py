@@ -1,4 +1,4 @@
-"""Why a job waited, and why it got the devices that it got: from the spans of a schedule."""
+"""Reasons why a job waited, and why it got its devices, from the spans of a schedule."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from paceline.scheduling.simulate.simulated import SimulatedSchedule, job_row
 from paceline.units import format_seconds
 
 FEW = 3
-"""Names that a sentence has at most."""
+"""Most names in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a job's life: it waited (no ``devices``) or ran.
+    """A part of a job's life, in which it waited (no ``devices``) or ran.
 
     Attributes:
-        nodes: devices by node, ``n0 x4, n1 x2`` or by their names; empty: it waited.
-        strategy: that it ran with, in words; empty: unknown.
+        nodes: devices by node, such as ``n0 x4, n1 x2``; empty: it waited.
         why: sentences on the reason.
+        strategy: strategy in words; empty: unknown.
     """
 
     start_s: float
@@ -45,7 +45,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class JobHistory:
-    """A job's life under a policy, from arrival to end; ``goes_on``: the end has not come yet, and may."""
+    """A job's life under a policy, from arrival to end. ``goes_on``: True if it has not ended and still may."""
 
     policy: str
     outcome: JobOutcome
@@ -66,7 +66,7 @@ class JobHistory:
 
 
 def why(simulated: SimulatedSchedule, name: str) -> JobHistory:
-    """A job's waits and devices with their reasons. Raises UserError for an unknown job, with the nearest names."""
+    """Waits and devices of a job with their reasons. Raises UserError for an unknown job, with the nearest names."""
     outcome = simulated.outcome(name)
     return JobHistory(
         policy=simulated.policy,
@@ -82,7 +82,7 @@ def _goes_on(simulated: SimulatedSchedule, outcome: JobOutcome) -> bool:
 
 
 def _asked(job: Job) -> str:
-    """What its owner asked for, in words."""
+    """Request of the owner, in words."""
     text = f"{job.devices} device{'s' * (job.devices > 1)}"
     text += f" of {' or '.join(job.device_types)}" if job.device_types else ""
     if "devices" in job.adapts:
@@ -94,7 +94,7 @@ def _asked(job: Job) -> str:
 
 
 def _life(simulated: SimulatedSchedule, outcome: JobOutcome) -> Iterator[Stretch]:
-    """Waits and spans in turn; what lasted no time is left out."""
+    """Waits and spans in turn, without those of no length."""
     moment = outcome.job.arrival_s
     for index, span in enumerate(outcome.spans):
         if span.start_s > moment:
@@ -116,7 +116,7 @@ def _life(simulated: SimulatedSchedule, outcome: JobOutcome) -> Iterator[Stretch
 
 
 def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, until: Span | None) -> Iterator[str]:
-    """What was free and who held the rest when it began to wait, and what came free when it started."""
+    """Sentences on the free devices and their holders when the wait began, and on what became free at its end."""
     schedule = simulated.schedule
     if outcome.removed and until is None:
         when = format_seconds(outcome.removed_s or 0.0)
@@ -156,7 +156,7 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
 
 
 def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
-    """How many were made in that time; of a live schedule, which notes none, as many as it had rounds."""
+    """Number of decisions in a period. A live schedule records none, so its rounds are counted."""
     if simulated.schedule.fleet.names:
         return int((to_s - from_s) / max(simulated.settings.round_s, 1e-3))
     moments = [decided for decided, _ in simulated.schedule.active]
@@ -164,7 +164,7 @@ def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
 
 
 def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, before: Span | None) -> Iterator[str]:
-    """What the policy says, else what follows from the job and the policy."""
+    """Reason given by the policy, or else the one that follows from the job and the policy."""
     job, devices = outcome.job, _devices(span)
     if span.reason:
         yield span.reason[0].upper() + span.reason[1:].rstrip(".") + "."
@@ -190,7 +190,7 @@ def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, 
 
 
 def _why_racks(fleet: Fleet, span: Span) -> Iterator[str]:
-    """That it lies in several racks; nothing where it lies in one."""
+    """Sentence on the racks of a span; none for one rack."""
     group = next(group for group in fleet.groups if group.device == span.device)
     least, crossed = group.least_racks(len(span.placement)), fleet.crossed(span.placement)
     if crossed:
@@ -205,7 +205,7 @@ def _fits_one(simulated: SimulatedSchedule, span: Span) -> bool:
 
 
 def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list[Span], list[JobOutcome]]:
-    """Spans of others that hold devices from a moment on, and jobs that wait then."""
+    """Spans of other jobs that hold devices at a moment, and jobs that wait then."""
     holders, waiting = [], []
     for other in schedule.outcomes:
         over_s = other.end_s if other.removed_s is None or math.isnan(other.removed_s) else other.removed_s
@@ -220,7 +220,7 @@ def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list
 
 
 def _gave(other: JobOutcome, until: Span, round_s: float) -> bool:
-    """Whether a job held fewer devices of that type when the span began than in the round before."""
+    """Return whether a job held fewer devices of the type when the span began than in the round before."""
     same = [span for span in other.spans if span.device == until.device and span.start_s < span.end_s]
     ended = sum(_devices(span) for span in same if until.start_s - round_s <= span.end_s <= until.start_s)
     held = sum(_devices(span) for span in same if span.start_s <= until.start_s < span.end_s)

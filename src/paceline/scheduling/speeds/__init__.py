@@ -1,1 +1,1 @@
-"""Speed of jobs: measured, fitted, predicted, corrected."""
+"""Speed of jobs: measured, fitted, predicted and corrected."""

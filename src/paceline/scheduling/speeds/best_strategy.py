@@ -1,7 +1,7 @@
-"""The best strategy of a network on each number of devices: data, tensor and pipeline dimensions, shardings and recomputation.
+"""Best strategy of a network on each number of devices: data, tensor and pipeline parallelism, sharding and recomputation.
 
-Every number of devices is searched once: strategies whose devices each hold the network are predicted together, and layouts
-that divide it are searched as ``plan`` searches them (``planning.layouts``). The memory decides what is legal.
+Each number of devices is searched once. Strategies whose devices each hold the network are predicted together. Layouts that
+divide the network are searched like ``plan`` does (``planning.search.layouts``). Only strategies that fit the memory count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
 
 KEPT = ("sharding", "tensor", "pipeline", "recompute", "sequence")
-"""What a job keeps where the policy changes no strategies: the data dimension and the micro steps follow from the devices."""
+"""Choices that a job keeps if the policy changes no strategies.
+
+The data dimension and the micro steps follow from the devices.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,13 @@ class BestStrategy:
 
 
 class BestStrategies:
-    """Of a network with one global batch, on nodes of one type.
+    """Best strategies of a network with one global batch, on nodes of one type.
 
     Args:
         batch: samples a step, over all devices.
         usual: precision and optimizer of every strategy, unless ``stated`` names others.
-        stated: choices that stay, named as ``Strategy.of`` names them, with the rest as there; micro steps are chosen unless
-            they are named. None: every choice is free.
+        stated: fixed choices, with names and defaults of ``Strategy.of``. Micro steps are chosen unless they are named. None:
+            every choice is free.
     """
 
     def __init__(
@@ -76,17 +79,18 @@ class BestStrategies:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of devices that are searched: powers of two within a node, the node, doublings of nodes, and all of them."""
+        """Numbers of devices that are searched: powers of two within a node, the node, doublings of nodes, and all nodes."""
         size, nodes = self.group.devices_per_node, self.group.nodes
         return tuple(sorted({*powers(size), *(size * count for count in powers(nodes)), self.group.devices}))
 
     def on(self, devices: int, nodes: int = 0, racks: int = 0) -> BestStrategy | None:
-        """The best on so many devices; None: none fits them.
+        """Best strategy on a number of devices; None: none fits.
 
         Args:
-            nodes: over which the devices lie; 0: as few as can be. Nodes that hold different numbers of devices count as
-                somewhat more nodes that hold equally many.
-            racks: in which they lie; 0: as few as can be.
+            nodes: nodes that hold the devices; 0: as few as possible. If they would hold different numbers of devices, the
+                next larger
+                number of equal nodes is assumed.
+            racks: racks that hold the nodes; 0: as few as possible.
         """
         least = max(nodes, len(packed(devices, self.group.devices_per_node)))
         many = next(count for count in range(least, devices + 1) if devices % count == 0)
@@ -96,7 +100,7 @@ class BestStrategies:
         return self._best[key]
 
     def why_not(self, devices: int) -> str:
-        """Why nothing runs on so many devices: what was stated does not go there, or does not fit the memory."""
+        """Reason why nothing runs on a number of devices: the stated choices are illegal there, or do not fit the memory."""
         cluster = self.group.part(packed(devices, self.group.devices_per_node))
         if self.stated is not None and not (legal := list(self._whole(cluster))):
             try:
@@ -109,7 +113,7 @@ class BestStrategies:
         return f"it does not fit {devices} {self.group.device}"
 
     def relative_spread(self, devices: int) -> float:
-        """Half the 80 % range of the step on so many devices, beside the step; infinite where nothing fits."""
+        """Half the 80 % range of the step, relative to it; inf: nothing fits."""
         best = self.on(devices)
         if best is None:
             return float("inf")
@@ -124,7 +128,7 @@ class BestStrategies:
         return min(scored, key=lambda of: of[0])[1] if scored else None
 
     def _predicted(self, candidates: list[Candidate]) -> list[tuple[float, BestStrategy]]:
-        """Those that fit, by the score of a plan: a choice that is not plain counts a little."""
+        """Strategies that fit, with the score of a plan, which slightly penalizes unusual choices."""
         steps = self._predictor.many(self.workload, candidates)
         return [
             (seconds * (1 + PLAIN * detours(strategy)), BestStrategy(cluster, strategy, seconds))
@@ -133,7 +137,7 @@ class BestStrategies:
         ]
 
     def _whole(self, cluster: Cluster) -> Iterator[Candidate]:
-        """What is stated, with every number of micro steps; where nothing is, every sharding and recomputation."""
+        """Candidates: the stated choices, or every sharding and recomputation, with every number of micro steps."""
         shardings = TORCH_SHARDINGS if cluster.world_size > 1 else ("ddp",)
         free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._again)]
         for chosen in free if self.stated is None else [self.stated]:
@@ -145,7 +149,7 @@ class BestStrategies:
 
     @cached_property
     def _again(self) -> tuple[str, ...]:
-        """What the backward pass may compute again."""
+        """Recomputation choices."""
         return ("none", "full") if saves_memory(self.workload) else ("none",)
 
     def _divided(self, cluster: Cluster) -> list[tuple[float, BestStrategy]]:

@@ -1,8 +1,8 @@
 """Predicted steps, corrected by the steps that jobs reported.
 
-Computing is corrected by the batch of a device. Of an exchange only the part that computing does not hide shows in a step, so
-its whole length is learned: ``step = (compute^g + exchange^g)^(1/g)`` (Pollux, OSDI 2021, equation 11), with one overlap ``g``
-for all models on a type of device, and the ratio of measured to predicted exchange by number of devices.
+Computing is corrected by the batch of a device. A step shows only the part of an exchange that computing does not hide, so the
+whole length is fitted: ``step = (compute^g + exchange^g)^(1/g)`` (Pollux, OSDI 2021, equation 11). One overlap ``g`` holds for
+all models on a device type, and the ratio of measured to predicted exchange depends on the number of devices.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from paceline.array_types import Array, Ints
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 
 OVERLAPS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
-"""Values of g that are tried; 1: nothing is hidden, 8: nearly all."""
+"""Values of g that are tried, from 1 (nothing hidden) to 8 (nearly all hidden)."""
 ALIKE = 1e-6
-"""Overlaps whose errors differ by less fit alike; the least of them counts."""
+"""Tolerance of errors: of overlaps that fit equally well, the least is used."""
 LEAST_SHARE = 0.02
-"""A smaller share of an exchange in its step says nothing of its length."""
+"""Least share of an exchange in its step from which its length can be inferred."""
 
 Curve = tuple[tuple[float, ...], tuple[float, ...]]
-"""Points: the logarithm of a size, ascending, and the logarithm of measured / predicted there."""
+"""Points of a curve: logarithm of a size, ascending, and logarithm of measured / predicted there."""
 NONE: Curve = ((), ())
 Seen = Mapping[tuple[int, int, int], tuple[float, float]]
-"""(nodes, devices, local batch) -> seconds of (step, the part of its exchange that shows)."""
+"""(nodes, devices, local batch) -> seconds of (step, visible part of its exchange)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Measured / predicted; empty where nothing was seen.
+    """Ratios of measured to predicted; empty: nothing was seen.
 
     Attributes:
-        compute: by the batch of a device. ``within``, ``between``: exchanges inside a node and between nodes, by devices.
+        compute: by the batch of a device.
+        within, between: exchanges inside a node and between nodes, by devices.
     """
 
     compute: Curve = NONE
@@ -43,7 +44,7 @@ class Ratios:
     between: Curve = NONE
 
     def completed(self, others: Sequence[Ratios]) -> Ratios:
-        """The same, where exchanges that were never seen have the mean ratio of other models."""
+        """The same, with the mean ratio of other models for exchanges that were never seen."""
         within = self.within if self.within[0] else _mean([other.within for other in others])
         between = self.between if self.between[0] else _mean([other.between for other in others])
         return Ratios(self.compute, within, between)
@@ -51,10 +52,10 @@ class Ratios:
 
 @dataclass(frozen=True, slots=True)
 class ObservedSteps:
-    """What the reported steps of one model on one type say, for each overlap of ``OVERLAPS``.
+    """Ratios fitted to the reported steps of one model on one type, for each overlap of ``OVERLAPS``.
 
     Attributes:
-        errors: squared errors of the logarithm of the steps, in sum.
+        errors: sums of squared errors of the logarithm of the steps.
     """
 
     ratios: tuple[Ratios, ...]
@@ -62,7 +63,7 @@ class ObservedSteps:
 
     @classmethod
     def of(cls, surface: PredictedSpeed, seen: Seen) -> ObservedSteps:
-        """From what was seen of a model whose prediction is ``surface``."""
+        """Fit to the observations of a model whose prediction is ``surface``."""
         nodes, devices, local = np.array(list(seen), dtype=np.int64).T
         step, shown = np.array(list(seen.values()), dtype=float).T
         compute = step - shown
@@ -87,7 +88,7 @@ class ObservedSteps:
 
 @dataclass(frozen=True, eq=False)
 class CorrectedSpeed:
-    """A predicted surface times the ratios that were seen."""
+    """A predicted surface times observed ratios."""
 
     surface: PredictedSpeed
     ratios: Ratios
@@ -95,10 +96,11 @@ class CorrectedSpeed:
 
     @classmethod
     def of(cls, surface: PredictedSpeed, own: ObservedSteps | None, all_models: Sequence[ObservedSteps]) -> CorrectedSpeed:
-        """With the overlap that fits all models on the type best.
+        """Correct with the overlap that fits all models on the type best.
 
         Args:
-            own: of this model; None: it never ran. ``all_models``: on this type, this model's with them.
+            own: observations of this model; None: it never ran.
+            all_models: observations of all models on this type.
         """
         errors = np.sum([observed.errors for observed in all_models], axis=0) if all_models else np.zeros(len(OVERLAPS))
         best = int((errors <= errors.min() + ALIKE).argmax())
@@ -106,7 +108,7 @@ class CorrectedSpeed:
         return cls(surface, ratios.completed([observed.ratios[best] for observed in all_models]), OVERLAPS[best])
 
     def alike(self, other: CorrectedSpeed) -> bool:
-        """Whether the other corrects the same surface in the same way."""
+        """Return whether the other corrects the same surface equally."""
         return self.surface is other.surface and (self.ratios, self.overlap) == (other.ratios, other.overlap)
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -122,7 +124,7 @@ class CorrectedSpeed:
 
 
 def whole_exchange(surface: PredictedSpeed, nodes: Ints, devices: Ints) -> Array:
-    """Predicted seconds of an exchange, hidden or not: what shows of it at the least batch, which hides the least."""
+    """Predicted seconds of an exchange, hidden or not: its visible part at the least batch, which hides the least."""
     step, compute = surface.step_s(nodes, devices, np.full_like(devices, surface.local_range[0]))
     return np.maximum(step - compute, 0.0)
 
@@ -132,7 +134,7 @@ def _step_s(compute: Array, exchange: Array, overlap: float) -> Array:
 
 
 def _curve(sizes: Ints, logs: Array, weights: Array) -> Curve:
-    """The weighted mean at each size."""
+    """Weighted mean at each size."""
     distinct, where = np.unique(sizes, return_inverse=True)
     means = np.bincount(where, logs * weights, len(distinct)) / np.bincount(where, weights, len(distinct))
     return tuple(map(math.log, distinct.tolist())), tuple(means.tolist())

@@ -1,4 +1,4 @@
-"""What is believed of the steps of jobs: measurements, what each job saw of itself, or predictions that all jobs correct."""
+"""Expected steps of jobs: measured, seen by the job itself, or predicted and corrected by all jobs."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from paceline.scheduling.speeds.profiles import ModelProfile
 
 
 class SpeedEstimate(Protocol):
-    """Of one job."""
+    """Expected steps of one job."""
 
     @property
     def scales(self) -> bool:
-        """Whether numbers of devices that it never ran on are believed."""
+        """True if it covers numbers of devices that the job never ran on."""
         ...
 
     def times(self, device: str) -> StepSeconds | None:
-        """Its steps on a type, the same object until they change; None where nothing is known."""
+        """Steps on a device type, the same object until they change; None: unknown."""
         ...
 
     def spread(self, device: str) -> float:
-        """Half the 80 % range of its steps on a type, beside the step, on the devices of which least is known; 0: measured."""
+        """Half the 80 % range of a step, relative to it, at the least certain number of devices; 0: measured."""
         ...
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """It ran: (nodes, devices, local batch), seconds of (step, its exchange)."""
+        """Add an observation: (nodes, devices, local batch), and seconds of (step, its exchange)."""
         ...
 
     def total(self) -> float | None:
-        """Progress that such a job takes in all, where others have ended; None: none has."""
+        """Mean total progress of ended jobs of this kind; None: no such job has ended."""
         ...
 
     def end(self, progress: float) -> None:
-        """It ended after so much progress."""
+        """Record that the job ended after this much progress."""
         ...
 
 
 class MeasuredEstimate:
-    """The profile itself."""
+    """Steps of the profile itself."""
 
     scales = True
 
@@ -62,18 +62,18 @@ class MeasuredEstimate:
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """Nothing is new."""
+        """Do nothing: all is known."""
 
     def total(self) -> float | None:
         """As ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
-        """Nothing is new."""
+        """Do nothing: all is known."""
 
 
 class OnlineEstimate:
-    """What the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
+    """Steps that the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
 
     scales = False
 
@@ -100,18 +100,19 @@ class OnlineEstimate:
         return None
 
     def end(self, progress: float) -> None:
-        """Others do not learn of it."""
+        """Do nothing: other jobs do not learn from it."""
 
 
 class EstimatePool:
-    """Predictions of models on one cluster, corrected by what all of its jobs report.
+    """Predictions of models on one cluster, corrected by the reports of all jobs.
 
-    A model's own steps correct its computing and its exchange; where it never exchanged, those of other models say what the
-    network gives. Jobs that ended say how much such jobs take.
+    Steps of a model correct its computing and its exchange. For a model without exchanges, those of other models are used.
+    Ended
+    jobs give the length of jobs of their model.
     """
 
     def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
-        """``surface`` predicts a model on a device, and is asked once."""
+        """``surface`` predicts a model on a device, and is called once for each."""
         self._surface = cache(surface)
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._observed: dict[tuple[str, str], ObservedSteps] = {}
@@ -121,15 +122,17 @@ class EstimatePool:
         self._ended: dict[str, list[float]] = defaultdict(list)
 
     def of(self, model: str) -> PredictedEstimate:
-        """The beliefs of a job of that model."""
+        """Estimate for a job of that model."""
         return PredictedEstimate(self, model)
 
     def spread(self, model: str, device: str) -> float:
         """As ``SpeedEstimate``.
 
-        Before the model ran on the type, the range that was predicted. After it, how fast it computes is known; of an exchange
-        that was never seen, within a node or between nodes, the range stays: as large a part of it as the exchange is of a
-        step, at the largest batch on a whole node or on all nodes.
+        Before the model ran on the type, this is the predicted range. Afterwards its computing is known. For an exchange that
+        was
+        never seen, within a node or between nodes, the range is scaled by the share of the exchange in a step, at the largest
+        batch on
+        a whole node or on all nodes.
         """
         surface, times = self._surface(model, device), self.times(model, device)
         if not self._seen[model, device]:
@@ -175,7 +178,7 @@ class EstimatePool:
 
 
 class PredictedEstimate:
-    """A job's view of the pool."""
+    """Estimate of one job in a pool."""
 
     scales = True
 

@@ -1,8 +1,9 @@
-"""Step times from a job's own observations (Pollux, OSDI 2021, section 4.1).
+"""Step times fitted to a job's own observations (Pollux, OSDI 2021, section 4.1).
 
-``compute = a_c + b_c m``; the network takes ``a_r + b_r (K - 2)`` within a node and ``a_n + b_n (K - 2)`` between nodes; a step
-is ``(compute^g + network^g)^(1/g)`` with an overlap of g from 1 (none) to 10 (all). What was never seen counts as free: a job
-is optimistic about sizes that it has not tried, and tries them.
+``compute = a_c + b_c m``; the network takes ``a_r + b_r (K - 2)`` within a node and ``a_n + b_n (K - 2)`` between nodes; a
+step
+is ``(compute^g + network^g)^(1/g)`` with an overlap of g from 1 (none) to 10 (all). Unseen terms are 0, so a job is optimistic
+about new sizes and tries them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from paceline.array_types import Array, Bools, Ints
 
 _LEAST = 1e-8
 Observations = tuple[tuple[tuple[int, int, int], tuple[float, float]], ...]
-"""((nodes, devices, local batch), (step, exchange)) in seconds, in the order in which they were seen."""
+"""((nodes, devices, local batch), (step, exchange)) in seconds, in order of observation."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class FittedSpeed:
 
     @classmethod
     def of(cls, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> FittedSpeed:
-        """Fit to what was seen: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
+        """Fit to observations: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
         return _fit(tuple(seen.items()))
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -84,7 +85,7 @@ def _fit(seen: Observations) -> FittedSpeed:
 def _loss(
     x: Array, between: Bools, many: Bools, beyond: Array, local: Array, log_compute: Array, log_step: Array
 ) -> tuple[float, Array]:
-    """Errors of the logarithms of both times, a slight preference for little overlap and little growth; with its gradient."""
+    """Errors of the logarithms of both times, with a slight penalty on overlap and growth, and the gradient."""
     a_c, b_c, a_n, b_n, a_r, b_r, g = x
     compute = a_c + b_c * local
     network = np.where(between, a_n + b_n * beyond, np.where(many, a_r + b_r * beyond, _LEAST + _LEAST * beyond))

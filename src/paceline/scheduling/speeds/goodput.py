@@ -11,13 +11,12 @@ import numpy as np
 from paceline.array_types import Array, Ints
 
 SIZES = 50
-"""Batch sizes that are tried, in equal ratios from the least to the largest (Pollux's simulator)."""
+"""Batch sizes that are tried, geometrically spaced from the least to the largest (Pollux's simulator)."""
 _SLACK = 1e-8
 
 
 class StepSeconds(Protocol):
-    """What a step takes on devices that are packed on ``nodes``. An object's answers never change; another object stands for
-    other answers."""
+    """Step times on devices packed on ``nodes``. The results of one object never change."""
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
         """Seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
@@ -29,9 +28,9 @@ class BatchLimits:
     """Batches that a job may use, in samples.
 
     Attributes:
-        first: the batch against which progress counts. ``most``: the largest, over all devices.
-        local_least, local_most: of one device and pass.
-        fixed: a batch that stays, over all devices; 0: any.
+        first: reference batch of the progress. ``most``: largest batch over all devices.
+        local_least, local_most: bounds for one device and pass.
+        fixed: fixed batch over all devices; 0: none.
     """
 
     first: int
@@ -43,20 +42,20 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """Squared norm of the gradient and its variance at the first batch: their ratio is the noise scale in first batches."""
+    """Squared norm and variance of the gradient at the first batch. Their ratio is the noise scale in first batches."""
 
     signal: float
     variance: float
 
     def gain(self, scale: Array | float) -> Array:
-        """Progress of a step, in steps of the first batch, at ``scale`` times that batch (Pollux, equation 7)."""
+        """Progress of a step in steps of the first batch, at ``scale`` times that batch (Pollux, equation 7)."""
         return np.asarray((self.variance + self.signal) / (self.variance / scale + self.signal))
 
 
 def batch_split(limits: BatchLimits, batch: int, devices: int) -> tuple[int, int]:
-    """A batch as samples of a device and pass, and passes beyond the first.
+    """Split a batch into samples of a device and pass, and passes beyond the first.
 
-    One device that takes more than the first batch takes at least two passes: the noise is estimated between passes.
+    One device with more than the first batch makes at least two passes, because the noise is estimated between passes.
     """
     local, passes = _splits(limits, batch, np.array([devices]))
     return int(local[0]), int(passes[0])
@@ -75,11 +74,12 @@ def _splits(limits: BatchLimits, batch: int, devices: Ints) -> tuple[Ints, Ints]
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Batches on numbers of devices and what each takes, whatever the noise; arrays of shape (batches, n).
+    """Batches on several numbers of devices and their times, independent of the noise; arrays of shape (batches, n).
 
     Attributes:
-        local: samples of a device and pass. ``passes``: beyond the first.
-        scale: the whole batch, in first batches. ``seconds``: of its step; infinite where it is not legal or nothing is known.
+        local: samples of a device and pass. ``passes``: passes beyond the first.
+        scale: whole batch, in first batches.
+        seconds: seconds of a step; inf: not legal or unknown.
     """
 
     local: Ints
@@ -89,7 +89,7 @@ class Batches:
 
     @classmethod
     def of(cls, times: StepSeconds, limits: BatchLimits, nodes: Ints, devices: Ints) -> Batches:
-        """Those that are tried.
+        """Batches that are tried.
 
         Args:
             nodes, devices: arrays of one shape (n,), each at least 1.
@@ -108,7 +108,7 @@ class Batches:
         return cls(local, passes, np.maximum(scale, 1e-12), np.where(known, seconds, np.inf))
 
     def first(self, most: int) -> Batches:
-        """Those of the first so many numbers of devices."""
+        """Batches on 1 to ``most`` devices."""
         return Batches(self.local[:, :most], self.passes[:, :most], self.scale[:, :most], self.seconds[:, :most])
 
     def best(self, noise: Noise) -> tuple[Array, Ints, Ints]:
@@ -120,19 +120,19 @@ class Batches:
 
 
 def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
-    """The best goodput on each number of devices, in steps of the first batch a second, with its batch.
+    """Best goodput on each number of devices, in steps of the first batch a second, with its batch.
 
     Args:
         nodes, devices: arrays of one shape (n,), each at least 1.
 
     Returns:
-        Goodput (0 where no batch is legal), samples of a device and pass, passes beyond the first; each of shape (n,).
+        Goodput (0 if no batch is legal), samples of a device and pass, passes beyond the first; each of shape (n,).
     """
     return Batches.of(times, limits, nodes, devices).best(noise)
 
 
 def packed_batches(times: StepSeconds, limits: BatchLimits, per_node: int, most: int) -> Batches:
-    """Those on 1 to ``most`` devices, packed on nodes of ``per_node``; jobs that believe in the same ``times`` share them."""
+    """Batches on 1 to ``most`` devices, packed on nodes of ``per_node``. Jobs with the same ``times`` share them."""
     shared = _SHARED.setdefault(times, {})
     kept = shared.get((limits, per_node))
     if kept is None or kept.scale.shape[1] < most:
@@ -142,7 +142,7 @@ def packed_batches(times: StepSeconds, limits: BatchLimits, per_node: int, most:
 
 
 _SHARED: WeakKeyDictionary[StepSeconds, dict[tuple[BatchLimits, int], Batches]] = WeakKeyDictionary()
-"""Of step times that some job still believes in, by limits and devices of a node."""
+"""Batches by step times that a job still uses, then by limits and devices of a node."""
 
 
 def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""Jobs of networks that the predictor knows: how each goes where nothing was measured, and what is believed of the others."""
+"""Jobs of networks that the predictor knows: their speed without measurements, and the expected speed of all jobs."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import Workload
 
 LARGEST_LOCAL = 1024
-"""Samples of a device and pass at most, where no batch is stated."""
+"""Most samples of a device and pass, if no batch is stated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network by another name, with the choices of the strategy that its trainers made."""
+    """A network under another name, with the choices of its usual training."""
 
     workload: Workload
     choices: tuple[tuple[str, Any], ...] = ()
 
 
 def profiled_networks() -> dict[str, Network]:
-    """Networks and precisions behind the names of the profiles (Pollux, table 1; imagenet trains in fp16)."""
+    """Networks and precisions of the models in the published profiles (Pollux, table 1; imagenet trains in fp16)."""
     bert = Workload.named("bert-base-squad", 384)
     return {
         "cifar10": Network(Workload.named("resnet-18-cifar"), (("optimizer", "momentum"), ("precision", "fp32"))),
@@ -52,7 +52,7 @@ def profiled_networks() -> dict[str, Network]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job with the least devices and the types that hold it, its steps, and its strategies on each type."""
+    """A job with its steps, its best strategies on each type, and the least devices and types that hold it."""
 
     job: Job
     steps: float
@@ -60,16 +60,16 @@ class PlannedJob:
     fleet: Fleet
 
     def run(self, job: Job, measured: bool) -> PlannedRun:
-        """The job with what the policy may choose of it. ``measured``: whether policies know the truth."""
+        """Create the run. ``job``: the job with what the policy may choose. ``measured``: True if policies know the truth."""
         spread = 0.0 if measured else next(iter(self.strategies.values())).relative_spread(job.devices)
         return PlannedRun(job, self.steps, self.strategies, self.fleet, spread)
 
 
 class Predictions:
-    """What a predictor says of jobs on one cluster.
+    """Predictions of jobs on one cluster.
 
     Args:
-        networks: of models whose name is no name that ``predict`` takes.
+        networks: networks of models whose names ``predict`` does not take.
     """
 
     def __init__(self, fleet: Fleet, predictor: Predictor | None = None, networks: Mapping[str, Network] | None = None) -> None:
@@ -81,7 +81,7 @@ class Predictions:
         self._searched: dict[tuple[object, ...], BestStrategies] = {}
 
     def knows(self, model: str) -> bool:
-        """Whether a model is a network that ``predict`` takes."""
+        """Return whether a model is a network that ``predict`` takes."""
         if model not in self._known:
             try:
                 self.network(model)
@@ -91,7 +91,7 @@ class Predictions:
         return self._known[model]
 
     def network(self, model: str) -> Network:
-        """The network of a model. Raises UserError for a name that ``predict`` does not take."""
+        """Network of a model. Raises UserError for an unknown name."""
         if model not in self._networks:
             self._networks[model] = Network(Workload.named(model))
         return self._networks[model]
@@ -100,10 +100,10 @@ class Predictions:
         """Steps on nodes of a type, with ``least`` to ``most`` samples of a device and pass.
 
         Args:
-            batches: of a device, at which nothing is interpolated.
+            batches: batches of a device that are predicted exactly, not interpolated.
 
         Raises:
-            UserError: several nodes without a network; the least batch fits no such device.
+            UserError: several nodes without a network; the least batch does not fit the device.
         """
         key = model, group, least, most, tuple(sorted(batches))
         if key not in self._surfaces:
@@ -119,14 +119,14 @@ class Predictions:
             raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
 
     def _choices(self, model: str, group: NodeGroup) -> dict[str, Any]:
-        """What its trainers chose, in the precision that is usual on that device where they chose none."""
+        """Choices of the usual training, with the usual precision of the device if they name none."""
         network, device = self.network(model), group.hardware
         usual = usual_precision(network.workload, device).name
         precision = precision_on(dict(network.choices).get("precision", usual), device.precisions)
         return {**dict(network.choices), "precision": str(precision)}
 
     def _strategies(self, model: str, group: NodeGroup, batch: int, stated: Mapping[str, Any] | None) -> BestStrategies:
-        """Searched once for all jobs of a model and a batch. ``stated``: choices that stay; None: all are free."""
+        """Best strategies, searched once for all jobs of a model and a batch. ``stated``: fixed choices; None: all are free."""
         key = model, group, batch, None if stated is None else tuple(sorted(stated.items()))
         if key not in self._searched:
             self._check_network(model, group)
@@ -135,15 +135,15 @@ class Predictions:
         return self._searched[key]
 
     def planned(self, job: Job, chooses: bool) -> PlannedJob:
-        """A job that states a strategy, or whose strategy may change.
+        """Plan a job that states a strategy, or whose strategy may change.
 
         Args:
-            chooses: whether the policy changes strategies. Else a job that states none keeps the choices
-                (``best_strategy.KEPT``) that are best on the devices that it asks for.
+            chooses: True if the policy changes strategies. If not, a job without a stated strategy keeps the choices
+                (``best_strategy.KEPT``) that are best on the devices it asks for.
 
         Raises:
-            UserError: no batch, or one that adapts too; work that cannot be counted; no type on which it fits the devices that
-                it asks for.
+            UserError: no batch, or an adaptive one; work that cannot be counted; no type on which the job fits the devices it
+                asks for.
         """
         if "batch" in job.adapts:
             raise UserError(f"job {job.name!r} states or adapts a strategy and adapts its batch", "let it adapt one of the two")
@@ -171,7 +171,7 @@ class Predictions:
         return PlannedJob(replace(job, device_types=tuple(strategies)), steps, strategies, self._fleet)
 
     def _refused(self, job: Job, refusals: Sequence[BestStrategies]) -> UserError:
-        """Why a job runs nowhere on the devices that it asks for, and on how many it would."""
+        """Error that says why a job cannot run on the devices it asks for, and how many it needs."""
         if not refusals:
             most = max((group.devices for group in self._fleet.groups if job.may_use(group.device)), default=0)
             has = f"the cluster has {most:,} of one type that it may use"
@@ -182,15 +182,15 @@ class Predictions:
         return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
 
     def pool(self, profiles: Mapping[str, ModelProfile]) -> EstimatePool:
-        """What is believed of jobs before any ran.
+        """Expected speeds before any job ran.
 
         Args:
-            profiles: whose batches bound those of their models.
+            profiles: profiles whose batches bound those of their models.
         """
         return EstimatePool(lambda model, device: self.believed(model, device, profiles))
 
     def believed(self, model: str, device: str, profiles: Mapping[str, ModelProfile]) -> PredictedSpeed:
-        """The surface of a model on a type before any job ran, over the batches of its profile where it has one."""
+        """Surface of a model on a type before any job ran, over the batches of its profile if it has one."""
         group = self._fleet.groups[self._fleet.types.index(device)]
         if model not in profiles:
             return self.surface(model, group, 1, LARGEST_LOCAL)
@@ -198,11 +198,12 @@ class Predictions:
         return self.surface(model, group, limits.local_least, limits.local_most)
 
     def profile(self, job: Job) -> tuple[Job, ModelProfile]:
-        """The job with its first batch, and how it would go on each type that holds it.
+        """Return the job with its first batch, and its predicted profile on each type that holds it.
 
         Raises:
-            UserError: no work that can be counted; a batch that adapts though no critical batch of the network is known; no
-                type whose memory holds it.
+            UserError: work that cannot be counted; an adaptive batch without a known critical batch of the network; no type
+                whose
+                memory holds it.
         """
         speeds, refusals = {}, []
         for group in self._fleet.groups:

@@ -1,7 +1,7 @@
-"""Step times that were predicted and not measured, as a surface over devices and batches.
+"""Predicted step times as a surface over devices and batches.
 
-A surface costs a few dozen predictions once; every job of the same model on the same nodes shares it. Between its points steps
-are interpolated. What jobs report as they run corrects the surface (``corrected_speed``).
+A surface needs a few dozen predictions, and every job of the same model on the same nodes shares it. Steps between its points
+are interpolated. Reports of running jobs correct it (``corrected_speed``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 LOCALS = 5
-"""Batches of a device that are predicted, in equal ratios."""
+"""Number of batches of a device that are predicted, geometrically spaced."""
 DENSE_NODES = 2
-"""So many nodes are predicted at every number of devices; beyond, each doubling of the nodes."""
+"""Nodes up to which every number of devices is predicted. Beyond them, each doubling of the nodes is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,10 +32,10 @@ class PredictedSpeed:
 
     Attributes:
         locals: samples of a device and pass, ascending; shape (batches,).
-        sizes: numbers of devices, packed, ascending from 1. ``steps``: seconds; shape (sizes, batches).
-        spread: steps of as many devices, one a node; (sizes, batches) too.
-        crossed: steps of as many nodes, one a rack; None: one rack.
-        relative_spread: half the 80 % range beside the step, of one device.
+        sizes: numbers of packed devices, ascending from 1. ``steps``: seconds; shape (sizes, batches).
+        spread: steps of the same devices, one per node; shape (sizes, batches).
+        relative_spread: half the 80 % range of a step on one device, relative to it.
+        crossed: steps of the same nodes, one per rack; None: one rack.
     """
 
     group: NodeGroup
@@ -48,7 +48,7 @@ class PredictedSpeed:
 
     @property
     def local_range(self) -> tuple[int, int]:
-        """The least and the largest batch of a device that fits."""
+        """Least and largest batch of a device that fits."""
         return int(self.locals[0]), int(self.locals[-1])
 
     @property
@@ -57,7 +57,7 @@ class PredictedSpeed:
         return float(self.locals[-1] / self.steps[0, -1])
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """The largest batch of a device on a placement."""
+        """Largest batch of a device on a placement."""
         return self.local_range[1]
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -70,7 +70,7 @@ class PredictedSpeed:
         return step, compute
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Seconds of a step and of what its exchange adds, as of a measured profile."""
+        """Seconds of a step and of what its exchange adds, in the form of a measured profile."""
         devices, batch = np.array([sum(placement)]), np.array([local])
         step, compute = self.step_s(np.array([len(placement)]), devices, batch)
         if crossed and self.crossed is not None:
@@ -79,7 +79,7 @@ class PredictedSpeed:
 
 
 def _bilinear(sizes: Array, locals_: Array, table: Array, devices: Ints, local: Ints) -> Array:
-    """Between the points of a table of (sizes, batches)."""
+    """Interpolate between the points of a table of (sizes, batches)."""
     position = np.interp(devices, sizes, np.arange(len(sizes)))
     low = np.floor(position).astype(int)
     high = np.minimum(low + 1, len(sizes) - 1)
@@ -95,11 +95,13 @@ def _bilinear(sizes: Array, locals_: Array, table: Array, devices: Ints, local: 
 
 @dataclass(frozen=True, slots=True)
 class SurfaceSpec:
-    """What a surface is predicted for.
+    """Input of a predicted surface.
 
     Attributes:
-        local_least, local_most: of a device and pass; the most that fits the memory where that is less.
-        choices: of the strategy, such as (("precision", "fp16"),). ``batches``: of a device, that are predicted too.
+        local_least, local_most: bounds of a device and pass. Batches that do not fit the memory are left out.
+        most_devices: largest number of devices.
+        choices: choices of the strategy, such as (("precision", "fp16"),).
+        batches: further batches of a device that are predicted.
     """
 
     workload: Workload
@@ -112,10 +114,10 @@ class SurfaceSpec:
 
 
 def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
-    """The surface of a network on nodes of a type.
+    """Predict the surface of a network on nodes of a type.
 
     Raises:
-        UserError: not even the least batch fits a device; nodes without a network though a job may use several.
+        UserError: the least batch does not fit the device; several nodes without a network.
     """
     group = asked.group
     locals_ = _locals(asked, predictor)

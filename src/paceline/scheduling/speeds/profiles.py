@@ -1,7 +1,7 @@
 """Measured profiles of models: step times by placement and batch, and gradient noise by epoch and batch.
 
 Columns are those of the published simulators of Pollux and Sia (``pollux_sia_step_times.csv``, ``pollux_sia_validation.csv``).
-A column ``better`` of the second may say whether ``less`` or ``more`` of a model's metric is better.
+An optional column ``better`` of the second file says whether ``less`` or ``more`` of a model's metric is better.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STEP_FILE, EPOCH_FILE = "pollux_sia_step_times.csv", "pollux_sia_validation.csv"
 DEVICES: Mapping[str, str] = {"aws": "T4", "rtx": "RTX 2080 Ti", "dgx-ext": "A100 SXM 40GB"}
 """Device of each cluster of the profiles (Sia, SOSP 2023, section 4)."""
 MOST_NODES = 16
-"""Profiles end here; more nodes count as so many (Pollux's simulator)."""
+"""Most nodes in the profiles. More nodes count as this many (Pollux's simulator)."""
 LESS_IS_BETTER = frozenset({"deepspeech2", "yolov3"})
-"""Models whose metric is an error rate or a loss (Pollux, OSDI 2021, table 1); of the others more is better."""
+"""Models whose metric is an error rate or a loss (Pollux, OSDI 2021, table 1). For the others higher is better."""
 LOCAL_MOST = {"yolov3": 8}
-"""Samples of a device and pass that fit its memory, where the profile goes beyond (Pollux's simulator)."""
+"""Samples of a device and pass that fit its memory, if the profile has more (Pollux's simulator)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +40,9 @@ class MeasuredSpeed:
     """Step and exchange times of one model on one kind of device.
 
     Attributes:
-        tables: placement (devices of each node, the smallest rotation) -> local batches, steps, exchanges.
+        tables: local batches, steps and exchanges by placement (devices of each node, in its smallest rotation).
         points: (nodes, devices, local batch) and (step, exchange), for placements without a table.
-        devices_per_node: of the cluster that was measured.
+        devices_per_node: devices of a node of the measured cluster.
     """
 
     tables: Mapping[tuple[int, ...], tuple[Array, Array, Array]]
@@ -57,18 +57,18 @@ class MeasuredSpeed:
 
     @cached_property
     def local_range(self) -> tuple[int, int]:
-        """The least and the largest local batch of the tables."""
+        """Least and largest local batch of the tables."""
         sizes = [size for table in self.tables.values() for size in (table[0][0], table[0][-1])]
         return int(min(sizes)), int(max(sizes))
 
     @cached_property
     def alone(self) -> float:
-        """Samples a second of one device, roughly: the largest local batch over the longest step (Sia's bootstrap)."""
+        """Approximate samples a second of one device: largest local batch over the longest step (Sia's bootstrap)."""
         local, step, _ = self.tables[(1,)]
         return float(local.max() / step.max())
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """The largest local batch that was measured on such a placement, or on one of as many nodes and devices."""
+        """Largest local batch measured on this placement, or on one of as many nodes and devices."""
         table = self.tables.get(_rotation(tuple(placement)))
         if table is not None:
             return int(table[0][-1])
@@ -77,11 +77,11 @@ class MeasuredSpeed:
         return int(local[like].max()) if like.any() else self.local_range[1]
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Seconds of a step and of its exchange; NaN beyond what was measured.
+        """Seconds of a step and of its exchange; NaN: not measured.
 
         Args:
             placement: devices of each node, such as (4, 4, 2). ``local``: samples of a device and pass.
-            crossed: racks; nothing was measured of them, and they change nothing.
+            crossed: racks, which have no effect because they were not measured.
         """
         key = (tuple(placement), local)
         if key not in self._known:
@@ -115,24 +115,25 @@ class MeasuredSpeed:
 
 
 def _rotation(placement: tuple[int, ...]) -> tuple[int, ...]:
-    """The smallest one, under which a placement is kept."""
+    """Smallest rotation of a placement, its key in the tables."""
     return min(placement[i:] + placement[:i] for i in range(len(placement)))
 
 
 def packed(devices: int, per_node: int) -> tuple[int, ...]:
-    """Devices of each node where they fill nodes one after the other."""
+    """Devices of each node if they fill one node after another."""
     full, rest = divmod(devices, per_node)
     return (per_node,) * full + ((rest,) if rest else ())
 
 
 @dataclass(frozen=True)
 class EpochTable:
-    """How training goes, by batch and epoch; arrays of shape (batches, epochs).
+    """Course of a training by batch and epoch; arrays of shape (batches, epochs).
 
     Attributes:
-        batches: ascending. ``progress``: steps of the least batch that count as much, after each epoch.
-        iterations: steps after each epoch. ``metric``: after each epoch; more is better, an error or a loss is negative.
-        signal, variance: of the gradient in each.
+        batches: ascending.
+        progress: equivalent steps of the least batch after each epoch. ``iterations``: steps after each epoch.
+        metric: metric after each epoch. Higher is better; errors and losses are negative.
+        signal, variance: squared norm and variance of the gradient in each epoch.
     """
 
     batches: Ints
@@ -153,7 +154,7 @@ class EpochTable:
         return np.asarray(self.progress.min(axis=0))
 
     def noise(self, batch: float, epoch: int) -> Noise:
-        """At a batch, between the two that were measured."""
+        """Noise at a batch, interpolated."""
         return Noise(
             float(np.interp(batch, self.batches, self.signal[:, epoch])),
             float(np.interp(batch, self.batches, self.variance[:, epoch])),
@@ -169,7 +170,7 @@ class StepSpeed(StepSeconds, Protocol):
 
     @property
     def local_range(self) -> tuple[int, int]:
-        """The least and the largest batch of a device."""
+        """Least and largest batch of a device."""
         ...
 
     @property
@@ -178,7 +179,7 @@ class StepSpeed(StepSeconds, Protocol):
         ...
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """The largest batch of a device on a placement."""
+        """Largest batch of a device on a placement."""
         ...
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
@@ -188,7 +189,7 @@ class StepSpeed(StepSeconds, Protocol):
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """All that was measured of a model."""
+    """Measurements of a model: steps by device, and its epochs."""
 
     model: str
     speeds: Mapping[str, StepSpeed]
@@ -201,18 +202,18 @@ class ModelProfile:
         return BatchLimits(int(batches[0]), int(batches[-1]), least, min(most, LOCAL_MOST.get(self.model, most)))
 
     def speed(self, device: str) -> StepSpeed:
-        """On a kind of device. Raises UserError where it was not measured."""
+        """Steps on a kind of device. Raises UserError if it was not measured."""
         if device not in self.speeds:
             raise unknown(f"device of the profile {self.model!r}", device, self.speeds)
         return self.speeds[device]
 
 
 def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> dict[str, ModelProfile]:
-    """Profiles by model.
+    """Read the profiles by model.
 
     Args:
-        folder: with ``STEP_FILE`` and ``EPOCH_FILE``.
-        clusters: which clusters of the file are read, and the device of each.
+        folder: folder of ``STEP_FILE`` and ``EPOCH_FILE``.
+        clusters: clusters of the file that are read, and the device of each.
 
     Raises:
         UserError: a missing or damaged file, with the row and the column.
@@ -273,7 +274,7 @@ def _epochs(path: Path) -> dict[str, EpochTable]:
 
 
 def _less_is_better(row: Row) -> bool | None:
-    """What the column ``better`` says; None: nothing."""
+    """Value of the column ``better``; None: empty."""
     word = row.text("better")
     if word not in ("", "less", "more"):
         raise row.wrong("better", "less or more: which metric is better")
@@ -281,7 +282,7 @@ def _less_is_better(row: Row) -> bool | None:
 
 
 def _number(row: Row, column: str) -> float:
-    """A metric may be below 0."""
+    """Number in a cell, which may be negative."""
     try:
         value = float(row.text(column))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The strategy that a job's owner states, in the words of ``whatif``: ``zero3``, ``tensor=4+recompute=full``."""
+"""Strategy stated by a job's owner, in the words of ``whatif``: ``zero3``, ``tensor=4+recompute=full``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from paceline.errors import UserError, shorten, unknown
 from paceline.planning.compare.strategy_text import ALIASES, WORDS, choice_value
 
 NAMES = tuple(word for word, item in WORDS.items() if item.name not in ("global_batch_size", "world_size"))
-"""Choices that a job may state; its batch and devices have columns of their own."""
+"""Choices that a job may state. Its batch and devices have separate columns."""
 
 
 def parse_strategy(text: str) -> dict[str, Any]:
-    """Choices as ``Strategy.of`` names them. A word without a value is a sharding: ``zero3`` is ``sharding=zero3``.
+    """Parse choices, named as in ``Strategy.of``. A word without a value is a sharding: ``zero3`` is ``sharding=zero3``.
 
     Args:
-        text: choices with a plus between them.
+        text: choices joined by plus signs.
 
     Raises:
-        UserError: an unknown choice or value; one that is named twice.
+        UserError: an unknown choice or value, or one that is named twice.
     """
     choices: dict[str, Any] = {}
     for part in text.split("+"):

@@ -1,1 +1,1 @@
-"""Traces: files of jobs, each form told by its columns."""
+"""Readers of traces: files of jobs, recognized by their columns."""

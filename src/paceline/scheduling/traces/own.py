@@ -1,4 +1,4 @@
-"""A CSV of one's own: a row a job, columns named as the fields of ``Job``."""
+"""User's own CSV: a row per job, with columns named like the fields of ``Job``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.scheduling.traces.published import number, whole
 from paceline.scheduling.traces.trace import Trace
 
 COLUMNS = ("name", "arrival_s")
-"""Those that every file has; the other fields of ``Job`` may follow."""
+"""Required columns. Other fields of ``Job`` may follow."""
 
 
 def _text(row: Row, column: str) -> str:
@@ -40,14 +40,14 @@ _READERS: Mapping[str, Callable[[Row, str], Any]] = {
     "tuple[str, ...]": _names,
 }
 FIELDS: Mapping[str, Callable[[Row, str], Any]] = {field.name: _READERS[str(field.type)] for field in fields(Job)}
-"""Columns that may be there, and how a cell of each is read."""
+"""Reader of each column that may occur."""
 
 
 def read_own(rows: Sequence[Row]) -> Trace:
-    """Jobs as their owner states them. An empty cell leaves the default; several values of a cell are parted by ``+``.
+    """Read jobs as their owner states them. Empty cells keep the default; ``+`` separates several values of a cell.
 
     Raises:
-        UserError: a column that no job has; a cell that is wrong, with its row and column.
+        UserError: an unknown column; a wrong cell, with its row and column.
     """
     for column in rows[0].values:
         if column not in FIELDS:

@@ -1,4 +1,4 @@
-"""Traces as published: Philly (Jeon et al., ATC 2019), and the workloads of Pollux (OSDI 2021) and Sia (SOSP 2023)."""
+"""Published traces: Philly (ATC 2019), workloads of Pollux (OSDI 2021) and Sia (SOSP 2023), Gavel (OSDI 2020), ElasticFlow."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ELASTICFLOW_COLUMNS = (
 )
 ADAPTS: frozenset[Choice] = frozenset({"devices", "batch"})
 ONE_DEVICE = frozenset({"ncf"})
-"""Models that those simulators leave on one device whatever the policy."""
+"""Models that these simulators leave on one device under every policy."""
 
 
 def read_philly(rows: Sequence[Row]) -> Trace:
-    """Rigid jobs of which the devices and the duration are known. Raises UserError naming row and column."""
+    """Read rigid jobs with known devices and durations. Raises UserError naming row and column."""
     return Trace.of_rows(rows, lambda row: _rigid(row, row.text("vc")))
 
 
 def read_workload(rows: Sequence[Row]) -> Trace:
-    """Jobs of a model and a batch that may change in devices and batch. Raises UserError naming row and column."""
+    """Read jobs of a model and a batch that may change in devices and batch. Raises UserError naming row and column."""
     return Trace.of_rows(rows, _adaptive)
 
 
@@ -56,7 +56,7 @@ def _adaptive(row: Row) -> Job:
 
 
 def read_gavel(rows: Sequence[Row]) -> Trace:
-    """Rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
+    """Read rigid jobs of a model and a number of steps. Raises UserError naming row and column."""
     return Trace.of_rows(rows, _stepped)
 
 
@@ -72,7 +72,7 @@ def _stepped(row: Row) -> Job:
 
 
 def read_elasticflow(rows: Sequence[Row]) -> Trace:
-    """``read_jobs`` of rows that were read. Raises UserError naming row and column."""
+    """Read elastic jobs with deadlines; times count from the first arrival. Raises UserError naming row and column."""
     first = min(number(row, "submit_time_s") for row in rows)
     return Trace.of_rows(rows, lambda row: _due(row, first))
 
@@ -100,7 +100,7 @@ def _due(row: Row, first: float) -> Job:
 
 
 def number(row: Row, column: str) -> float:
-    """The number in a cell. Raises UserError where it is none or negative."""
+    """Number in a cell. Raises UserError for no number or a negative one."""
     value = row.number_of(column)
     if value is None:
         raise row.wrong(column, "a number from 0 up")
@@ -108,7 +108,7 @@ def number(row: Row, column: str) -> float:
 
 
 def whole(row: Row, column: str) -> int:
-    """The whole number in a cell. Raises UserError where it is none, or below 1."""
+    """Whole number in a cell. Raises UserError for no whole number from 1 up."""
     value = row.whole(column)
     if value is None:
         raise row.wrong(column, "a whole number from 1 up")

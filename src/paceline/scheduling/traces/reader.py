@@ -1,4 +1,4 @@
-"""Reads a file of jobs: its form is told by its header, and a part of it may be chosen by the values of columns."""
+"""Reader of a file of jobs. Its form follows from its header, and values of columns may select rows."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ FORMS: tuple[TraceForm, ...] = (
         about="ElasticFlow, elastic jobs with deadlines",
     ),
 )
-"""Every form that is read; the reader of one more is one more line."""
+"""Every form that can be read. A new form is one more entry."""
 _SHOWN = 8
 
 
 def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trace:
-    """The jobs of a file.
+    """Read the jobs of a file.
 
     Args:
-        where: values by column, such as ``{"set": "1.0x", "workload": "1"}``: only rows that have them are read.
+        where: values by column, such as ``{"set": "1.0x", "workload": "1"}``. Only matching rows are read.
 
     Raises:
-        UserError: a header of no form; a column or a value that the file lacks; several traces in one file and none chosen;
-            a wrong cell, with its row and column; two jobs of one name.
+        UserError: an unknown header, column or value; several traces in one file and none chosen; a wrong cell, with its row
+            and
+            column; two jobs of one name.
     """
     columns, delimiter = header(path)
     form = _form(columns, Path(path).name)

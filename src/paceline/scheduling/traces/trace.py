@@ -1,4 +1,4 @@
-"""What a file of jobs says, and how a form of such files is described."""
+"""Jobs of a file, and the description of a form of such files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from paceline.scheduling.job import Job
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs, in the order of the file; ``places``: file and row of each; ``notes``: what was left out or counted otherwise, a
-    sentence each."""
+    """Jobs of a file.
+
+    Attributes:
+        jobs: jobs in the order of the file. ``places``: file and row of each.
+        notes: sentences on jobs that were left out or counted differently.
+    """
 
     jobs: tuple[Job, ...]
     places: tuple[str, ...]
@@ -21,7 +25,7 @@ class Trace:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], make: Callable[[Row], Job]) -> Trace:
-        """A job of each row. Raises UserError naming the row."""
+        """Trace with a job per row. Raises UserError naming the row."""
         return cls(tuple(job_of_row(row, lambda row=row: make(row)) for row in rows), tuple(row.place for row in rows))  # type: ignore[misc]
 
 
@@ -30,10 +34,10 @@ class TraceForm:
     """A form of files.
 
     Attributes:
-        columns: those by which a header is told; a file is of the form with the most of them that it has all of.
-        read: jobs of the rows that were chosen.
-        parts: columns that divide a file into traces of their own: one value of each has to be chosen.
-        about: where such files come from.
+        columns: columns that identify the form. If several forms fit a header, the one with the most columns is used.
+        read: reader of the chosen rows.
+        parts: columns that split a file into several traces. One value of each must be chosen.
+        about: origin of such files.
     """
 
     name: str
@@ -44,7 +48,7 @@ class TraceForm:
 
 
 def job_of_row(row: Row, make: Callable[[], Job]) -> Job:
-    """``make()``, whose mistakes name the row."""
+    """Return ``make()``; its errors name the row."""
     try:
         return make()
     except UserError as error:

@@ -37,5 +37,5 @@ def test_a_shorter_job_stops_a_longer_one_where_that_pays_for_the_restart() -> N
 
 def test_unknown_durations_are_refused() -> None:
     job = rigid("a", 10)
-    with pytest.raises(UserError, match="no one knows"):
+    with pytest.raises(UserError, match="remaining work of job"):
         srtf(state([job], outlooks=[DurationRun(job)]))

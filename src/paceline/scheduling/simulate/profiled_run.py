@@ -31,8 +31,8 @@ class ProfiledRun:
         beliefs: expected steps that its outlook reports. A type without any is assumed to scale like the first known type,
             times
             the ratio of single-device speeds, which is measured beforehand (Sia, SOSP 2023, section 3.3).
-        work_stated: True if the owner states the length of the training. Else it is that of ended jobs of the model, or
-            unknown.
+        work_stated: True if the owner states the length of the training. If not, the length of ended jobs of the model is
+            assumed, and before any ended it is unknown.
         work_error: expected remaining work / true remaining work.
         slowdown: factor by which true steps are longer than measured ones.
         strategy: strategy in words; empty: unknown.

@@ -61,7 +61,7 @@ def _warm() -> None:
 def missing(name: str) -> str:
     """What this machine lacks for a fault; empty if nothing."""
     if name in NEEDS_LAB and lab.missing():
-        return f"no emulated cluster here: {'; '.join(lab.missing())}"
+        return f"needs for an emulated cluster: {'; '.join(lab.missing())}"
     if name == "full disk" and os.geteuid() != 0:
-        return "no small file system can be mounted here"
+        return "needs root, to mount a small file system"
     return ""

@@ -192,7 +192,7 @@ def test_differences_are_of_the_same_seed() -> None:
 def test_the_page_shows_the_committed_rows() -> None:
     path = RESULTS / "accuracy_to_convergence.csv"
     if not path.exists():
-        pytest.skip("benchmarks/results/accuracy_to_convergence.csv is not there; accuracy_to_convergence.py makes it")
+        pytest.skip("needs benchmarks/results/accuracy_to_convergence.csv: run benchmarks/accuracy_to_convergence.py")
     found = accuracy_to_convergence.read(path)
     assert {(row["compression"], row["seed"]) for row in found if row["task"] == "cifar10"} == {
         (name, seed) for name in accuracy_to_convergence.ORDER for seed in range(3)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from adapt_without_labels import DomainAdaptation, Recipe, adapt, predictions  # noqa: E402

@@ -249,9 +249,9 @@ def test_optimizer_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.Mon
 def test_jobs_on_a_real_slurm_short(tmp_path: Path) -> None:
     """Three real training jobs; slurmctld is started anew, the runner dropped, a host dies: each is as accurate as alone."""
     if lacking := lab.missing() + slurm.missing():
-        pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
+        pytest.skip(f"needs {', '.join(lacking)}")
     if not os.environ.get("PACELINE_SLURM"):
-        pytest.skip("takes minutes: set PACELINE_SLURM=1")
+        pytest.skip("needs minutes: set PACELINE_SLURM=1")
     out = tmp_path / "l.csv"
     short = ("--jobs", "3", "--epochs", "4", "--every", "10", "--controller", "25", "--kill", "40", "--back", "80")
     # not the warm interpreter: what that forks would run outside of the hosts' networks
@@ -417,7 +417,7 @@ def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
 
 
 def test_serve_latency_benchmark_short(tmp_path: Path) -> None:
-    pytest.importorskip("httpx2", reason="needs starlette's TestClient")
+    pytest.importorskip("httpx2", reason="needs httpx2: pip install httpx2")
     out = tmp_path / "s.csv"
     run("serve_latency.py", "--calls", "2", "--workloads", "lenet5", "--out", str(out))
     answer, search = rows(out)
@@ -463,7 +463,7 @@ def test_regret_benchmark_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(bool(lab.missing()), reason="an emulated cluster needs Linux, root and tbf")
+@pytest.mark.skipif(bool(lab.missing()), reason="needs Linux, root and tbf for an emulated cluster")
 def test_async_lab_benchmark_short(tmp_path: Path) -> None:
     for attempt in range(4):  # a measurement of two seconds, which other programs may take
         out, picture = tmp_path / f"{attempt}.csv", tmp_path / f"{attempt}.svg"

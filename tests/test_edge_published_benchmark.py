@@ -10,8 +10,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
 
 import edge_published  # noqa: E402
 from rows import read  # noqa: E402

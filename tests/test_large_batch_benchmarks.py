@@ -15,7 +15,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
 
 import critical_batch  # noqa: E402
 import critical_batch_summary  # noqa: E402

@@ -33,7 +33,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+@pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
     out = tmp_path / "lab.csv"
     run(
@@ -58,7 +58,7 @@ def test_the_study_in_the_lab_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+@pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 def test_networks_through_cards_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "networks.csv", tmp_path / "p.svg"
     few = ["--networks", "hdc", "--links", "1Gb/s", "--hosts", "2", "--warm", "0", "--steps", "1"]
@@ -73,7 +73,7 @@ def test_networks_through_cards_short(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_cycles_are_those_of_the_results(tmp_path: Path) -> None:
-    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
     out = tmp_path / "cycles.csv"
     run("nic_cycles.py", "--out", str(out))
     kept = rows(ROOT / "benchmarks" / "results" / "nic_cycles.csv")
@@ -81,9 +81,9 @@ def test_the_cycles_are_those_of_the_results(tmp_path: Path) -> None:
     assert [[r[n] for n in names] for r in rows(out)] == [[r[n] for n in names] for r in kept]
 
 
-@pytest.mark.skipif(not shutil.which("yosys"), reason="yosys is missing (Debian: apt-get install yosys)")
+@pytest.mark.skipif(not shutil.which("yosys"), reason="needs yosys: apt-get install yosys")
 def test_the_area_of_one_block(tmp_path: Path) -> None:
-    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
     out = tmp_path / "area.csv"
     run("nic_area.py", "--blocks", "inceptionn lane", "--families", "ice40", "--seeds", "--out", str(out))
     (row,) = rows(out)
@@ -92,7 +92,7 @@ def test_the_area_of_one_block(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("amaranth", reason="Amaranth is missing: pip install 'paceline[nic]'")
+    pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
     run("nic_pictures.py", "--out", str(tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"nic_blocks.svg", "nic_compressor.svg", "nic_decompressor.svg"}
 

@@ -52,7 +52,7 @@ def test_the_rest_has_the_same_figures() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not figures.MEASURED.is_dir(), reason="the published measurements are not here; PACELINE_SHARED names them")
+@pytest.mark.skipif(not figures.MEASURED.is_dir(), reason="needs the published measurements: PACELINE_SHARED names them")
 def test_validation_on_published_measurements_has_the_same_figures() -> None:
     check(PUBLISHED)
 

@@ -30,7 +30,7 @@ from paceline.scheduling.traces.reader import read_trace
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2] / "shared")) / "data"
 TRACE = DATA / "traces" / "elasticflow_195job.csv"
-needs_data = pytest.mark.skipif(not TRACE.is_file(), reason=f"no trace {TRACE}; PACELINE_SHARED may name another place")
+needs_data = pytest.mark.skipif(not TRACE.is_file(), reason=f"needs the trace {TRACE}; PACELINE_SHARED may name another place")
 
 
 @needs_data

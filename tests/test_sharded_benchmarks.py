@@ -32,7 +32,7 @@ def test_sharded_lab_short(tmp_path: Path) -> None:
 def test_bytes_of_the_committed_rows_are_those_predicted() -> None:
     path = RESULTS / "sharded_lab.csv"
     if not path.exists():
-        pytest.skip("benchmarks/results/sharded_lab.csv is not there; benchmarks/sharded_lab.py makes it")
+        pytest.skip("needs benchmarks/results/sharded_lab.csv: run benchmarks/sharded_lab.py")
     found = rows(path)
     assert len(found) == 38 and sum(row["shard_devices"] == "2" for row in found) == 12
     for row in found:

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-pytest.importorskip("torch")
+pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
 
 import domain_adaptation  # noqa: E402
 from rows import read  # noqa: E402

@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
 
 import slim_language  # noqa: E402
 from language_tasks import FILES, STEPS, LstmModel, Text, TransformerModel, perplexity, train  # noqa: E402

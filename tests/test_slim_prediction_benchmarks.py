@@ -11,8 +11,8 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
 
 import edge_latency  # noqa: E402
 import slim_prediction  # noqa: E402

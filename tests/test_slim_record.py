@@ -32,7 +32,7 @@ def test_a_record_of_before_is_read() -> None:
 
 @pytest.mark.parametrize(("right", "labels"), [(0, 7), (1, 1), (328, 360), (360, 360), (9123, 10_000)])
 def test_the_range_of_an_accuracy_is_wilsons(right: int, labels: int) -> None:
-    stats = pytest.importorskip("scipy.stats")
+    stats = pytest.importorskip("scipy.stats", reason="needs scipy: pip install paceline")
     theirs = stats.binomtest(right, labels).proportion_ci(0.95, method="wilson")
     assert accuracy_range(right / labels, labels) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
 

@@ -66,7 +66,7 @@ def test_without_either_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_a_real_frame_has_a_column_for_each_name() -> None:
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    pandas = pytest.importorskip("pandas", reason="needs pandas: pip install pandas")
     frame = Two().to_frame()
     assert isinstance(frame, pandas.DataFrame) and list(frame["step_time_s"]) == [0.012, 1.5]
 

@@ -22,7 +22,9 @@ from paceline.scheduling.simulate.simulator import simulate
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("PACELINE_SHARED", ROOT.parent / "shared")) / "data"
-needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason=f"Gavel's published data are not at {SHARED}")
+needs_data = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"needs Gavel's published data (PACELINE_SHARED names them) at {SHARED}"
+)
 GENERATED = {
     f"{model} (batch size {batch})" if batch else model: {"V100 SXM2 16GB": dict.fromkeys((1, 2, 4, 8), 2.0)}
     for model, batches, _ in TEMPLATES

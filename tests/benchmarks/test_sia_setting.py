@@ -129,7 +129,7 @@ def reference() -> Mapping[str, float]:
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not DATA.is_dir(), reason="no traces and profiles of Sia here; PACELINE_SHARED names them")
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the traces and profiles of Sia: PACELINE_SHARED names them")
 def test_philly_1_is_within_a_tenth_of_the_published_simulator() -> None:
     """But for the 99th percentile, by its processor. A minute; ``benchmarks/schedule_sia.py`` has all workloads."""
     profiles = read_profiles(DATA / "profiles")

@@ -45,7 +45,7 @@ def test_steps_of_a_recorded_trace() -> None:
 @pytest.mark.full
 def test_steps_of_a_real_trace(tmp_path: Path) -> None:
     """The oracle: what the profiler's own events say."""
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     from torch.profiler import ProfilerActivity, profile, schedule
 
     place, layer = tmp_path / "trace.json.gz", torch.nn.Linear(64, 64)

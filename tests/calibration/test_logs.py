@@ -91,7 +91,7 @@ def test_deepspeed_without_its_settings_needs_the_batch(tmp_path: Path) -> None:
 
 def test_deepspeeds_own_timer_and_settings_are_read(tmp_path: Path) -> None:
     """The oracle: DeepSpeed itself writes the lines."""
-    timer = pytest.importorskip("deepspeed.utils.timer")
+    timer = pytest.importorskip("deepspeed.utils.timer", reason="needs deepspeed: pip install deepspeed")
     lines: list[str] = []
     settings = SimpleNamespace(enabled=True, synchronized=False)
     own = timer.ThroughputTimer(settings, batch_size=64, steps_per_output=1, logging_fn=lines.append)

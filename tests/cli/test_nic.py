@@ -11,7 +11,7 @@ import pytest
 from paceline.cli import main
 from paceline.nic.area import Clock
 
-HINT = "{0} is missing (Debian: apt-get install {0})"
+HINT = "needs {0}: apt-get install {0}"
 needs_verilator = pytest.mark.skipif(not shutil.which("verilator"), reason=HINT.format("verilator"))
 needs_yosys = pytest.mark.skipif(not shutil.which("yosys"), reason=HINT.format("yosys"))
 

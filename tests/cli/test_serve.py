@@ -12,7 +12,7 @@ from paceline.scheduling.live.journal import NAME
 
 
 def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("uvicorn", reason="the page needs paceline[serve]")
+    pytest.importorskip("uvicorn", reason="needs starlette and uvicorn: pip install 'paceline[serve]'")
     assert main(["serve", "--port", "65536"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err == "paceline: port 65536; give a number from 0 to 65535; 0 takes a free one\n"

@@ -15,7 +15,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     from paceline import _native
 
     if request.param not in _native.isas():
-        pytest.skip(f"this processor has no {request.param}")
+        pytest.skip(f"needs a processor with {request.param}")
     _native.set_isa(request.param)
     yield request.param
     _native.set_isa(_native.isas()[-1])

@@ -149,7 +149,7 @@ def test_any_form_of_input_gives_the_same_bytes(name):
         assert codecs.encode(codec, same, counter.key(1, 0), start=5).tobytes() == wanted
     payload = np.concatenate([np.zeros(3, np.uint8), codecs.encode(codec, x, counter.key(1, 0), start=5)])[3:]
     assert same_bits(codecs.decode(payload), codecs.decode(wanted))
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     assert codecs.encode(codec, torch.from_numpy(wide)[::2], counter.key(1, 0), start=5).tobytes() == wanted
 
 

@@ -257,7 +257,7 @@ def test_nan_and_infinity_are_not_encoded(bad):
 
 
 def test_encode_takes_one_axis_and_torch_tensors():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     x = torch.linspace(-1, 1, 9)
     assert encode(get("ternary"), x).tobytes() == encode(get("ternary"), x.numpy()).tobytes()
     with pytest.raises(ValueError, match="flatten"):

@@ -9,7 +9,7 @@ from paceline import codecs
 from paceline.codecs import PayloadError, envelopes, native
 
 INT8 = codecs.get("int8", block=64)
-pytestmark = pytest.mark.skipif(not native.available(), reason="installed without compiling")
+pytestmark = pytest.mark.skipif(not native.available(), reason="needs the extension: make native")
 
 
 def test_a_sealed_payload_is_that_of_the_api():

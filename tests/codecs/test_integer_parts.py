@@ -15,7 +15,7 @@ CODECS = st.builds(
     lambda name, block: codecs.get(name, block=block), st.sampled_from(["int8", "int4"]), st.sampled_from([64, 1024, 1 << 16])
 )
 INT4 = codecs.get("int4", block=64)
-pytestmark = pytest.mark.skipif(not native.available(), reason="installed without compiling")
+pytestmark = pytest.mark.skipif(not native.available(), reason="needs the extension: make native")
 
 
 def cut(values: np.ndarray, sizes: list[int], aligned: bool = False) -> list[np.ndarray]:

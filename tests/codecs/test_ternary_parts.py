@@ -12,7 +12,7 @@ from paceline.codecs import PayloadError, counter, ternary_parts
 from paceline.codecs.reference.ternary import Ternary, TernarySum
 
 SIZES = st.lists(st.one_of(st.integers(0, 70), st.sampled_from([63, 64, 128, 1000, 70_000])), min_size=1, max_size=6)
-pytestmark = pytest.mark.skipif(not ternary_parts.serves(Ternary()), reason="installed without compiling")
+pytestmark = pytest.mark.skipif(not ternary_parts.serves(Ternary()), reason="needs the extension: make native")
 
 
 def cut(values: np.ndarray, sizes: list[int]) -> list[np.ndarray]:

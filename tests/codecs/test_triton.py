@@ -52,7 +52,7 @@ def test_on_the_gpu():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_the_benchmark_without_a_gpu_writes_nothing(tmp_path):
     script, out = HERE.parents[1] / "benchmarks" / "codec_gpu.py", tmp_path / "codec_gpu.csv"
     done = subprocess.run([sys.executable, script, "--out", out], capture_output=True, text=True, timeout=200, check=False)

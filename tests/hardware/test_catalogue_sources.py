@@ -141,7 +141,7 @@ def measured() -> Path:
     shared = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared"))
     folder = shared / "data" / "measured"
     if not folder.is_dir():
-        pytest.skip("no folder shared/data/measured beside the checkout, and PACELINE_SHARED does not name one")
+        pytest.skip("needs the published measurements: PACELINE_SHARED names the folder with data/measured")
     return folder
 
 

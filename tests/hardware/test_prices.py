@@ -109,7 +109,7 @@ def test_a_broken_file_is_one_line(text: str, tmp_path: Path, monkeypatch: pytes
         price("A100")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the collected prices are not here")
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the collected prices: PACELINE_SHARED names them")
 def test_the_listings_are_those_that_were_collected() -> None:
     with SHARED.open() as file:
         seen = {(r["provider_instance"], float(r["usd_per_gpu_hour"])) for r in csv.DictReader(file) if r["usd_per_gpu_hour"]}

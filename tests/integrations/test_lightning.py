@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-lightning = pytest.importorskip("lightning.pytorch")
+lightning = pytest.importorskip("lightning.pytorch", reason="needs lightning: pip install lightning")
 
 import torch  # noqa: E402
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
+transformers = pytest.importorskip("transformers", reason="needs transformers: pip install transformers")
+pytest.importorskip("accelerate", reason="needs accelerate: pip install accelerate")
 
 import torch  # noqa: E402
 

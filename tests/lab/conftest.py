@@ -33,7 +33,7 @@ def network() -> tuple[set[str], list[str]]:
 def name() -> Iterator[str]:
     """The name of a lab, with what it takes to make it; afterwards nothing of it is left and nothing else has changed."""
     if lacking := lab.missing():
-        pytest.skip(f"a lab with links needs {', '.join(lacking)}")
+        pytest.skip(f"needs {', '.join(lacking)}")
     chosen = f"t{os.getpid()}"
     before = network()
     yield chosen

@@ -65,7 +65,7 @@ def test_a_switch_that_dies_is_named() -> None:
         lab.loopback(2, switch_adds=True).run([sys.executable, "-c", KILL], timeout=25)
 
 
-@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+@pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 def test_a_lab_with_such_a_switch_is_another_lab() -> None:
     name = f"adds{os.getpid()}"
     with lab.up(2, "1Gb/s", name, switch_adds=True) as cluster:

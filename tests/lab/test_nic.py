@@ -127,14 +127,14 @@ def one_card(made: lab.Lab, host: int) -> card.CardCounters:
 @pytest.fixture
 def pair(name: str) -> Iterator[lab.Lab]:
     if lacking := kernel.lacking_parts("tap"):
-        pytest.skip(f"the kernel has no {lacking[0]} interfaces")
+        pytest.skip(f"needs a kernel with {lacking[0]} interfaces")
     with lab.up(2, "200Mb/s", name, nic="inceptionn") as made:
         yield made
 
 
 @pytest.mark.long
 def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair: lab.Lab, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     plain = gloo(pair, tmp_path, "unmarked")
     assert np.array_equal(plain[0]["after"], plain[0]["before"] + plain[1]["before"])
     before = pair.counters()
@@ -157,7 +157,7 @@ def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair
 def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(
     pair: lab.Lab, tmp_path: Path, signalled: signal.Signals, wrong: str
 ) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     seen: list[BaseException] = []
 
     def job() -> None:
@@ -199,7 +199,7 @@ def test_a_card_that_is_stopped_for_a_moment_is_at_work(pair: lab.Lab, runtime: 
 
 @pytest.mark.long
 def test_two_jobs_at_once_and_down_leaves_nothing(pair: lab.Lab, tmp_path: Path, runtime: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     results: list[list[dict[str, np.ndarray]]] = []
     jobs = [threading.Thread(target=lambda i=i: results.append(gloo(pair, tmp_path / str(i)))) for i in range(2)]  # type: ignore[misc]
     for running in jobs:
@@ -240,8 +240,8 @@ def test_an_engine_with_a_rate_is_never_faster(name: str, tmp_path: Path) -> Non
 
 def test_ports_are_marked_by_the_kernel(name: str, tmp_path: Path) -> None:
     if not kernel.which("nft"):
-        pytest.skip("nft is missing (Debian: apt-get install nftables)")
-    pytest.importorskip("torch")
+        pytest.skip("needs nft: apt-get install nftables")
+    pytest.importorskip("torch", reason="needs torch: pip install 'paceline[train]'")
     with lab.up(2, "200Mb/s", name, nic="inceptionn,bound=2^-10", nic_ports="30001-65535") as made:
         check_sums(gloo_of_all_groups(made, tmp_path))
         assert one_card(made, 0).flows >= 2 and one_card(made, 0).gaps == 0

@@ -57,7 +57,7 @@ def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, runtime: Pat
 def cluster(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
     """Three hosts with Slurm, in a directory whose path is short enough for a socket."""
     if lacking := slurm.missing():
-        pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
+        pytest.skip(f"needs {', '.join(lacking)}")
     directory = tempfile.mkdtemp(prefix="pl-")
     monkeypatch.setenv(journal.DIRECTORY, directory)
     with lab.up(3, "1Gb/s", name, slurm_slots=2) as cluster:

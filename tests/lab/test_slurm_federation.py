@@ -30,7 +30,7 @@ def test_what_is_missing_is_named_with_its_package(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.full
-@pytest.mark.skipif(bool(lab.missing()), reason="a lab with links needs root, ip and tc")
+@pytest.mark.skipif(bool(lab.missing()), reason="needs root, ip and tc for a lab with links: apt-get install iproute2")
 @pytest.mark.skipif(bool(slurm_federation.missing()), reason=f"needs {', '.join(slurm_federation.missing())}")
 def test_six_jobs_run_across_both_and_are_settled(monkeypatch: pytest.MonkeyPatch) -> None:
     import market_slurm

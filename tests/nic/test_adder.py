@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from amaranth.sim import Simulator
 

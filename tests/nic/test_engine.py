@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("amaranth", reason="pip install 'paceline[nic]'")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("amaranth", reason="pip install 'paceline[nic]'")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring

@@ -19,15 +19,15 @@ PACKETS = 20_000
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("g++"):
-        pytest.skip("g++ is missing (Debian: apt-get install g++)")
+        pytest.skip("needs g++: apt-get install g++")
     if not (ROOT / "csrc").is_dir():
-        pytest.skip("the sources are not here")
+        pytest.skip("needs a checkout with the sources")
     built = tmp_path_factory.mktemp("fuzz") / "nic_card_fuzz"
     done = subprocess.run(
         ["g++", *FLAGS, *SOURCES, "-o", str(built), "-ldl"], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
     if "cannot find" in done.stderr and "san" in done.stderr:
-        pytest.skip("the sanitizers' libraries are missing (Debian: apt-get install g++)")
+        pytest.skip("needs the sanitizers' libraries: apt-get install g++")
     assert done.returncode == 0, done.stderr
     return built
 

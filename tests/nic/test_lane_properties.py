@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from paceline.nic import formal
 from paceline.nic.engine.lane_properties import FaithfulLane, ScaledLane

@@ -13,7 +13,7 @@ import pytest
 
 from paceline.nic.marking import mark_sockets, marking, tcp_sockets
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="sockets are listed in /proc on Linux alone")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux, where /proc lists sockets")
 TOS = 0x28
 """Li et al. 2018 (INCEPTIONN): the type of service of packets to compress."""
 
@@ -40,11 +40,11 @@ def test_only_the_sockets_that_are_given(pair: tuple[socket.socket, socket.socke
 
 def test_ipv6_has_a_class_of_its_own() -> None:
     if not socket.has_ipv6:
-        pytest.skip("no IPv6 here")
+        pytest.skip("needs a kernel with IPv6")
     try:
         one = socket.socket(socket.AF_INET6)
     except OSError:
-        pytest.skip("the kernel has no IPv6")
+        pytest.skip("needs a kernel with IPv6")
     with one:
         assert mark_sockets([one.fileno()]) == 1
         assert one.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS) == TOS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("amaranth", reason="amaranth is missing (pip install 'paceline[nic]')")
+pytest.importorskip("amaranth", reason="needs amaranth: pip install 'paceline[nic]'")
 
 from engine_simulation import Frame, simulate
 from nic.ternary_frames import LENGTHS, decoded, draw_registers, encoded, header, word

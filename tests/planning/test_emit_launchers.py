@@ -105,7 +105,7 @@ def test_a_torchrun_script_starts_a_process_for_each_device() -> None:
 def test_scripts_are_bash(target: str, cluster: Cluster) -> None:
     bash = shutil.which("bash")
     if bash is None:
-        pytest.skip("no bash on this machine")
+        pytest.skip("needs bash: apt-get install bash")
     text = written(target, cluster, compression="terngrad", exchange="sharded")
     done = subprocess.run([bash, "-n"], input=text, text=True, capture_output=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")

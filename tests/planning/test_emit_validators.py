@@ -39,7 +39,7 @@ def cases(*without: str) -> list[tuple[Cluster, Strategy]]:
 
 
 def test_torchrun_parses_its_line() -> None:
-    run = pytest.importorskip("torch.distributed.run")
+    run = pytest.importorskip("torch.distributed.run", reason="needs torch: pip install 'paceline[train]'")
     for cluster, chosen in cases():
         line = emit("torchrun", chosen, NETWORK, cluster).splitlines()[-1].removeprefix("exec torchrun ")
         options = run.parse_args(shlex.split(line.replace("$HEAD", "node-1")))
@@ -50,7 +50,7 @@ def test_torchrun_parses_its_line() -> None:
 
 
 def test_torchrun_parses_the_line_of_every_scheduler() -> None:
-    run = pytest.importorskip("torch.distributed.run")
+    run = pytest.importorskip("torch.distributed.run", reason="needs torch: pip install 'paceline[train]'")
     for target in ("sbatch", "skypilot", "dstack"):
         text = emit(target, cases()[-1][1], NETWORK, CLUSTERS[1]).replace("\\\n", " ").replace('\\"', '"')
         line = next(line for line in text.splitlines() if "torchrun --nnodes" in line).rstrip('"').split("torchrun ")[1]
@@ -68,7 +68,7 @@ def test_sbatch_takes_the_options_of_its_script(tmp_path: Path) -> None:
     """It reads them before it looks for a controller, and there is none."""
     sbatch = shutil.which("sbatch")
     if sbatch is None:
-        pytest.skip("no sbatch on this machine (Debian: slurm-client, slurm-wlm-basic-plugins)")
+        pytest.skip("needs sbatch: apt-get install slurm-client slurm-wlm-basic-plugins")
     settings, script = tmp_path / "slurm.conf", tmp_path / "job.sh"
     settings.write_text("ClusterName=none\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\nGresTypes=gpu\n")
     text = emit("sbatch", cases()[-1][1], NETWORK, CLUSTERS[1])
@@ -80,7 +80,7 @@ def test_sbatch_takes_the_options_of_its_script(tmp_path: Path) -> None:
 
 
 def test_accelerate_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("accelerate")
+    pytest.importorskip("accelerate", reason="needs accelerate: pip install accelerate")
     from accelerate.commands.config.config_args import load_config_from_file
     from accelerate.commands.launch import _validate_launch_command, launch_command_parser
     from accelerate.utils.launch import prepare_multi_gpu_env
@@ -108,7 +108,7 @@ def test_accelerate_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_deepspeed_reads_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("deepspeed")
+    pytest.importorskip("deepspeed", reason="needs deepspeed: pip install deepspeed")
     from deepspeed.runtime.config import DeepSpeedConfig
 
     for cluster, chosen in cases("compression", "recompute", "shard_devices"):
@@ -123,7 +123,7 @@ def test_deepspeed_reads_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_skypilot_reads_its_file() -> None:
-    pytest.importorskip("sky")
+    pytest.importorskip("sky", reason="needs SkyPilot: pip install skypilot")
     import jsonschema
     import yaml
     from sky.utils import schemas
@@ -136,13 +136,17 @@ def test_skypilot_reads_its_file() -> None:
 
 
 def test_skypilot_has_the_names_of_devices() -> None:
-    names = pytest.importorskip("sky.utils.gpu_names").CANONICAL_GPU_NAMES
-    runpod = pytest.importorskip("sky.catalog.data_fetchers.fetch_runpod").DEFAULT_GPU_INFO
+    names = pytest.importorskip("sky.utils.gpu_names", reason="needs SkyPilot: pip install skypilot").CANONICAL_GPU_NAMES
+    runpod = pytest.importorskip(
+        "sky.catalog.data_fetchers.fetch_runpod", reason="needs SkyPilot: pip install skypilot"
+    ).DEFAULT_GPU_INFO
     assert set(SKYPILOT_NAMES.values()) <= {*names, *runpod}
 
 
 def test_dstack_reads_its_file() -> None:
-    configurations = pytest.importorskip("dstack._internal.core.models.configurations")
+    configurations = pytest.importorskip(
+        "dstack._internal.core.models.configurations", reason="needs dstack: pip install dstack"
+    )
     import yaml
 
     for cluster, chosen in cases():
@@ -154,6 +158,6 @@ def test_dstack_reads_its_file() -> None:
 
 
 def test_dstack_has_the_names_of_devices() -> None:
-    gpuhunt = pytest.importorskip("gpuhunt")
+    gpuhunt = pytest.importorskip("gpuhunt", reason="needs gpuhunt: pip install gpuhunt")
     known = {gpu.name for gpu in (*gpuhunt.KNOWN_NVIDIA_GPUS, *gpuhunt.KNOWN_AMD_GPUS)}
     assert set(DSTACK_NAMES.values()) <= known

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("playwright", reason="needs playwright")
-pytest.importorskip("uvicorn", reason="the page needs paceline[serve]")
+pytest.importorskip("playwright", reason="needs playwright: pip install playwright")
+pytest.importorskip("uvicorn", reason="needs starlette and uvicorn: pip install 'paceline[serve]'")
 
 import uvicorn
 from playwright import sync_api
@@ -32,7 +32,7 @@ from paceline.serve.guard import Guard
 from paceline.serve.server import bound
 
 CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs Debian's package chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs chromium: apt-get install chromium")
 FLAGS = [
     *("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"),
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
@@ -123,7 +123,7 @@ def barriers(page: Any) -> list[str]:
     """Serious findings of axe-core."""
     package = find_spec("axe_playwright_python")
     if package is None or not package.submodule_search_locations:
-        pytest.skip("needs axe-playwright-python")
+        pytest.skip("needs axe: pip install axe-playwright-python")
     page.evaluate((Path(package.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8"))
     violations = page.evaluate("async () => (await axe.run()).violations")
     return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in violations if v["impact"] in ("serious", "critical")]

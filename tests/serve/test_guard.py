@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("starlette", reason="the page needs paceline[serve]")
-pytest.importorskip("httpx2", reason="starlette's TestClient needs httpx2")
+pytest.importorskip("starlette", reason="needs starlette and uvicorn: pip install 'paceline[serve]'")
+pytest.importorskip("httpx2", reason="needs httpx2: pip install httpx2")
 
 from starlette.testclient import TestClient
 

@@ -42,7 +42,7 @@ def test_the_guide_shows_both_ways() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_serves_until_ctrl_c(command: str) -> None:
     """The commands of docs/serve.md."""
-    pytest.importorskip("uvicorn", reason="the page needs paceline[serve]")
+    pytest.importorskip("uvicorn", reason="needs starlette and uvicorn: pip install 'paceline[serve]'")
     words = [sys.executable, "-m", *shlex.split(command)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         try:

@@ -71,7 +71,7 @@ def test_lenet_on_digits_is_as_good_as_dense_in_equal_epochs():
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not MNIST.is_dir(), reason=f"no MNIST files in {MNIST}; PACELINE_SHARED may name another place")
+@pytest.mark.skipif(not MNIST.is_dir(), reason=f"needs MNIST files in {MNIST}; PACELINE_SHARED may name another place")
 def test_lenet_on_26_000_of_mnist_passes_97_percent_in_one_epoch():
     (accuracy, *_) = launch(
         train_lenet,
@@ -91,7 +91,7 @@ def table(name: str) -> tuple[dict[tuple[str, str, str], list[float]], list[dict
     """Accuracies in percent of a committed table by (workers, optimizer, compression), and its rows."""
     path = RESULTS / name
     if not path.exists():
-        pytest.skip(f"benchmarks/results/{name} is not there; benchmarks/terngrad_accuracy.py makes it")
+        pytest.skip(f"needs benchmarks/results/{name}: run benchmarks/terngrad_accuracy.py")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)

@@ -77,7 +77,7 @@ os._exit(0)
 """
 
 pytestmark = [
-    pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}"),
+    pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}"),
     pytest.mark.usefixtures("warm"),
 ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from paceline import lab
 
-pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster: {'; '.join(lab.missing())}")
+pytestmark = pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 SCRIPT = """
 import hashlib, json, os, sys
 import torch, torch.distributed as dist

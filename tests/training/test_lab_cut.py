@@ -44,7 +44,7 @@ print(said, flush=True)
 """
 
 pytestmark = [
-    pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}"),
+    pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}"),
     pytest.mark.usefixtures("warm"),
 ]
 

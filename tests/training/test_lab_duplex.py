@@ -53,7 +53,7 @@ os._exit(0)
 
 
 @pytest.mark.usefixtures("warm")
-@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+@pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 def test_two_ranks_send_to_each_other_at_the_same_time() -> None:
     with lab.up(2, "100Mb/s", name=f"t{os.getpid()}") as cluster:
         results = cluster.run([sys.executable, "-c", SCRIPT], env={**ENVIRONMENT, "GLOO_SOCKET_IFNAME": "pl0"}, timeout=200)

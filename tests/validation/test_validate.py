@@ -172,7 +172,7 @@ def shared(name: str, file: str = "") -> Path:
     folder = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[2].parent / "shared")) / "data" / "measured"
     path = folder / f"{file or FILES[name]}.csv"
     if not path.exists():
-        pytest.skip("no folder shared/data/measured beside the checkout, and PACELINE_SHARED does not name one")
+        pytest.skip("needs the published measurements: PACELINE_SHARED names the folder with data/measured")
     return path
 
 

@@ -44,7 +44,7 @@ def demand(jobs: list[tuple[float, float, int, int]], capacity: list[int], delay
 @given(seeds)
 def test_python_and_cpp_agree(seed: int) -> None:
     if simulation._native is None:
-        pytest.skip("no native build")
+        pytest.skip("needs the extension: make native")
     rng = np.random.default_rng(seed)
     sites = int(rng.integers(1, 5))
     jobs, rules = (
@@ -132,7 +132,7 @@ def test_who_waits_too_long_goes_to_the_cloud() -> None:
 
 def test_a_wrong_index_is_refused() -> None:
     if simulation._native is None:
-        pytest.skip("no native build")
+        pytest.skip("needs the extension: make native")
     jobs = demand([(0, 100, 4, 0)], [4])
     with pytest.raises(ValueError, match="lies outside"):
         simulate(replace(jobs, kind=np.array([1], np.int64)), free_rules(1), 1, native=True)
@@ -161,7 +161,7 @@ def test_a_wrong_belief_sends_a_job_to_the_slower_devices() -> None:
 @given(seeds)
 def test_steps_and_limits_on_the_way_agree_too(seed: int) -> None:
     if simulation._native is None:
-        pytest.skip("no native build")
+        pytest.skip("needs the extension: make native")
     rng = np.random.default_rng(seed)
     jobs, rules = random_demand(rng, 3), random_rules(rng, 3)
     both = [begin(jobs, rules, 7, native) for native in (False, True)]
@@ -199,7 +199,7 @@ def test_a_limit_that_is_lifted_starts_what_waits() -> None:
 @pytest.mark.parametrize("native", [False, True])
 def test_devices_that_were_kept_for_a_job_are_free_when_it_leaves_for_the_cloud(native: bool) -> None:
     if native and simulation._native is None:
-        pytest.skip("no native build")
+        pytest.skip("needs the extension: make native")
     # A guest holds 3 of the owner's 4 devices; the owner's job wants all and leaves after 10 s; another guest wants the last.
     jobs = demand([(0, 500, 4, 1), (1, 500, 3, 1), (2, 500, 4, 0), (3, 500, 1, 1)], [4, 4])
     patient = replace(jobs, patience_s=np.array([np.inf, np.inf, 10.0, np.inf]))

@@ -294,7 +294,7 @@ def test_the_fit_repeats_and_says_its_error_on_four_nodes():
     root = Path(__file__).parents[3]
     table = Path(os.environ.get("PACELINE_SHARED", root.parent / "shared")) / "data/measured/nccl_allreduce.csv"
     if not table.is_file():
-        pytest.skip("no folder shared/data/measured beside the checkout, and PACELINE_SHARED does not name one")
+        pytest.skip("needs the published measurements: PACELINE_SHARED names the folder with data/measured")
     command, path = [sys.executable, "benchmarks/fit_network.py", str(table)], {**os.environ, "PYTHONPATH": "src"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=path, cwd=root)
     fitted, shipped = (

@@ -192,7 +192,7 @@ def test_one_run_and_its_noise_scale_stand_for_a_sweep() -> None:
             convergence.from_run(replace(one, curve=one.curve[:6]), share)
 
 
-@pytest.mark.skipif(not MLPERF.exists(), reason="MLPerf's logs are not here")
+@pytest.mark.skipif(not MLPERF.exists(), reason="needs MLPerf's logs: PACELINE_SHARED names them")
 def test_the_committed_constants_are_those_that_the_script_finds(tmp_path: Path) -> None:
     out = tmp_path / "c.toml"
     script = [sys.executable, str(ROOT / "benchmarks" / "convergence.py"), str(MLPERF), "--out", str(out)]

@@ -137,7 +137,7 @@ def test_between_the_least_and_the_most_it_may_fit() -> None:
     assert len(texts(least - 1)) == 1
 
 
-@pytest.mark.skipif(not MEASURED.is_dir(), reason="the published measurements are not here; PACELINE_SHARED names them")
+@pytest.mark.skipif(not MEASURED.is_dir(), reason="needs the published measurements: PACELINE_SHARED names them")
 def test_every_published_run_of_mpt_fits() -> None:
     rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
     cases = [case for case in rows if isinstance(case, Case)]

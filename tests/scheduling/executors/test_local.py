@@ -18,7 +18,7 @@ from paceline.errors import UserError
 from paceline.scheduling.executors.local import NODE, LocalExecutor, _marked
 
 if sys.platform != "linux":
-    pytest.skip("the local executor finds its jobs in /proc", allow_module_level=True)
+    pytest.skip("needs Linux, where the local executor finds its jobs in /proc", allow_module_level=True)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from live_jobs import script, until
 from paceline.errors import UserError
 from paceline.scheduling.executors.ray import RayExecutor
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'paceline[ray]'")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'paceline[ray]'")
 
 
 @pytest.fixture(scope="module")

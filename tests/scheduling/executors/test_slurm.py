@@ -263,7 +263,7 @@ def test_words_of_slurm() -> None:
 def real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SlurmExecutor]:
     """Slurm on three hosts of two slots each."""
     if lacking := lab.missing() + slurm.missing():
-        pytest.skip(f"Slurm on a lab needs {', '.join(lacking)}")
+        pytest.skip(f"needs {', '.join(lacking)}")
     directory = tempfile.mkdtemp(prefix="pl-")
     monkeypatch.setenv(journal.DIRECTORY, directory)
     with lab.up(3, "1Gb/s", f"pl-{uuid.uuid4().hex[:8]}", slurm_slots=2) as cluster:

@@ -52,7 +52,7 @@ def test_of_every_metric_more_is_better(tmp_path: Path) -> None:
     assert read_profiles(tmp_path)["yolov3"].epochs.metric[0].tolist() == pytest.approx([-value for value in rising])
 
 
-@pytest.mark.skipif("PACELINE_SHARED" not in os.environ, reason="PACELINE_SHARED names no data")
+@pytest.mark.skipif("PACELINE_SHARED" not in os.environ, reason="needs the published profiles: PACELINE_SHARED names them")
 def test_the_published_metrics_all_rise() -> None:
     for model, measured in read_profiles(Path(os.environ["PACELINE_SHARED"]) / "data" / "profiles").items():
         assert (measured.epochs.metric[:, -1] > measured.epochs.metric[:, 0]).all(), model

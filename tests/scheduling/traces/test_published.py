@@ -12,7 +12,9 @@ from paceline.errors import UserError
 from paceline.scheduling.traces.reader import read_trace
 
 SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[4] / "shared")) / "data" / "traces"
-needs_traces = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the published traces are not at {SHARED}")
+needs_traces = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"needs the published traces (PACELINE_SHARED names them) at {SHARED}"
+)
 GAVEL = "trace,job_id,submit_time_s,duration_s,num_gpus,model,total_steps\na,0,5,60,2,A3C,100\nb,0,0,60,1,A3C,{steps}\n"
 ELASTICFLOW = """job_id,submit_time_s,duration_s,num_gpus,cluster,model,batch_size,total_steps,deadline_s
 0,1000,50,2,c,bert,64,300,1100

@@ -13,7 +13,7 @@ from paceline.slimming.export import sparse_onnx
 from paceline.slimming.export.onnx_export import difference, open_session, to_onnx
 from paceline.slimming.methods.sparse_convolution import replacement
 
-pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
 pytestmark = pytest.mark.skipif(not sparse_onnx.LIBRARY.exists(), reason="needs the library: make native")
 
 

@@ -25,7 +25,7 @@ def test_more_work_takes_longer_and_quartiles_are_in_order(tmp_path: Path) -> No
     assert all(each.low_s <= each.median_s <= each.high_s and each.turns == 5 for each in found.values())
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not pin threads")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs a system that pins threads, as Linux does")
 @pytest.mark.parametrize("threads", [1, 2, 1000])
 def test_threads_are_pinned_while_they_are_timed_and_then_free(threads: int) -> None:
     allowed = os.sched_getaffinity(0)

@@ -19,7 +19,7 @@ from paceline.slimming.structures.shrink import shrunk
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
 
-pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
 CONVOLUTIONS = {"stem.0", "first", "second", "depthwise", "grouped", "output"}
 BLOCKS = {f"encoder.layers.{number}.{part}" for number in (0, 1) for part in ("self_attn", "linear1", "linear2")}
 

@@ -71,7 +71,7 @@ def test_depthwise_layers_are_refused_unmeasured() -> None:
 
 
 def test_every_convolution_of_a_network_gets_advice() -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'paceline[slim]'")
     model = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.Conv2d(16, 16, 3, stride=2, padding="valid"),

@@ -25,7 +25,7 @@ def target(request: pytest.FixtureRequest) -> SlimTarget:
     try:
         found.check_installed()
     except UserError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"needs the target's package: {error}")
     return found
 
 

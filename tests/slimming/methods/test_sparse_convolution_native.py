@@ -45,7 +45,7 @@ def level(isa: str) -> Iterator[None]:
     from paceline import _native
 
     if isa not in _native.isas():
-        pytest.skip(f"this processor has no {isa}")
+        pytest.skip(f"needs a processor with {isa}")
     before = _native.isa()
     _native.set_isa(isa)
     try:

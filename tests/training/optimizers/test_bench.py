@@ -45,7 +45,7 @@ def test_one_object_an_optimizer(few: None, capsys: pytest.CaptureFixture[str]) 
     assert code == 2 and "unknown LARS variant 'nvlamb'" in err and "'nvlamb' is one of LAMB" in err
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="says what is said without a CUDA device")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "bench optimizer --device cuda")
     assert (code, out) == (2, "") and err.startswith("paceline: no CUDA device here; ") and err.count("\n") == 1

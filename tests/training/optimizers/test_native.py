@@ -21,7 +21,7 @@ import warm_python
 from every_backend import Guarded
 from paceline.training.optimizers import LAMB_VARIANTS, LARS_VARIANTS, native
 
-pytestmark = pytest.mark.skipif(not native.built(), reason="the extension is not built")
+pytestmark = pytest.mark.skipif(not native.built(), reason="needs the extension: make native")
 VARIANTS = [*(("LARS", v) for v in LARS_VARIANTS), *(("LAMB", v) for v in LAMB_VARIANTS)]
 SHAPES = st.lists(
     st.one_of(

@@ -122,14 +122,14 @@ def nvlamb(start: dict[str, Tensor], gradients: list[dict[str, Tensor]]) -> dict
 
 
 def peer(module: str, name: str) -> Any:
-    return getattr(pytest.importorskip(module), name)
+    return getattr(pytest.importorskip(module, reason=f"needs {module}: pip install {module.partition('.')[0]}"), name)
 
 
 def timm(module: str, name: str) -> Any:
     """A class of timm's optimizer files, which need torch alone; timm itself needs torchvision, so it is not imported."""
     found = importlib.util.find_spec("timm")
     if found is None or not found.submodule_search_locations:
-        pytest.skip("timm is not installed: pip install --no-deps timm")
+        pytest.skip("needs timm: pip install --no-deps timm")
     package = "optimizer_files_of_timm"
     if package not in sys.modules:
         sys.modules[package] = ModuleType(package)

@@ -340,7 +340,7 @@ def test_a_rank_that_answers_no_more_ends_the_others_in_time(two_folders):
             run.clean_up()
 
 
-@pytest.mark.skipif(bool(lab.missing()), reason=f"no emulated cluster here: {'; '.join(lab.missing())}")
+@pytest.mark.skipif(bool(lab.missing()), reason=f"needs for an emulated cluster: {'; '.join(lab.missing())}")
 def test_a_cut_cable_ends_every_rank_in_time(tmp_path):
     words = [*ENDLESS, "--timeout", "3s", "--out", str(tmp_path / "out")]
     failures: list[Any] = []

@@ -330,7 +330,7 @@ except WorkerFailed as error:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux, for /proc")
 def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     out = tmp_path / "out"
     text = replace(job(out, "terngrad", workers=2), data="user_module:endless").to_json()

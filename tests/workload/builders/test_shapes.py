@@ -95,7 +95,7 @@ SHARED = Path(os.environ.get("PACELINE_SHARED", Path(__file__).parents[4] / "sha
 MEASURED = SHARED / "data/measured/llmfoundry_mpt_fsdp.csv"
 
 
-@pytest.mark.skipif(not MEASURED.exists(), reason="the measurements of llm-foundry are not here")
+@pytest.mark.skipif(not MEASURED.exists(), reason="needs the measurements of llm-foundry: PACELINE_SHARED names them")
 def test_parameters_are_those_that_llm_foundry_prints() -> None:
     with MEASURED.open() as file:
         printed = {(row["model"].lower(), int(row["seq_len"])): int(row["params"]) for row in csv.DictReader(file)}

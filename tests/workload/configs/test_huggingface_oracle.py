@@ -10,7 +10,7 @@ import pytest
 from config_cases import CASES
 from paceline.workload import Workload
 
-pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers: pip install transformers")
 TOKENS = 48
 IMAGES = ("vit", "deit")
 PAIRS = ("t5", "bart", "whisper")
@@ -68,7 +68,7 @@ def test_a_module_of_transformers_has_these_parameters_and_flops(kind: str, give
             return self.network(**arguments).logits
 
     if kind == "bart":
-        pytest.skip("its mask asks whether all tokens are there, which a trace cannot answer")
+        pytest.skip("needs a trace of a mask that asks whether all tokens are there: none can answer it")
     its = Workload.trace(Logits(), inputs(kind, given))
     assert table.flops_forward == pytest.approx(its.flops_forward, rel=1e-9)
     assert table.flops_per_sample == pytest.approx(its.flops_per_sample, rel=1e-9)

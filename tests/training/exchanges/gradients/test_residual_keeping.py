@@ -183,7 +183,7 @@ def test_what_is_put_is_what_is_kept(narrow: bool) -> None:
     assert ((kept.float() - values).abs() <= (2.0**-7 if narrow else 0) * values.abs()).all()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("narrow", [False, True])
 def test_on_a_gpu_the_host_keeps_pinned_memory(narrow: bool) -> None:
     keeping, copies = Keeping(narrow=narrow, on_host=True), WorkingCopies()

@@ -1,4 +1,4 @@
-# make demo | test | test-all | test-faults | lint | docs | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
+# make demo | test | test-long | test-all | test-faults | coverage | lint | docs | native | sanitize | fuzz-nic | aarch64 | clean.   The environment lives in .venv, pinned by constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt $(wildcard csrc/* csrc/nic/*)
 # Workers and the programs that they start share compiled modules; without, each would compile all of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests test-all test-faults lint docs native sanitize fuzz-nic aarch64 clean
+.PHONY: demo test tests test-long test-all test-faults coverage lint docs native sanitize fuzz-nic aarch64 clean
 
 demo: $(READY)
 	$(BIN)/python examples/01_digits_side_by_side.py --out runs/demo
@@ -22,9 +22,19 @@ test: $(READY)
 tests: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
 
-# With the cases that are too long for every day.
+# The only tests of something that are too long for every day. CI runs them on each pull request.
+test-long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m 'long and not full'
+
+# With the grids and studies, and other examples of every property. CI runs it every night.
 test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m ''
+
+# Lines of the packages without torch that their own tests run, of this process alone; below the floor of pyproject.toml it fails.
+LIGHT := tests/strategy tests/hardware tests/calibration tests/validation
+coverage: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q $(LIGHT)
+	$(BIN)/python -m coverage report --skip-covered
 
 # Every injected fault twenty times; an hour or more.
 test-faults: $(READY)

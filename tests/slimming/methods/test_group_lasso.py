@@ -29,7 +29,7 @@ def test_norms_are_those_of_all_slices_of_a_structure() -> None:
     norms = StructureNorms(model, found).norms()
     for unit, norm in enumerate(norms.tolist()):
         parts = (first.weight[unit], first.bias[unit : unit + 1], last.weight[:, unit])
-        assert math.isclose(norm, math.sqrt(sum(float(part.square().sum()) for part in parts)), rel_tol=1e-5)
+        assert math.isclose(norm, math.sqrt(sum(float(part.detach().square().sum()) for part in parts)), rel_tol=1e-5)
 
 
 @pytest.mark.parametrize("make", [Residual, Recurrent])

@@ -13,7 +13,7 @@ def mark_the_rest_full(items: Iterable[pytest.Item]) -> list[str]:
     """Mark as ``full`` each case that ``everyday("id", ...)`` of its test does not name; as ``long`` with ``others="long"``.
 
     Returns:
-        Names that are the id of no case of their test.
+        Tests that have none of the cases that they name.
     """
     ids: dict[str, tuple[set[str], set[str]]] = {}
     for item in items:
@@ -24,4 +24,4 @@ def mark_the_rest_full(items: Iterable[pytest.Item]) -> list[str]:
             ids.setdefault(name, (set(mark.args), set()))[1].add(case)
             if case not in mark.args:
                 item.add_marker(mark.kwargs.get("others", "full"))
-    return [f"{name}[{case}]" for name, (named, found) in ids.items() if len(found) > 1 for case in sorted(named - found)]
+    return [name for name, (named, found) in ids.items() if len(found) > 1 and not named & found]

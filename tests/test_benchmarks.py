@@ -220,6 +220,7 @@ def test_faults_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (row["runs"], row["hung"], row["failed"]) == ("1", "0", "0") and "disagree on code of model" in row["line"]
 
 
+@pytest.mark.long
 def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "c.csv", tmp_path / "c.png"
     run("codec_speed.py", "--size", "40kB", "--codec", "ternary", "--threads", "1", "2", "--out", str(out))
@@ -228,6 +229,7 @@ def test_codec_speed_benchmark_short(tmp_path: Path) -> None:
     assert picture.stat().st_size > 1000
 
 
+@pytest.mark.long
 def test_optimizer_speed_benchmark_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import optimizer_speed
 
@@ -265,6 +267,7 @@ def test_jobs_on_a_real_slurm_short(tmp_path: Path) -> None:
         assert float(row["accuracy"]) >= float(row["accuracy_alone"]) - 0.02 and float(row["predicted_jct_s"]) > 0
 
 
+@pytest.mark.long
 def test_ratio_benchmark_short(tmp_path: Path) -> None:
     text = run("inceptionn_ratio.py", "--epochs", "0", "1", "--samples", "256", "--out", str(tmp_path / "r.csv"))
     assert "Table III" in text
@@ -408,6 +411,7 @@ def test_the_scaled_default_keeps_99_percent_of_every_gradient_measured() -> Non
     assert len({r["gradient"] for r in kept}) >= 6 and all(float(r["lost"]) < 0.01 for r in kept)
 
 
+@pytest.mark.long
 def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
     out = tmp_path / "s.csv"
     run("predict_speed.py", "--strategies", "300", "--calls", "10", "--workloads", "lenet5", "--out", str(out))
@@ -416,6 +420,7 @@ def test_prediction_speed_benchmark_short(tmp_path: Path) -> None:
     assert float(predict["ms_each"]) > 0 and float(rank["ms_each"]) > 0
 
 
+@pytest.mark.long
 def test_serve_latency_benchmark_short(tmp_path: Path) -> None:
     pytest.importorskip("httpx2", reason="needs httpx2: pip install httpx2")
     out = tmp_path / "s.csv"

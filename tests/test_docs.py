@@ -144,6 +144,7 @@ def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]
         assert capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_loop_with_a_1_bit_optimizer_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs/compression.md").read_text()
     loop = re.search(r"```python\n(import torch\n.*?OneBitAdam.*?)```", page, re.DOTALL)
@@ -154,6 +155,7 @@ def test_the_loop_with_a_1_bit_optimizer_runs(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.pt")} == {"rank0.pt", "rank1.pt"}
 
 
+@pytest.mark.everyday("inceptionn")
 @pytest.mark.parametrize("paper", ["terngrad", "inceptionn"])
 def test_the_validation_pages_say_what_their_scripts_print(paper: str) -> None:
     """Orderings and median errors, word for word."""
@@ -318,6 +320,7 @@ def test_two_demos_on_one_machine_have_a_lab_each(tmp_path: Path, monkeypatch: p
     assert len(set(names)) == 2
 
 
+@pytest.mark.long
 def test_a_job_over_two_machines(tmp_path: Path) -> None:
     """The guide's torchrun line, both machines being this one, and the files that it writes."""
     out = tmp_path / "out"

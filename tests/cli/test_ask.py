@@ -53,6 +53,7 @@ QUESTIONS = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.everyday("gpt2 --on 'RTX 3060' --lora r=16 --samples 50k --seq-len 512 --price 0.5 --budget $50")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_command_that_goes_deeper_runs(question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,6 +117,7 @@ def test_a_named_instance_has_its_providers_price(
     assert own["choice"]["usd"] == pytest.approx(devices * own["choice"]["time_s"] / 3600)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("bert-large --on 'Azure ND H100 v5' --samples 1M")
 @pytest.mark.parametrize("question", ["resnet-50", "bert-large --on 'Azure ND H100 v5' --samples 1M"])
 def test_what_goes_deeper_has_the_price_of_the_answer(question: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,12 +135,14 @@ def test_the_date_goes_deeper_as_it_was_written_and_the_budget_is_named(capsys: 
     assert "--goal deadline=2099-12-01" in flat and "--goal budget=50 in its place weighs the budget" in flat
 
 
+@pytest.mark.long
 def test_a_missed_date_names_what_can_be_rented_and_keeps_it(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "ask llama-3-8b --on '8 H100' --tokens 1B --by 20min")
     keeping = data["keeping"]
     assert keeping["choice"]["time_s"] <= 1200 and keeping["title"] in data["advice"] and keeping["seller"] in data["advice"]
 
 
+@pytest.mark.long
 def test_a_longer_sequence_than_fits_is_answered_with_one_that_does(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M")
     assert not data["fits"] and data["shorter"] and f"--seq-len {data['shorter']}" in data["advice"]

@@ -25,7 +25,7 @@ def test_the_whole_answer_is_meant_where_no_action_is_named(capsys: pytest.Captu
     assert {row[0] for row in short["mechanism"]} == {"efficiency", "individual rationality", "budget balance", "truthfulness"}
 
 
-@pytest.mark.everyday("prices", "shapley")
+@pytest.mark.everyday("shapley")
 @pytest.mark.parametrize("rule", ["credits", "prices", "shapley", "least-core"])
 def test_every_rule_writes_a_page_and_a_ledger_that_agrees(
     rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -105,6 +105,7 @@ def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> N
     assert "The price of anarchy has no bound: the only equilibrium found has no welfare." in text
 
 
+@pytest.mark.long
 def test_a_price_that_follows_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alike = tmp_path / "alike.toml"
     alike.write_text(Path(SITES).read_text().replace("A100", "V100"))

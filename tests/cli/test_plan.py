@@ -67,6 +67,7 @@ def test_an_instance_is_rented_whole(capsys: pytest.CaptureFixture[str]) -> None
 DIVIDED = "plan gpt2-xl --device A100 --devices-per-node 8 --max-nodes 1 --global-batch 64 --precision bf16 --sharding zero1"
 
 
+@pytest.mark.long
 def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     data = answer(capsys, f"{DIVIDED} --pipeline 4 --virtual-stages 1 --virtual-stages 2 --grad-accum 8")
     best = data["best"]["strategy"]
@@ -112,6 +113,7 @@ def test_sums_in_a_switch_that_is_not_there_name_the_option(more: str, capsys: p
     assert (code, out) == (2, "") and "--aggregation SwitchML, ATP or 'Paceline switch'" in " ".join(err.split())
 
 
+@pytest.mark.long
 @pytest.mark.everyday("bert-large --cluster '4x8 T4, 25Gb/s' --samples 1M")
 @pytest.mark.parametrize(
     "question",

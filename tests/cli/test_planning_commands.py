@@ -66,6 +66,7 @@ def test_a_mistake_is_one_line(command: str, said: str, capsys: pytest.CaptureFi
     assert said in err
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("predict", "explain"):
         code, out, _ = run(capsys, f"{command} mpt-70b --device T4 --global-batch 1")

@@ -36,6 +36,7 @@ def test_a_schedule_is_simulated_saved_and_explained(out: Path, capsys: pytest.C
     assert run(capsys, f"schedule why {out} nightly-2 --brief")[1].count("\n") == 1
 
 
+@pytest.mark.long
 def test_policies_are_compared_and_each_is_asked_why(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, err = run(capsys, f"schedule compare {ON} --policies fifo,las,goodput --out {out} --report")
     assert (code, err) == (0, "") and "Mean completion time against fifo, job by job (12 jobs)" in text

@@ -52,6 +52,11 @@ def test_every_command_fits_every_width_and_has_one_line(
     assert screen.brief and "\n" not in screen.brief_line() and screen.why and screen.why_holds
 
 
+@pytest.mark.everyday(
+    "predict resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s --global-batch 1024",
+    "command1",
+    "explain resnet-50 --device V100 --devices-per-node 8 --nodes 2 --network 10Gb/s --global-batch 1024",
+)
 @pytest.mark.parametrize("command", COMMANDS[:5])
 def test_why_has_every_assumption(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, command)

@@ -39,6 +39,7 @@ def test_tokens_are_samples_of_the_sequence_length(capsys: pytest.CaptureFixture
 EIGHT = "--device A100 --devices-per-node 8 --max-nodes 1 --sharding ddp --sharding zero1 --precision bf16"
 
 
+@pytest.mark.long
 def test_mlperf_s_bert_is_priced_at_its_own_sequences(capsys: pytest.CaptureFixture[str]) -> None:
     """Tuned submissions of MLPerf v1.0 and v1.1 take 19 to 22 minutes on eight A100: ordinary software is not faster."""
     batch = "--target mlperf --global-batch 448 --goal fastest"

@@ -163,6 +163,7 @@ def heap() -> int:
     return int(info.f4) + int(info.f7)  # hblkhd, uordblks
 
 
+@pytest.mark.everyday("1-int8", "2-int8")
 @pytest.mark.parametrize("name", ["int8", "int4", "sign", "topk"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_warm_call_allocates_nothing_of_the_tensors_size(name, threads):

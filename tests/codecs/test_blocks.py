@@ -120,6 +120,17 @@ def test_the_mean_over_every_possible_draw_is_exact(levels, value):
     assert abs(total / 2**24 - wanted) <= 2.0**-24 + wanted * 2.0**-22
 
 
+@pytest.mark.everyday(
+    "reference-normal-int8",
+    "reference-laplace-int8",
+    "reference-sparse-int8",
+    "reference-denormal-int8",
+    "reference-huge-int8",
+    "native-normal-int4",
+    "native-laplace-int4",
+    "native-sparse-int4",
+    "native-denormal-int4",
+)
 @pytest.mark.parametrize("name", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["normal", "laplace", "sparse", "denormal", "huge"])
 def test_the_mean_of_many_decodings_is_the_gradient(name, kind, backend):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -29,6 +30,7 @@ def test_share_and_loss_of_samples_and_of_sequences() -> None:
         assert abs(accuracy - 0.5) < 0.01 and abs(loss - float(expected)) < 1e-5
 
 
+@pytest.mark.long
 def test_a_file_has_its_module_s_quality(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(9, 4, generator=generator), torch.randint(0, 3, (9,), generator=generator)

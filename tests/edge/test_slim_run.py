@@ -184,7 +184,7 @@ def test_a_refused_budget_may_be_another_in_the_same_directory(tmp_path: Path, m
             slim_network(run_of(tmp_path, budget=Budget("size", size)))
 
 
-@pytest.mark.everyday("export", "save")
+@pytest.mark.everyday("save")
 @pytest.mark.parametrize("failing", ["export", "latencies", "_layers", "save", "SlimRecord"])
 def test_what_fails_in_the_end_leaves_nothing_half_written(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +240,7 @@ def test_what_fails_in_the_end_leaves_nothing_half_written(
     assert left() == done, "what an earlier run made stays"
 
 
+@pytest.mark.long
 @pytest.mark.everyday("0.9-False")
 @pytest.mark.parametrize(("slimmed", "teaches"), [(0.9, False), (0.1, True)])
 def test_a_worse_network_does_not_teach(slimmed: float, teaches: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

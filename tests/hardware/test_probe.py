@@ -62,6 +62,7 @@ def probed() -> dict[str, Any]:
     return data
 
 
+@pytest.mark.long
 def test_the_probe_counts_its_ranks(probed: dict[str, Any]) -> None:
     cluster = Cluster.from_json(probed)
     assert (cluster.devices_per_node, cluster.num_nodes, cluster.world_size) == (2, 1, 2)

@@ -67,6 +67,7 @@ def namespaces(name: str) -> set[str]:
     return {line.split()[0] for line in listed.splitlines() if line.startswith(f"paceline-{name}")}
 
 
+@pytest.mark.long
 def test_up_and_down_from_the_command_line(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}
 

@@ -152,6 +152,7 @@ def test_an_all_reduce_gives_what_the_codec_gives_and_the_link_carries_less(pair
         assert both_fewer == pytest.approx(sent.bytes_before - sent.bytes_after, rel=0.15)  # headers of segments are not saved
 
 
+@pytest.mark.long
 @pytest.mark.everyday("9-has died")
 @pytest.mark.parametrize(("signalled", "wrong"), [(signal.SIGKILL, "has died"), (signal.SIGSTOP, "is stopped")])
 def test_a_card_that_fails_ends_the_job_with_one_error_and_the_same_up_makes_it_anew(
@@ -265,6 +266,7 @@ def test_a_host_that_dies_takes_its_card_along_and_comes_back_with_one(pair: lab
     pair.run(["true"], timeout=30)
 
 
+@pytest.mark.long
 def test_up_and_status_on_the_command_line(name: str) -> None:
     def paceline(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "paceline", "lab", *words, "--name", name]

@@ -95,7 +95,7 @@ def test_sums_are_exact(seed: int) -> None:
     assert add(pairs, chance.choice((0, 0.3)), seed) == expected
 
 
-@pytest.mark.everyday("False-short-0", "False-code-1", "True-long-1")
+@pytest.mark.everyday("False-code-1")
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", ["short", "long", "code"])
 @pytest.mark.parametrize("ternary", [False, True])

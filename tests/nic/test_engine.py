@@ -94,6 +94,7 @@ def test_a_sample_of_tag_vectors():
     assert at == len(body)
 
 
+@pytest.mark.long
 def test_a_scale_for_each_block():
     rng = np.random.default_rng(3)
     values = np.concatenate([spread(rng, 1024), np.zeros(1024, np.float32), spread(rng, 30) * np.float32(1e-30)])
@@ -129,6 +130,7 @@ def test_infinity_is_an_error_of_the_scaled_format_and_the_next_frame_is_whole()
     assert got.frames[1] == good[2]
 
 
+@pytest.mark.long
 def test_a_damaged_frame_keeps_its_length_and_leaves_the_next_one_whole():
     rng, damaged = np.random.default_rng(6), np.random.default_rng(7)
     rows, wanted = [], []

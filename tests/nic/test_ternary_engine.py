@@ -53,6 +53,7 @@ def test_encoder_and_decoder_agree_with_the_codec(seed: int) -> None:
     assert back.frames == tuple(restored) and not any(back.errors)
 
 
+@pytest.mark.long
 @settings(max_examples=6, deadline=None)
 @given(seed=SEEDS)
 def test_a_damaged_body_keeps_its_length_and_the_next_frame(seed: int) -> None:

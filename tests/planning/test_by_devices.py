@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.search.ranking import RankedTable, by_devices, ranked
@@ -43,6 +44,7 @@ def test_rows_are_sorted_by_devices_whatever_the_order_of_the_candidates(toy: Wo
     assert counts == sorted(counts) and set(rows) == {0, 1, 2}
 
 
+@pytest.mark.long
 def test_no_number_of_devices_is_left_out_and_the_front_is_of_these_rows(toy: Workload, space: Space) -> None:
     clusters = tuple(make_cluster(1, n, network=1e9) for n in range(1, 21))
     answer = plan(toy, replace(space, clusters=clusters, batches=(5040 * 2,)), Goal("fastest"), prices=PRICES)

@@ -40,6 +40,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
+@pytest.mark.long
 def test_the_orderings_hold_and_the_page_shows_what_is_printed() -> None:
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,6 +98,7 @@ def test_an_ordering_that_fails_is_an_exit_code(
     assert len(failing) == 1 and failing[0].split()[-2] == "3/4"
 
 
+@pytest.mark.long
 def test_json_and_csv_have_every_row(tmp_path: Path) -> None:
     out = tmp_path / "new" / "rows.csv"
     data = json.loads(run("--json", "--out", str(out)).stdout)

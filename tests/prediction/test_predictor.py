@@ -126,6 +126,7 @@ def test_many_are_as_one_at_a_time(name: str) -> None:
     assert np.isnan(steps.step_s[-1]) and "2 workers" in steps.refused[len(asked)]
 
 
+@pytest.mark.long
 @each_row("name", PREDICTORS)
 @each_row("resource", RESOURCES)
 def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, resource: str) -> None:

@@ -25,6 +25,7 @@ def test_it_says_what_to_do_and_what_it_costs() -> None:
     assert "Each with its best strategy, where the what-if ladder keeps the chosen one." in page.sections[0].text
 
 
+@pytest.mark.everyday("where1-0-is the fastest, and nothing smaller is cheaper")
 @pytest.mark.parametrize(
     ("where", "drawn", "said"),
     [

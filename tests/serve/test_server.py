@@ -38,6 +38,7 @@ def test_the_guide_shows_both_ways() -> None:
     assert ["--host" in command for command in COMMANDS] == [False, True]
 
 
+@pytest.mark.long
 @pytest.mark.everyday("paceline serve --port 0")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_serves_until_ctrl_c(command: str) -> None:

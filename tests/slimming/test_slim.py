@@ -150,6 +150,7 @@ def fit(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> None:
         optimizer.step()
 
 
+@pytest.mark.long
 @pytest.mark.everyday("True")
 @pytest.mark.parametrize("training", [True, False])
 def test_a_network_with_a_module_that_cannot_be_traced_meets_a_size(training: bool, tmp_path: Path) -> None:
@@ -170,6 +171,7 @@ def test_a_network_with_a_module_that_cannot_be_traced_meets_a_size(training: bo
     fit(small.train(), torch.optim.SGD(small.parameters(), 0.05), 2)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("speedup=2x-auto")
 @pytest.mark.parametrize(("budget", "method"), [("speedup=2x", "auto"), ("latency=1us", "ssl"), ("speedup=2x", "sparse")])
 def test_a_latency_of_what_cannot_be_exported_is_refused_before_the_first_step(budget: str, method: str) -> None:

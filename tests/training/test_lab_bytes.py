@@ -112,6 +112,7 @@ def test_every_exchange_sends_what_is_described() -> None:
         assert 0.99 < socket / metered < 1.02, case
 
 
+@pytest.mark.long
 def test_between_nodes_only_the_compressed_shares_travel() -> None:
     hosts, local = 2, 2
     seen = counted(hosts, local, NODES)

@@ -49,6 +49,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 def test_every_rank_ends_and_says_so_when_a_host_is_cut_off(tmp_path: Path) -> None:
     cuts: list[float] = []
 

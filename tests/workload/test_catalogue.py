@@ -124,6 +124,7 @@ def test_no_alias_means_two_networks() -> None:
     assert set(ALIASES.values()) <= set(names())
 
 
+@pytest.mark.long
 def test_tables_need_no_torch() -> None:
     code = (
         "import sys, paceline.workload as w\n"

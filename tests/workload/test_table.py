@@ -138,7 +138,7 @@ def cases(*left_out: str) -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else ()) for name in REGISTRY if name not in left_out]
 
 
-@pytest.mark.everyday("lenet5", "alexnet", "resnet-18-cifar", "unet3d", "ncf", "rgat", "gnmt", "bert-base")
+@pytest.mark.everyday("lenet5")
 @pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED))
 def test_table_is_that_of_the_module(name: str) -> None:
     assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"

@@ -47,6 +47,7 @@ def test_a_long_patience_is_near_an_endless_one() -> None:
     assert got.forwarded_per_s[0] < 1e-3
 
 
+@pytest.mark.long
 def test_a_queue_behind_slow_guests_is_not_cut() -> None:
     """A cloud that waits for ever forwards nothing, however long the other's requests hold its machines."""
     got = stationary([Cloud(2, 2, 1.5, 1.0), Cloud(1, 0, 2.0, 50.0, 1.0)])

@@ -111,6 +111,7 @@ def test_sigma_is_between_those_of_real_steps() -> None:
     assert math.sqrt(spread / (len(every) - len(runs))) == pytest.approx(0.11, abs=0.005)
 
 
+@pytest.mark.long
 def test_false_alarms_of_one_lender_by_simulation() -> None:
     rng, count = np.random.default_rng(3), 200_000
     rates: dict[tuple[int | None, int, float], float] = {}
@@ -270,6 +271,7 @@ def test_run_lengths_of_the_published_table() -> None:
         assert both == pytest.approx(row, rel=0.005)
 
 
+@pytest.mark.everyday("None-0.96-1.04")
 @pytest.mark.parametrize(("degrees", "low", "high"), [(None, 0.96, 1.04), (5, 0.5, 0.75)])
 def test_run_lengths_by_simulation(degrees: int | None, low: float, high: float) -> None:
     """Heavy tails bring the running test's false alarms one and a half times as often."""

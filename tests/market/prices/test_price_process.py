@@ -118,6 +118,7 @@ def test_a_slow_cycle_is_found(rate: float, drift: float) -> None:
     assert found.period == pytest.approx(2 * math.pi / (rate * math.sqrt(3)), rel=0.02)
 
 
+@pytest.mark.everyday("0.01", "0.0001")
 @pytest.mark.parametrize("damping", [1e-2, 1e-3, 1e-4, 3e-5])
 def test_slow_convergence_is_no_oscillation(damping: float) -> None:
     """The swings, of 73 steps each, shrink by damping x 0.05 / 2 a step: to 2 % to 99 % over the judged 15,000 steps."""

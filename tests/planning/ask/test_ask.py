@@ -76,6 +76,7 @@ def test_the_chance_of_a_limit_is_a_half_at_the_median_and_90_percent_at_the_upp
     assert chance(5.0, math.nan, math.nan, math.nan) is None
 
 
+@pytest.mark.long
 def test_what_does_not_fit_is_answered_with_the_next_that_does() -> None:
     asked = ask(Workload.named("llama-3-8b"), Cluster.named("2 RTX 4090"), TARGET)
     assert not asked.fits
@@ -97,11 +98,13 @@ def rented() -> Asked:
     return ask(BERT, None, TARGET)
 
 
+@pytest.mark.long
 def test_without_a_cluster_the_cheapest_that_is_let(rented: Asked) -> None:
     assert rented.named is None and rented.fits and not math.isnan(rented.choice.usd)
     assert all(upgrade.usd > rented.choice.usd for upgrade in rented.upgrades if upgrade.change.startswith("nodes"))
 
 
+@pytest.mark.long
 def test_a_date_is_kept_for_more_money_where_something_keeps_it(rented: Asked) -> None:
     fast = ask(BERT, None, TARGET, by_s=rented.choice.time_s / 2)
     assert fast.choice.time_s <= rented.choice.time_s / 2
@@ -117,6 +120,7 @@ def test_the_cheapest_counts_every_listing(rented: Asked) -> None:
     assert rented.choice.usd == pytest.approx(least * rented.choice.time_s / 3600)
 
 
+@pytest.mark.long
 def test_a_date_that_few_nodes_miss_takes_more_of_them() -> None:
     asked = ask(LLAMA, None, TrainingTarget(total=6e6), by_s=12 * 3600)
     assert asked.choice.time_s < 12 * 3600 and asked.choice.cluster.num_nodes > 8
@@ -129,6 +133,7 @@ def test_a_very_large_network_is_answered_with_what_holds_it() -> None:
     assert "take at least" in asked.advice
 
 
+@pytest.mark.long
 def test_a_network_that_nothing_holds_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "larger", lambda *_: None)
     monkeypatch.setattr(Question, "divided", lambda *_, **__: None)
@@ -156,6 +161,7 @@ def test_a_price_is_of_the_device_that_is_named() -> None:
     assert others[0] and others[0] == others[1]
 
 
+@pytest.mark.long
 def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> None:
     asked = ask(LLAMA, Cluster.named("T4"), TrainingTarget(total=1e5))
     size = asked.choice.cluster.world_size
@@ -167,6 +173,7 @@ def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> 
     assert "8 devices are billed, 1 used" in " ".join(asked_screen(single).text().split())
 
 
+@pytest.mark.long
 def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
     mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, InfiniBand NDR"), TARGET)
     layout = mixture.divided_layout

@@ -41,6 +41,7 @@ def test_what_cannot_hold_the_weights_is_not_searched() -> None:
     assert adapters.may_hold(Cluster.named("RTX 4090"))
 
 
+@pytest.mark.long
 def test_a_division_among_many_nodes() -> None:
     large = Question(Workload.named("llama-3-405b", 1024), TrainingTarget(), None, ORDINARY)
     best = large.divided([Cluster.named("16x p5.48xlarge")], more=FEW)

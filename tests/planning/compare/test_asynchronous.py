@@ -62,6 +62,7 @@ def test_a_server_s_updates_of_all_parts_take_what_the_optimizer_takes(monkeypat
     assert len(sized) * profiles[0].update_s == pytest.approx(launches)
 
 
+@pytest.mark.long
 def test_on_a_slow_network_the_servers_links_are_all() -> None:
     one, two = run(8, 1, make_cluster(1, 8, network=1e7)), run(8, 2, make_cluster(1, 8, network=1e7))
     assert one.result.limit == two.result.limit == "server network"

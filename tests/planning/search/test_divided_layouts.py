@@ -35,6 +35,7 @@ def test_a_network_that_a_device_holds_is_not_divided() -> None:
     assert answer.considered == len(candidates(space(optimizer="adam"), TrainingTarget(), Tally()))
 
 
+@pytest.mark.long
 def test_a_network_that_no_device_holds_is_divided() -> None:
     # 7.4 GB of weights, gradients and optimizer state: DDP does not fit, ZeRO-3 and layouts do
     answer = plan(GPT, space(small_device(7)), Goal("fastest"))
@@ -125,6 +126,7 @@ def test_groups_of_experts_are_searched_without_being_named() -> None:
     assert "`expert`" not in str(tried.value)
 
 
+@pytest.mark.long
 def test_a_size_that_is_asked_about_is_compared_with_its_best_layout() -> None:
     """Tensor 8 is in no row of the ranking; with the other choices of the best it would be another strategy."""
     answer = plan(GPT, space(small_device(7)), Goal("fastest"), why_not={"tensor": 8})

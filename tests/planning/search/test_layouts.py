@@ -94,6 +94,7 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
     return list(legal)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("space1-4500000000.0")
 @pytest.mark.parametrize(
     ("space", "memory"),

@@ -76,6 +76,7 @@ def test_as_many_of_the_smallest_device_that_holds_it_unchanged() -> None:
     assert needed > usable_bytes(Cluster.named("L40S").device)  # the largest below it that is let
 
 
+@pytest.mark.long
 def test_nodes_come_with_a_network_of_their_own_or_a_stated_one() -> None:
     from paceline.hardware import network
 

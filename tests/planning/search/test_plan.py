@@ -37,6 +37,7 @@ def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> N
     )
 
 
+@pytest.mark.long
 def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
     work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
@@ -49,6 +50,7 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
     assert loose.time_s == pytest.approx(fastest.time_s, rel=0.03)
 
 
+@pytest.mark.long
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
     work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
@@ -75,6 +77,7 @@ def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space)
         plan(toy, small, Goal("fastest"), prices=PRICES)
 
 
+@pytest.mark.long
 def test_without_a_price_only_the_fastest_can_be_told(toy: Workload, space: Space) -> None:
     answer = plan(toy, space, Goal("fastest"))
     assert math.isnan(answer.best.usd) and any("no price is known" in sentence for sentence in answer.prices)
@@ -82,6 +85,7 @@ def test_without_a_price_only_the_fastest_can_be_told(toy: Workload, space: Spac
         plan(toy, space, Goal("cheapest"))
 
 
+@pytest.mark.long
 def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     swift = replace(
         space,
@@ -110,6 +114,7 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     assert measured.startswith("Compression pays: ") and measured.endswith("for equal samples.")
 
 
+@pytest.mark.long
 def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) -> None:
     toy = convolutional(toy)
     slow = replace(
@@ -135,6 +140,7 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
     assert "topk" not in slow.barred(TrainingTarget(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
 
+@pytest.mark.long
 @pytest.mark.everyday("fastest")
 @pytest.mark.parametrize("text", ["fastest", "cheapest"])
 def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_the_best(
@@ -166,6 +172,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
     assert not plan(toy, replace(space, batches=(256,)), goal, prices=PRICES).notice
 
 
+@pytest.mark.long
 def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: Space) -> None:
     """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
     free = replace(space, batches=(), accumulations=(1, 8))
@@ -246,6 +253,7 @@ def test_a_hundred_thousand_strategies_take_a_fraction_of_as_many_predictions() 
     assert of_plan < 0.1 * of_prediction
 
 
+@pytest.mark.long
 def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> None:
     work, goal = TrainingTarget(total=1e7), Goal("fastest")
     before = plan(toy, space, goal, work, prices=PRICES).best

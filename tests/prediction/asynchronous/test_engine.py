@@ -30,6 +30,7 @@ def test_two_tensors_overlap_compute_and_transfer_by_hand() -> None:
     assert run(job, 1, pull="tensor").step_s == pytest.approx(0.8)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("server")
 @pytest.mark.parametrize("pull", ["step", "server", "tensor"])
 def test_every_link_carries_what_the_updates_need(pull: Any) -> None:

@@ -55,6 +55,7 @@ def test_staleness_is_that_of_the_other_workers(workers: int, compute_s: float) 
     assert waits.mean_staleness < result.mean_staleness, "what is applied while nothing is read makes nothing stale"
 
 
+@pytest.mark.long
 def test_equal_seeds_are_equal_and_others_are_not() -> None:
     first, again, other = (run(profile(), 4, 2, seed=seed) for seed in (3, 3, 4))
     assert first == again and first.samples_per_s != other.samples_per_s

@@ -76,11 +76,7 @@ SHAPES += [PipelineShape(2, 1, "1f1b", (0, 1)), PipelineShape(3, 1, "zero_bubble
 SHARED = (*map(Shares, SHARDINGS), *(Shares(name, True) for name in SHARDINGS if name != "ddp"))
 
 
-@pytest.mark.everyday(
-    "workload0-cluster0-predictor0-bf16-common0-8",
-    "workload1-cluster1-predictor1-bf16-common1-8",
-    "workload4-cluster4-predictor4-fp32-common4-8",
-)
+@pytest.mark.everyday("workload4-cluster4-predictor4-fp32-common4-8")
 @pytest.mark.parametrize("most", [8, pytest.param(24, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("workload", "cluster", "predictor", "precision", "common"),

@@ -21,6 +21,7 @@ def bound(shape: PipelineShape, times: int, forward: list[float], backward: list
     return float(pipelined_seconds(shape, np.array([[times]]), whole, nothing, nothing, np.zeros((1, 1)), 0.0)[0, 0, 0])
 
 
+@pytest.mark.long
 @settings(max_examples=15 * settings.default.max_examples)
 @given(shapes, st.integers(1, 5), st.data())
 def test_no_schedule_undercuts_its_bound(shape: PipelineShape, rounds: int, data: st.DataObject) -> None:

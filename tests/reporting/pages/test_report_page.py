@@ -169,6 +169,7 @@ def test_same_contents_same_bytes(html: str) -> None:
     assert render_report(contents("dense", "terngrad")) == html
 
 
+@pytest.mark.long
 def test_written_beside_the_data(run_dir: RunDir) -> None:
     path = write_report(run_dir)
     assert path == run_dir.path / "report.html"

@@ -185,6 +185,7 @@ def test_jobs_arrive_move_and_end(tmp_path: Path) -> None:
         assert words[0].startswith("to run on h") and words[-1].startswith("done on")
 
 
+@pytest.mark.long
 @given(
     arrivals=st.lists(st.floats(0, 200), min_size=1, max_size=6),
     events=st.lists(st.sampled_from(["mute", "speak", "h0", "h1", "crash", "", "", ""]), max_size=25),

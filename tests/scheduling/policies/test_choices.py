@@ -53,6 +53,7 @@ def test_prices_lead_to_the_sum_of_the_whole_program(monkeypatch: pytest.MonkeyP
     assert sums[0] == pytest.approx(sums[1], rel=2 * GAP)
 
 
+@pytest.mark.long
 def test_few_of_many_choices_go_to_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     solved: list[int] = []
 

@@ -18,6 +18,7 @@ from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens, unlike
 
 
+@pytest.mark.long
 @pytest.mark.everyday("lstm")
 @pytest.mark.parametrize(
     ("make", "example"),
@@ -37,6 +38,7 @@ def test_a_shrunk_module_is_a_smaller_file_of_ordinary_operations(
     assert {node.domain for node in onnx.load(less).graph.node} <= {"", "ai.onnx"}
 
 
+@pytest.mark.long
 def test_a_file_with_another_result_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_export, "difference", lambda *_: 0.5)
     with pytest.raises(UserError, match=r"another result than Residual: 0\.5 of the largest output apart"):

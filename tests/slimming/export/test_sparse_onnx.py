@@ -42,6 +42,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, tuple
     return model, x, to_onnx(model, x, tmp_path_factory.mktemp("onnx") / "m.onnx")
 
 
+@pytest.mark.long
 def test_a_file_holds_nonzeros_alone_and_computes_the_same(exported: tuple[nn.Module, tuple[Tensor], Path]) -> None:
     import onnx
 

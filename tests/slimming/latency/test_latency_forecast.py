@@ -109,6 +109,7 @@ def test_a_layer_that_runs_twice_is_split_twice(monkeypatch: pytest.MonkeyPatch)
         assert times.low_rank({name: 8}) == pytest.approx(thin + times.by_layer()[REST])
 
 
+@pytest.mark.long
 def test_widths_are_those_of_the_layer_times() -> None:
     structures = structures_of(Residual(), images())
     times = LayerTimes(structures, WHOLE)

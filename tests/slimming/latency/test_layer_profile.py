@@ -38,6 +38,7 @@ class Blocks(nn.Module):
         return torch.relu(self.past_norm(self.past(x)) + self.second_norm(self.second(y)))
 
 
+@pytest.mark.long
 @pytest.mark.everyday("block")
 @pytest.mark.parametrize(
     ("make", "example", "layers"),

@@ -22,6 +22,7 @@ def convolutions() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.Flatten(), nn.Linear(32 * 36, 5))
 
 
+@pytest.mark.long
 @pytest.mark.everyday("gru")
 @pytest.mark.parametrize(
     ("model", "inputs", "kind", "smaller"),
@@ -47,6 +48,7 @@ def test_int8_is_smaller_and_near(model: type[nn.Module], inputs: object, kind: 
     assert sorted(each.name for each in tmp_path.iterdir()) == ["net.int8.onnx", "net.onnx"]
 
 
+@pytest.mark.long
 def test_scales_come_from_the_samples(tmp_path: Path) -> None:
     file = to_onnx(nn.Linear(4, 4), (torch.ones(1, 4),), tmp_path / "net.onnx")
     narrow, wide = (
@@ -59,6 +61,7 @@ def test_scales_come_from_the_samples(tmp_path: Path) -> None:
     assert np.abs(exact - near).max() < 0.2 * np.abs(exact - far).max()
 
 
+@pytest.mark.long
 def test_what_cannot_be_in_int8_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = (torch.randn(2, 3),)
     file = to_onnx(nn.LayerNorm(3), x, tmp_path / "net.onnx")

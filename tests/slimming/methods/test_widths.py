@@ -31,6 +31,7 @@ def linear_time(found: Structures, cost: dict[str, float]) -> object:
     return seconds
 
 
+@pytest.mark.long
 @given(st.lists(st.floats(0.01, 1.0), min_size=48, max_size=48), st.floats(0.35, 1.0))
 def test_the_budget_is_met_by_the_least_important_in_multiples(norms: list[float], share: float) -> None:
     found = chain(16, 32)

@@ -75,6 +75,7 @@ def settled(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
+@pytest.mark.long
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.booleans(), st.booleans(), st.sampled_from([6, 8]), st.integers(5, 9))
 def test_a_block_without_its_branch_computes_what_the_masked_one_does(

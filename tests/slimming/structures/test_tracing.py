@@ -42,6 +42,7 @@ def test_a_filter_goes_with_its_norm_and_the_next_inputs_and_channels_that_are_a
     assert ("output.weight", 1, (2 + 4) * 16) in stem, "a channel is sixteen inputs after the flattening"
 
 
+@pytest.mark.long
 def test_a_resnet_has_one_width_a_stage_and_one_a_block() -> None:
     found = sizes(structures_of(resnet18_cifar(), (torch.randn(2, 3, 32, 32),)))
     assert sorted(found.values()) == [64] * 3 + [128] * 3 + [256] * 3 + [512] * 3

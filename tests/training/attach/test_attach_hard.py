@@ -152,6 +152,7 @@ def large_and_unfit(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.long
 def test_what_no_codec_can_carry_goes_dense_on_every_rank_alike() -> None:
     ranks = launch_once(large_and_unfit, 4)
     for r in ranks:

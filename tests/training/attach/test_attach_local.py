@@ -100,6 +100,7 @@ def attach(rank: int, workers: int) -> list[Any]:
     ]
 
 
+@pytest.mark.long
 def test_every_rank_begins_with_the_first_ones_weights_and_ends_with_the_same() -> None:
     ranks = launch_once(attach, 2)
     for weights, exchanged, names, text, early, sent in ranks:

@@ -103,6 +103,7 @@ def replicas(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.everyday("2-terngrad")
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_replicas_have_the_same_digests_every_step(workers: int, compression: str) -> None:
@@ -218,6 +219,7 @@ def sharded(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.everyday("1")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_buffers_of_sharded_models_are_reported_once_and_are_no_error(workers: int) -> None:
     """FSDP2 broadcasts none. Those that no checkpoint holds may differ."""

@@ -375,6 +375,7 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
     return {"before": before, "after": hook.gradient_exchange.compression, "said": said, "grads": grads, "trials": trials}
 
 
+@pytest.mark.everyday("codec-taken1")
 @pytest.mark.parametrize(
     ("slow", "taken"), [("wire", ("int8", "sign")), ("codec", ("dense",)), ("codec in real steps", ("dense",))]
 )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import paceline
 from paceline.training.attach import daemon_threads as daemons
 from paceline.training.attach.exchange_thread import Background
@@ -40,6 +42,7 @@ assert freeing.wait(30)  # the thread is freeing the owner now
 """
 
 
+@pytest.mark.long
 def test_a_thread_that_is_the_last_to_let_go_of_its_owner_is_waited_for() -> None:
     """As an exchange of a script's last step is; else it frees a process group while the interpreter is taken down: abort."""
     source = str(Path(paceline.__file__).parents[1])

@@ -35,7 +35,7 @@ TERNGRAD = [case for case in CASES if case[0] == "terngrad"]
 CASES_OF = {"every": CASES, "sample": [case for case in CASES if case[0] in ("dense", "terngrad") or case[1] == "hierarchical"]}
 RUNS = pytest.mark.parametrize(
     ("workers", "cases"),
-    [(3, "every"), (4, "sample"), pytest.param(2, "every", marks=pytest.mark.full)],
+    [(3, "every"), *(pytest.param(*others, marks=pytest.mark.full) for others in ((4, "sample"), (2, "every")))],
 )
 STEPS = 2
 SEED = 2**40 + 7

@@ -229,6 +229,7 @@ def test_a_gradient_that_is_negative_by_a_bit(kind: str) -> None:
     assert torch.equal(*ends)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [pytest.param("LARS", marks=pytest.mark.full), "LAMB"])
 def test_the_whole_step_compiles(kind: str) -> None:
     """In one graph, without a branch that depends on data: the infinity is skipped inside of it."""

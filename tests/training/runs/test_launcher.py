@@ -412,7 +412,7 @@ from paceline.training.runs.launcher import leave_error
 """Says that it was started; how it ends is added."""
 
 
-@pytest.mark.everyday("a mistake", "killed")
+@pytest.mark.everyday("a mistake")
 @pytest.mark.parametrize(
     ("end", "starts", "said"),
     [
@@ -432,6 +432,7 @@ def test_workers_are_started_again_only_after_a_loss(
     assert len(list(tmp_path.iterdir())) == starts
 
 
+@pytest.mark.long
 def test_workers_that_were_asked_to_stop_are_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     interruption = launcher.Interruption()

@@ -12,6 +12,7 @@ from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.catalogue import traced
 
 
+@pytest.mark.long
 @each_row("name", sorted(set(SHAPES) - set(traced())))
 def test_a_network_with_fused_attention_becomes_that_without(name: str) -> None:
     """Also with shared heads, latent attention, dropout, an encoder, a sliding window."""

@@ -43,6 +43,7 @@ def test_dimensions_give_the_table_of_the_module(name: str) -> None:
     assert shapes[0] == shapes[1]
 
 
+@pytest.mark.long
 @settings(max_examples=settings.default.max_examples // 10)
 @given(st.integers(1, 3), st.sampled_from([1, 2, 4]), st.sampled_from([8, 24]), st.sampled_from([4, 7, 64]), st.booleans())
 def test_any_dimensions_give_the_flops_of_the_module(layers: int, heads: int, head: int, length: int, decoder: bool) -> None:

@@ -21,6 +21,7 @@ def error(found: Grads, wanted: Grads) -> float:
     return max(float((found[n] - wanted[n]).abs().max() / wanted[n].abs().max()) for n in wanted)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_dense_is_pytorchs_sum(workers: int) -> None:
@@ -83,6 +84,7 @@ def test_between_nodes_and_between_replicas() -> None:
         assert result["nodes"]["sent"][0] > result["int8 sharded"]["sent"][0]  # its first leg is dense
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3])
 def test_it_lives_with_whatever_else_an_fsdp2_script_does(workers: int) -> None:
@@ -94,6 +96,7 @@ def test_it_lives_with_whatever_else_an_fsdp2_script_does(workers: int) -> None:
             assert error(attached, alone) < (1e-2 if name == "reduced_in_bf16" else 1e-6), name
 
 
+@pytest.mark.long
 def test_tensor_parallel_ranks_exchange_on_the_data_dimension_alone() -> None:
     results = launch_once(sharded_models.tensor_parallel, 4)
     assert [result["ranks"] for result in results] == [[0, 2], [1, 3], [0, 2], [1, 3]]
@@ -133,6 +136,7 @@ def gathered_once(units: Any, shard: Any) -> int:
     return sum(4 * shard(*t) for unit in units for t in unit)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_a_model_on_the_meta_device_may_be_attached_before_it_gets_its_weights(workers: int) -> None:
@@ -143,6 +147,7 @@ def test_a_model_on_the_meta_device_may_be_attached_before_it_gets_its_weights(w
             assert all(torch.equal(usual[label], from_meta[label]) for label in usual), name
 
 
+@pytest.mark.long
 def test_replicas_that_diverged_are_named_on_every_rank() -> None:
     """Ranks 0 and 2 hold one shard, 1 and 3 the other; those that hold equal ones are told too."""
     results = launch_once(sharded_models.diverged, 4)
@@ -151,6 +156,7 @@ def test_replicas_that_diverged_are_named_on_every_rank() -> None:
     assert results == [{"one": ["alike", one, one], "two": ["alike", both, both]}] * 4
 
 
+@pytest.mark.long
 def test_replicas_are_added_up_only_when_fsdp2_asks() -> None:
     """``set_requires_all_reduce``: PyTorch's gradients, and one exchange between the replicas for all four passes."""
     for result in launch_once(sharded_models.collected, 4):

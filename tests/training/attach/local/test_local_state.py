@@ -106,6 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_same_ranks_go_on_bit_for_bit_also_with_an_exchange_under_way(folder: Path) -> None:
     for rank in eval(folder.joinpath("differing").read_text()):
         assert {name: same for name, (same, _) in rank.items()} == {name: [] for name in CASES}

@@ -203,6 +203,7 @@ def uneven(rank: int, workers: int, delay: int, fragments: int) -> list[Any]:
     return [before, flat(model), sync.step_number]
 
 
+@pytest.mark.everyday("4-1")
 @pytest.mark.parametrize(("delay", "fragments"), [(0, 1), (0, 2), (2, 2), (4, 1)])
 def test_ranks_with_unequal_numbers_of_steps_end_with_the_same_weights(delay: int, fragments: int) -> None:
     ranks = launch_once(uneven, 3, delay=delay, fragments=fragments)

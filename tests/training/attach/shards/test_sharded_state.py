@@ -25,7 +25,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.everyday("full-3-topk-options0", "hsdp-4-sign-options4")
+@pytest.mark.everyday("full-3-topk-options0")
 @pytest.mark.parametrize(
     ("kind", "workers", "compression", "options"),
     [
@@ -55,7 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     return given, launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
 
 
-@pytest.mark.everyday("to0", "to3")
+@pytest.mark.everyday("to0")
 @pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 2), ("nodes", 4), ("hsdp", 4)])
 def test_what_the_model_is_owed_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]) -> None:
     """The sum over the ranks, divided by their number."""
@@ -66,6 +66,7 @@ def test_what_the_model_is_owed_stays_on_other_ranks_and_meshes(saved: Any, to: 
             torch.testing.assert_close(result["owed"][name] / to[1], owed / 3, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("32")
 @pytest.mark.parametrize("bits", [32, 16])
 def test_where_nothing_is_encoded_the_next_gradient_takes_what_is_owed(saved: Any, tmp_path: Path, bits: int) -> None:
@@ -102,7 +103,7 @@ def test_on_one_rank_what_is_owed_waits_and_its_size_is_said(saved: Any, tmp_pat
             torch.testing.assert_close(owed[name], wanted / 3, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.everyday("3-True", "2-False")
+@pytest.mark.everyday("2-False")
 @pytest.mark.parametrize(("workers", "by_dcp"), [(3, True), (3, False), (2, False)])
 def test_residuals_of_another_width_are_taken_over(saved: Any, workers: int, by_dcp: bool) -> None:
     """Of fp32 into bfloat16: each rank's share is rounded to nearest, by half a unit of the last of its eight places."""
@@ -124,6 +125,7 @@ def test_residuals_between_nodes_or_replicas_are_a_share_of_those_over_all_ranks
     assert found["nodes"] == found["full"] / 2 and found["hsdp"] < found["full"] * 0.52
 
 
+@pytest.mark.long
 def test_refused(tmp_path: Path) -> None:
     where = {"path": str(tmp_path / "saved")}
     launch(sharded_states.save, 2, kind="full", compression="topk", options={}, **where)
@@ -164,6 +166,7 @@ def test_foreign_and_damaged_states_are_refused() -> None:
         assert said["step"] == "1"
 
 
+@pytest.mark.long
 def test_with_tensor_parallelism_each_rank_takes_its_own_parts_of_the_states_of_all() -> None:
     """Those of other parts of the tensors alone do not serve."""
     for rank, result in enumerate(launch(sharded_states.tensor_parallel, 4)):

@@ -69,6 +69,7 @@ def test_fp32_gives_every_owner_the_sum(shapes: list[tuple[int, ...]], workers: 
         torch.testing.assert_close(row.double(), wanted[rank], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.long
 @given(SHAPES, st.integers(2, 5), st.sampled_from(sorted(to_owner.TO_OWNER)), st.sampled_from(["sign", "topk", "int4"]))
 @settings(deadline=None, max_examples=40)
 def test_delivered_and_owed_are_all_that_there_was(
@@ -121,6 +122,7 @@ def test_momentum_is_that_of_the_published_algorithm(shapes: list[tuple[int, ...
             torch.testing.assert_close(one.velocity, velocity[rank], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.everyday("ring")
 @pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))
 def test_ternary_is_unbiased_and_takes_its_three_values(exchange: str) -> None:
     """TernGrad (Wen et al. 2017, equations 2 to 4), without clipping: s times -1, 0 or 1, on average the gradient."""

@@ -28,6 +28,7 @@ from paceline.training.exchanges.wires.meter import Meter
 LIMIT_S = 30
 
 
+@pytest.mark.long
 def test_every_rank_sees_the_same_rounded_weights() -> None:
     results = launch_once(sharded_models.rounded_weights, 3)
     for bits in ("0", "8", "16"):
@@ -110,7 +111,7 @@ def gather_without_one(rank: int, workers: int, bits: int, later: bool, lost: in
     sharded_models.loss(model, rank, 1).backward()
 
 
-@pytest.mark.everyday("0-False-3-1", "8-True-3-1")
+@pytest.mark.everyday("8-True-3-1")
 @pytest.mark.parametrize(
     ("bits", "later", "workers", "lost"),
     [(0, False, 3, 1), (0, True, 3, 1), (16, False, 3, 1), (8, True, 3, 1), (0, False, 4, 3)],
@@ -120,6 +121,7 @@ def test_a_rank_lost_in_a_gather_is_named_by_every_survivor(bits: int, later: bo
     check(gather_without_one, workers, bits=bits, later=later, lost=lost, how=int(signal.SIGKILL), timeout_s=1800)
 
 
+@pytest.mark.everyday("0-False")
 @pytest.mark.parametrize(("bits", "later"), [(0, False), (0, True), (8, True)])
 def test_a_rank_that_stops_in_a_gather_is_named_when_the_hooks_time_is_up(bits: int, later: bool) -> None:
     """Its connections stay open, and the user's group waits half an hour."""
@@ -161,7 +163,7 @@ def weights_with_a_bad_one(rank: int, workers: int, value: str, narrow: bool) ->
     return found
 
 
-@pytest.mark.everyday("nan-False", "-inf-True")
+@pytest.mark.everyday("nan-False")
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("value", ["nan", "-inf"])
 def test_a_shard_with_a_nan_or_an_infinity_arrives_as_nan_on_every_rank(value: str, narrow: bool) -> None:
@@ -197,6 +199,7 @@ def damaged_weights(rank: int, workers: int, guilty: int) -> str:
     return "accepted"
 
 
+@pytest.mark.everyday("3-1-told1")
 @pytest.mark.parametrize(("workers", "guilty", "told"), [(3, 0, [0, 1, 2]), (3, 1, [0, 1, 2]), (4, 3, [2, 3])])
 def test_damaged_weights_name_their_sender(workers: int, guilty: int, told: list[int]) -> None:
     """By its number in the whole job, to every rank that gathers from it."""

@@ -58,6 +58,7 @@ def one_worker(rank: int, workers: int, value_bits: int, exchange: str) -> dict[
     return {"delivered": delivered, "refused": refused, **{kind: state[kind]["weight"].numpy() for kind in state}}
 
 
+@pytest.mark.everyday("32-allgather", "32-ring", "16-allgather", "16-ring")
 @pytest.mark.parametrize("exchange", EXCHANGES)
 @pytest.mark.parametrize("value_bits", [32, 16])
 def test_one_worker_is_algorithm_4(value_bits, exchange):
@@ -80,6 +81,7 @@ def four_workers(rank: int, workers: int, exchange: str) -> dict[str, Any]:
     return {"g": g.numpy()[0], "mean": model.module.weight.grad.numpy()[0].copy(), "u": state["velocity"]["weight"].numpy()}
 
 
+@pytest.mark.everyday("parameter_server")
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_momentum_stops_where_a_rank_has_sent_and_nowhere_else(exchange):
     ranks = launch_once(four_workers, 4, exchange=exchange)

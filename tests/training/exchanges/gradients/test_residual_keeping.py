@@ -64,6 +64,7 @@ def random(elements: int) -> Any:
     return lambda rank, step: torch.randn(elements, generator=torch.Generator().manual_seed(100 * step + rank))
 
 
+@pytest.mark.long
 @given(st.sampled_from([CASES[0], CASES[1], CASES[3]]), st.integers(2, 4), st.sampled_from([2, 65, 700]))
 @settings(deadline=None, max_examples=15)
 def test_sent_and_owed_are_what_was_given_but_for_the_rounding(case: Any, workers: int, elements: int) -> None:
@@ -123,6 +124,7 @@ def distance_from_optimum(x: GradientExchange, elements: int = 200) -> float:
     return float((LocalGroup(2).run(rank)[0] - target).norm() / target.norm())
 
 
+@pytest.mark.long
 @pytest.mark.everyday("sign-options1")
 @pytest.mark.parametrize(("name", "options"), [("topk", {"density": 0.05}), ("sign", {})])
 def test_training_converges_as_with_fp32(name: str, options: dict[str, float]) -> None:

@@ -86,7 +86,7 @@ def test_the_ternary_exchange_is_the_plain_formula(workers, count, clip, seed, w
         assert mean.tobytes() == (expected + np.float32(0)).tobytes()
 
 
-@pytest.mark.everyday("64-allgather", "64-ring", "128-sharded")
+@pytest.mark.everyday("64-allgather")
 @pytest.mark.parametrize(("workers", "way"), [*((64, way) for way in WAYS), *((n, "sharded") for n in (127, 128, 130, 300))])
 def test_sums_of_many_workers_do_not_overflow(workers, way):
     # Every worker sends +1 (or -1) everywhere: the largest sums there are.
@@ -153,6 +153,7 @@ def test_tensors_of_one_value_stay_finite_and_zeros_stay_zeros(name, value):
             assert np.isfinite(mean).all() and (np.abs(mean) <= 2 * abs(value) + 1e-38).all()
 
 
+@pytest.mark.long
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
     st.sampled_from(CORRECTED),
@@ -182,6 +183,7 @@ def test_what_is_delivered_and_what_is_kept_are_what_was_given(name, way, worker
         assert all(m.tobytes() == means[0].tobytes() for m in means)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("ring")
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=pytest.mark.full if way not in ("ring", "sharded") else ()) for way in WAYS]

@@ -59,6 +59,7 @@ def count(rank: int, workers: int, cases: list[list[str]]) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_make_private_network(), reason="needs the right to make a network namespace (root)")
 def test_the_interface_counts_what_the_meters_do():
     measured = launch(count, WORKERS, private_network=True, cases=CASES)[0]

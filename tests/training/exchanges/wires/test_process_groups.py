@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -85,6 +86,7 @@ def attached_again(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.long
 def test_descriptors_and_threads_do_not_grow_with_every_model() -> None:
     for seen in launch_once(attached_again, 2):
         for case in CASES:

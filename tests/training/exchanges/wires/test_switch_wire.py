@@ -54,6 +54,7 @@ def switch() -> Any:
     process.wait()
 
 
+@pytest.mark.long
 def test_ranks_of_processes_receive_equal_sums(switch: Any) -> None:
     sums = launch(through_switch, 3, address=switch[0], timeout=100)
     values = [torch.rand(COUNT, generator=torch.Generator().manual_seed(rank)) * 2 - 1 for rank in range(3)]

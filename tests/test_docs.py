@@ -251,21 +251,6 @@ def test_pages_name_files_and_headings_that_exist(page: Path) -> None:
             assert any((root / name).exists() for root in roots), name
 
 
-def test_the_walks_name_what_is_in_the_files() -> None:
-    """Ten lines each; what a line names before a file is defined in that file."""
-    walks = (ROOT / "docs/tour.md").read_text().partition("## Three walks")[2]
-    lines = re.findall(r"^\d+\. (.*)$", walks, re.MULTILINE)
-    assert len(lines) == 30
-    pairs = [pair for line in lines for pair in re.findall(r"`([\w.]+)`[^`(]*\(`((?:[\w-]+/)*[\w-]+\.py)`", line)]
-    assert len(pairs) >= 20
-    for name, path in pairs:
-        source = (ROOT / "src/paceline" / path).read_text()
-        for part in name.split("."):
-            assert re.search(rf"^\s*(class|def|async def) {part}\b|^{part}\b.*=", source, re.MULTILINE), (name, path)
-    for path in re.findall(r"`((?:[\w-]+/)+(?:[\w-]+\.py)?)`", walks):
-        assert (ROOT / "src/paceline" / path).exists(), path
-
-
 def test_the_path_check_sees_what_is_missing(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One, two: `three`\n[x](#one-two-three) `prediction/nowhere.py`")

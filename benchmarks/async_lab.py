@@ -27,7 +27,7 @@ import numpy as np
 from rows import append, read
 
 from paceline import lab
-from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile, simulate
+from paceline.prediction.asynchronous import AsyncResult, Profile, WorkerLayer, simulate
 from paceline.units import parse_bandwidth
 
 COLUMNS = (
@@ -104,7 +104,7 @@ def profile(seconds: float) -> tuple[Profile, float]:
     updates = np.array(case["ranks"][0]["updates"])
     per_byte, fixed = np.polyfit(updates[:, 0], updates[:, 1], 1)
     layer_profiles = [
-        LayerProfile(
+        WorkerLayer(
             name=f"layer {i}",
             size=4 * layer["elements"],
             forward_s=tuple(computed[:, 0, i].tolist()),

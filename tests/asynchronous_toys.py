@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.prediction.asynchronous import AsyncResult, LayerProfile, Profile, simulate
+from paceline.prediction.asynchronous import AsyncResult, Profile, WorkerLayer, simulate
 
 GIGABIT = 125e6
 """Bytes a second."""
@@ -18,7 +18,7 @@ def profile(
     """Equal layers, a third of the time forward, steps that differ as a whole."""
     factors = 1 + jitter * np.random.default_rng(1).uniform(-1, 1, drawn)
     forward, backward = (tuple((factors * share * compute_s / layers).tolist()) for share in (1 / 3, 2 / 3))
-    each = (LayerProfile(name=f"l{i}", size=size / layers, forward_s=forward, backward_s=backward) for i in range(layers))
+    each = (WorkerLayer(name=f"l{i}", size=size / layers, forward_s=forward, backward_s=backward) for i in range(layers))
     return Profile(name="equal", batch_size=32, layers=tuple(each), **{"link_share": 1.0, **given})
 
 

@@ -15,9 +15,8 @@ from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import Price, listing_of_cluster, of_devices
 from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.compare.changes import BatchScaling
-from paceline.planning.search.cluster_sizes import smaller
 from paceline.planning.search.deadline import seconds_until
-from paceline.planning.search.space import OTHERS, UNEVEN
+from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision

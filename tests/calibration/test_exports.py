@@ -67,7 +67,7 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named", "unit", "said"),
     [
-        ("loss,step\n1,2\n", {}, "", "no column of step times, and no clock beside a column of steps; it has loss, step"),
+        ("loss,step\n1,2\n", {}, "", "no column of step times, and no clock with a column of steps; it has loss, step"),
         ("step_time\n1\n", {}, "", "column step_time has no unit; give --unit s or --unit ms"),
         ("a - step_time_s,b - step_time_s\n1,2\n", {}, "", "several columns of step times: a - step_time_s, b - step_time_s"),
         ("a,b\n1,2\n", {"step_time": "c"}, "s", "has no column c; it has a, b"),

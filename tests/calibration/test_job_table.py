@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paceline.calibration.imports.job_table import add_row, job_row, read_steps, table_text
-from paceline.calibration.imports.step_times import StepTimes
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.calibration.records import observations
 from paceline.errors import UserError
 
@@ -23,8 +23,8 @@ GIVEN = {
 }
 
 
-def steps(**more: Any) -> StepTimes:
-    return StepTimes(**{"source": "a run", "step_s": (9.0, 2.0, 1.0, 3.0), **more})
+def steps(**more: Any) -> MeasuredSteps:
+    return MeasuredSteps(**{"source": "a run", "step_s": (9.0, 2.0, 1.0, 3.0), **more})
 
 
 def test_a_row_is_read_back_as_the_observation(tmp_path: Path) -> None:

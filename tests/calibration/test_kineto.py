@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.calibration.imports.kineto import _Rank, read_traces
+from paceline.calibration.imports.kineto import _RankTrace, read_traces
 from paceline.errors import UserError
 
 MS = 1e3
@@ -87,7 +87,7 @@ def test_waits_are_when_nccl_runs_alone(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-3, 30), st.integers(0, 8)), max_size=12))
 def test_waits_agree_with_counting_each_microsecond(kernels: list[tuple[bool, int, int]]) -> None:
-    rank = _Rank(Path("trace.json"))
+    rank = _RankTrace(Path("trace.json"))
     for event in (step(1, 0, 12), step(2, 12, 8), *(kernel(ALL_REDUCE if w else "gemm", s, d) for w, s, d in kernels)):
         rank.add("traceEvents", event)
     moments = [t for t in range(20) if any(w and s <= t < s + d for w, s, d in kernels)]

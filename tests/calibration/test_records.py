@@ -85,7 +85,7 @@ def test_a_table_without_a_column_and_a_run_without_a_machine_are_said(tmp_path)
     with pytest.raises(UserError, match="lacks the column step_s"):
         observations([table(tmp_path, "resnet-50,V100,8", head="workload,device,global_batch\n")])
     RunDir(tmp_path / "run").add_record("dense", samples.record("dense"))
-    with pytest.raises(UserError, match="do not say what they ran on"):
+    with pytest.raises(UserError, match="do not name their devices"):
         observations([tmp_path / "run"])
     with pytest.raises(UserError, match="no run directory"):
         observations([tmp_path / "none"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.calibration.imports.step_times import StepTimes, summary
+from paceline.calibration.imports.step_times import MeasuredSteps, summary
 from paceline.errors import UserError
 
 
-def steps(*seconds: float) -> StepTimes:
-    return StepTimes(source="a run", step_s=seconds)
+def steps(*seconds: float) -> MeasuredSteps:
+    return MeasuredSteps(source="a run", step_s=seconds)
 
 
 @pytest.mark.parametrize(

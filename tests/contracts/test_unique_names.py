@@ -11,12 +11,7 @@ import paceline
 SRC = Path(paceline.__file__).parent
 REPEATED = {
     "Choice",
-    "Count",
-    "Fabric",
-    "Question",
-    "Searches",
     "Stage",
-    "_Search",
 }
 """Names that still stand for several classes. Only fewer may follow."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.search.ranking import RankedTable, by_devices, ranked
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -27,7 +27,7 @@ def test_the_best_of_all_stands_for_its_number_of_devices(toy: Workload, space: 
     table = RankedTable(
         toy, TrainingTarget(total=1e7), Goal("fastest"), {}, candidates, time_s, time_s, usd, np.ones(3, bool), Predictor()
     )
-    best = ranked(Goal("fastest"), table, Tally()).best
+    best = ranked(Goal("fastest"), table, Exclusions()).best
     assert best == 1
     assert by_devices(table, best) == [0, 1]
 

@@ -51,7 +51,7 @@ def test_what_a_target_lacks_is_named_where_nothing_else_fits() -> None:
         planned("torchrun", "llama-3-8b", Cluster.named("8 A10G"), batches=(8,), **tensor_alone)
     message, fix = refused.value.message, refused.value.fix
     assert message.startswith("torchrun has no option for ") and "The best here has it: 8 A10G, batch 8" in message
-    assert "Without it llama-3-8b fits nowhere here" in message and "this fits" not in str(refused.value)
+    assert "Without it llama-3-8b fits on no device here" in message and "this fits" not in str(refused.value)
     assert "megatron" in fix
 
 

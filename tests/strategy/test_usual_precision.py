@@ -8,7 +8,7 @@ import paceline
 from paceline import hardware
 from paceline.planning import Space, TrainingTarget
 from paceline.planning.search.candidates import candidates
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import Workload
 
@@ -69,7 +69,7 @@ def test_a_plan_tries_nothing_wider() -> None:
     tried = {
         (name, machines.device.name[:4], strategy.precision)
         for name in ("bert-large", "resnet-50")
-        for machines, strategy in candidates(Space(clusters=clusters), TrainingTarget(), Tally(), Workload.named(name))
+        for machines, strategy in candidates(Space(clusters=clusters), TrainingTarget(), Exclusions(), Workload.named(name))
     }
     assert tried == {
         ("bert-large", "A100", "bf16"),
@@ -80,4 +80,4 @@ def test_a_plan_tries_nothing_wider() -> None:
         ("resnet-50", "V100", "fp16"),
     }
     named = Space(clusters=clusters, precisions=("fp32",))
-    assert {s.precision for _, s in candidates(named, TrainingTarget(), Tally(), Workload.named("bert-large"))} == {"fp32"}
+    assert {s.precision for _, s in candidates(named, TrainingTarget(), Exclusions(), Workload.named("bert-large"))} == {"fp32"}

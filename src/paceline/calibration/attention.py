@@ -1,4 +1,4 @@
-"""Which kernel attention runs as, where it runs, and how fast it is there.
+"""Kernels of attention: the devices that run each, the default choice, and their speed.
 
 ``sdpa`` is PyTorch's ``scaled_dot_product_attention``, which chooses by device, precision and release. Sources: the notes of
 PyTorch 2.0 (March 2023: the first FlashAttention, and a memory-efficient kernel), of 2.2 (January 2024: FlashAttention-2);
@@ -17,11 +17,11 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 
 KERNELS = ("sdpa", "fa2", "cudnn", "fa3", "triton", "eager")
-"""PyTorch's choice, FlashAttention-2, cuDNN's, FlashAttention-3, the first FlashAttention's version in Triton, and products and
-softmax that write the scores to memory."""
+"""Names of kernels: PyTorch's choice, FlashAttention-2, cuDNN's, FlashAttention-3, the first FlashAttention in Triton, and
+products and softmax that write the scores to memory."""
 _EFFICIENT, _FIRST, _FUSED = "efficient", "fa1", "fused"
-"""What ``sdpa`` chooses beside: a memory-efficient kernel, the first FlashAttention, and on other devices than GPUs whatever
-there is."""
+"""Other choices of ``sdpa``: a memory-efficient kernel, the first FlashAttention, and the fused kernel of devices that are no
+GPUs."""
 _AMPERE_ON = ("Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
 _CDNA = ("CDNA 2", "CDNA 3", "CDNA 4")
 _RUNS_ON = {"fa2": (*_AMPERE_ON, *_CDNA), "cudnn": _AMPERE_ON, "fa3": ("Hopper",), "triton": (*_AMPERE_ON, *_CDNA)}
@@ -35,7 +35,7 @@ NVIDIA, bert, ``bmm1.py``, ``bmm2.py``)."""
 
 
 _SINCE = {"fa2": 2023.5, "cudnn": _FUSED_SINCE, "fa3": 2024.5, "triton": 2022.8}
-"""When each kernel came out: FlashAttention-2 (arXiv:2307.08691, July 2023), NVIDIA's fused kernels, FlashAttention-3
+"""Release date of each kernel: FlashAttention-2 (arXiv:2307.08691, July 2023), NVIDIA's fused kernels, FlashAttention-3
 (arXiv:2407.08608, July 2024), and ``flash_attn_triton.py`` of flash-attention 0.2 (autumn of 2022)."""
 _TITLES = {
     _EFFICIENT: "the memory-efficient kernel of sdpa",
@@ -45,20 +45,22 @@ _TITLES = {
 
 
 def usual(level: str, year: float = 0.0) -> str:
-    """What software of a level and year runs: framework code ``sdpa``; submissions to benchmarks cuDNN's kernel, and ``eager``
-    before fused ones. 0: the newest."""
+    """Return the usual kernel of software of a level and year (0: the newest).
+
+    Framework code runs ``sdpa``. Benchmark submissions run cuDNN's kernel, and ``eager`` before fused kernels existed.
+    """
     if level == "ordinary":
         return "sdpa"
     return "eager" if 0 < year < _FUSED_SINCE else "cudnn"
 
 
 def chosen(e: Efficiency) -> str:
-    """The kernel that the constants ask for, a name of ``KERNELS``: the one that was named, else the usual one."""
+    """Return the kernel that the constants name, from ``KERNELS``, else the usual one."""
     return e.attention_kernel or usual(e.level, e.year)
 
 
 def running(device: Device, precision: str, e: Efficiency) -> str:
-    """The kernel that runs there: the one that was chosen, or what ``sdpa`` takes."""
+    """Return the kernel that runs on the device: the chosen one, or the choice of ``sdpa``."""
     kernel = chosen(e)
     if kernel != "sdpa":
         return kernel
@@ -73,7 +75,7 @@ def running(device: Device, precision: str, e: Efficiency) -> str:
 
 
 def share(device: Device, precision: str, e: Efficiency) -> float:
-    """That kernel's share of the best matrix product, relative to FlashAttention-2's on an A100."""
+    """Return the kernel's share of the best matrix product, relative to FlashAttention-2 on an A100."""
     kernel = running(device, precision, e)
     shares: Mapping[str, float] = assumed("attention_kernels").get(_family(device), {})
     if kernel in (_FIRST, "triton"):
@@ -83,12 +85,12 @@ def share(device: Device, precision: str, e: Efficiency) -> float:
 
 
 def title(kernel: str) -> str:
-    """What a kernel is called; those that only ``sdpa`` takes have no name of their own to ask for."""
+    """Return the display name of a kernel. Kernels that only ``sdpa`` selects cannot be requested by name."""
     return _TITLES.get(kernel, kernel)
 
 
 def kernels_on(device: Device, precision: str, year: float = 0.0) -> tuple[str, ...]:
-    """Names of ``KERNELS`` that run on a device, in a precision and in software of a year (0: the newest)."""
+    """Return the names of ``KERNELS`` that run on a device, in a precision and in software of a year (0: the newest)."""
 
     def runs(kernel: str) -> bool:
         if kernel in _RUNS_ON:
@@ -99,8 +101,8 @@ def kernels_on(device: Device, precision: str, year: float = 0.0) -> tuple[str, 
 
 
 def check_attention(device: Device, kernel: str, precision: str = "bf16", year: float = 0.0) -> None:
-    """Raises UserError where a kernel that was asked for does not exist, or does not run on the device, in that precision, or
-    in software of that year (0: the newest)."""
+    """Raise UserError if a requested kernel does not exist, or does not run on the device, in the precision or in software of
+    that year (0: the newest)."""
     check_name("attention kernel", kernel, KERNELS)
     if kernel == "sdpa" and 0 < year < _SDPA_SINCE:
         raise UserError(
@@ -123,12 +125,15 @@ def check_attention(device: Device, kernel: str, precision: str = "bf16", year: 
 
 
 def _family(device: Device) -> str:
-    """The architecture; Blackwell's boards without NVLink (compute capability 12.0) have matrix instructions as Ada's, and not
-    those of 10.0 that its kernels are written for (CUDA, PTX ISA, tcgen05)."""
+    """Return the architecture family.
+
+    Blackwell boards without NVLink (compute capability 12.0) have matrix instructions like Ada's. They lack those of 10.0,
+    which its kernels use (CUDA, PTX ISA, tcgen05).
+    """
     bare = device.architecture == "Blackwell" and not device.link.startswith("NVLink")
     return "Ada" if bare else device.architecture
 
 
 def _narrow(precision: str) -> bool:
-    """Whether attention computes in 16 bits; under a recipe it does."""
+    """Return whether attention computes in 16 bits; it does under a recipe."""
     return precision in RECIPES or BYTES_PER_ELEMENT[precision] == 2

@@ -1,4 +1,4 @@
-"""Measurements on the machine that will run the job. They replace the estimates of the catalogue."""
+"""Measurements on the machine that will run the job, which replace the estimates of the catalogue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Line:
     per_unit_s: float
 
     def __call__(self, n: float) -> float:
-        """Seconds for ``n`` units."""
+        """Return seconds for ``n`` units."""
         return self.fixed_s + self.per_unit_s * n
 
 
@@ -59,7 +59,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """The inverse of ``to_json``."""
+        """Read what ``to_json`` returns."""
         lines = ("allreduce", "direct", "encode", "reduce", "decode")
         values: dict[str, Any] = {k: Line(**v) if k in lines else v for k, v in data.items()}
         return cls(**values)

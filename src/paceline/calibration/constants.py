@@ -21,7 +21,7 @@ from paceline.hardware.device import Link
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
 ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
-"""Scales for which the file holds constants that were fitted without them."""
+"""Scales whose constants the file also holds from a fit without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +38,25 @@ class Efficiency:
             cores.
         matrix_share, matrix_conv_share, attention_share: the same on matrix units, which more often wait for operands. Fused
             attention also computes its exponentials in between.
-        attention_kernel: a name of ``attention.KERNELS``; new architectures run the older ones at a smaller share. Empty: what
-            such software usually runs.
-        feeding: exponent of ``compute.hunger``, by which these shares rise for slower matrix units.
+        attention_kernel: a name of ``attention.KERNELS``. New architectures run the older ones at a smaller share. Empty: the
+            usual one of such software.
+        feeding: exponent of ``compute.operand_demand``, by which these shares rise for slower matrix units.
         winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
             F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
         depth, matrix_depth: depth k of a product that would take as long as filling and emptying a unit's pipeline.
         small_tile: factor on the rate for every halving of the tile.
         units: number of units of a device that does not state it.
         memory_share: share of the datasheet's bandwidth that a streaming kernel reaches.
-        kept_share, kept_calls: share of the bytes and of the launches of memory-bound kernels that is left; fusion removes the
-            rest.
+        kept_share, kept_calls: share of the bytes and of the launches of memory-bound kernels that remains after fusion.
         element_rate: elements that kernels without products read or write in a cycle of a unit. 2,048 threads with a load each
             on the way, which takes about 570 cycles on an A100, make 3.6; loads of 16 bytes make several times that.
-        issue_overhead: instructions for each multiply-add of a large product on ordinary cores beside it. Units that issue no
+        issue_overhead: further instructions for each multiply-add of a large product on ordinary cores. Units that issue no
             more instructions than they have lanes lose these cycles.
         launch_s: seconds from the end of one kernel's work to the start of the next one's, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
-            Measured steps may say it of a device's own hosts (``calibration/host_fit.py``). 0 where graphs are replayed.
-        expert_host_s: the same of tuned software where it cannot replay them, with experts (``prediction/passes/host.py``):
-            that of ordinary software, since both are PyTorch's.
+            Measured steps may give the value of a device's own hosts (``calibration/host_fit.py``). 0 if graphs are replayed.
+        expert_host_s: the same for tuned software that cannot replay graphs, with experts (``prediction/passes/host.py``). It
+            equals that of ordinary software, since both are PyTorch's.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.
         concurrent_messages: messages that one rank has in flight in a push or pull; NCCL posts 8 per round, the pairwise
             exchange of Thakur et al. 2005 one.
@@ -68,11 +67,11 @@ class Efficiency:
             messages take multiprocessors and memory bandwidth. With 0 the overlap is free, with 1 it gains nothing.
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
         sigmas: errors of the predictions with these constants.
-        seen: names of the chips, models and scales that they were fitted on.
+        seen: names of the chips, models and scales in the fit.
         time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation), or
             the software is older.
         yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
-        year: of the software; 0 is the newest that was measured.
+        year: year of the software; 0 is the newest measured one.
     """
 
     level: SoftwareLevel = "ordinary"
@@ -113,33 +112,34 @@ class Efficiency:
     seen: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
-        """Of numbers that differ from fit to fit: equal constants have them in common, and the tables cannot be hashed."""
+        """Hash only numbers that differ from fit to fit. Equal constants share them, and the tables cannot be hashed."""
         return hash((self.level, self.matmul_share, self.vector_share, self.memory_share, self.time_factor, self.sigmas))
 
     def knows(self, workload: str) -> bool:
-        """Whether the constants were fitted on that workload or on another size of its design (``mpt-7b``, ``mpt-30b``)."""
+        """Return whether the constants were fitted on that workload or another size of its design (``mpt-7b``, ``mpt-30b``)."""
         return design(workload) in _designs(self.seen)
 
     def bandwidth(self, link: Link) -> float:
-        """Bytes/s that a collective reaches on a link."""
+        """Return bytes/s that a collective reaches on a link."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return link.bandwidth.value * self.link_share[link.kind] * carried
 
     def link_sigma(self, link: Link, estimate: float) -> float:
-        """Standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP."""
+        """Return the standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return math.hypot(estimate, math.log(carried) / Z80)
 
     def seconds_of(self, other: Efficiency) -> float:
-        """Factor on the seconds of every layer against those under ``other``; 0 if it differs between layers."""
+        """Return the factor on the seconds of every layer against ``other``; 0 if it differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
 
     def of_year(self, year: float) -> Efficiency:
-        """Those of the software of ``year``, such as 2021.5; 0: the newest. Submissions to MLPerf became faster from round to
-        round on the same devices.
+        """Return the constants for software of ``year``, such as 2021.5; 0: the newest.
+
+        Submissions to MLPerf became faster from round to round on the same devices.
 
         Raises:
-            UserError: no year of this kind of software; ordinary software, of which nobody measured it.
+            UserError: no software of this kind existed that year; ordinary software, whose change was not measured.
         """
         if year and not FIRST_YEAR <= year < LAST_YEAR:
             raise UserError(f"software of the year {year:g}", f"give one from {FIRST_YEAR} on, such as 2021.5")
@@ -152,21 +152,23 @@ class Efficiency:
         return math.exp(years * math.log(self.yearly_gain))
 
     def compiled(self) -> Efficiency:
-        """These efficiencies where a compiler fuses chains of element-wise kernels (``torch.compile``: Ansel et al. 2024,
-        PyTorch 2, ASPLOS). What is left is taken to be what tuned software leaves, of launches as of bytes; it has none to
-        gain."""
+        """Return the constants under a compiler that fuses chains of element-wise kernels (``torch.compile``).
+
+        The fusion is assumed to leave as many launches and bytes as tuned software has. Tuned software gains nothing (Ansel et
+        al. 2024, PyTorch 2, ASPLOS).
+        """
         if self.level == "tuned":
             return self
         kept = efficiency("tuned").kept_share
         return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
 
     def timed(self, factor: float) -> Efficiency:
-        """These efficiencies with every second of layers and optimizer multiplied by ``factor``."""
+        """Return the constants with every second of layers and optimizer multiplied by ``factor``."""
         return replace(self, time_factor=self.time_factor * factor)
 
 
 def design(workload: str) -> str:
-    """The design of a workload: its name without the size at the end."""
+    """Return the design of a workload: its name without the size at the end."""
     return workload.partition("-")[0]
 
 
@@ -201,41 +203,41 @@ _KERNELS = (
     "expert_host_s",
     "year",
 )
-"""The attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
+"""Attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
 
 
 def _link_share(name: str) -> Mapping[str, float]:
-    """Link shares by kind. ``fabric`` and ``ici`` get those of NVLink, the most similar kind with a measurement."""
+    """Return link shares by kind. ``fabric`` and ``ici`` take those of NVLink, the most similar measured kind."""
     share = assumed(name)
     return MappingProxyType({**share, "fabric": share["nvlink"], "ici": share["nvlink"], "memory": share["loopback"]})
 
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    """A file of constants. Its reader is imported only here."""
+    """Read a file of constants. Its reader is imported only here."""
     import tomllib
 
     return tomllib.loads(files("paceline.calibration").joinpath(name).read_text(encoding="utf-8"))
 
 
 def assumed(name: str) -> Any:
-    """An assumed constant, one without a measurement; ``constants.toml`` gives the reason."""
+    """Return an assumed constant, one without a measurement. ``constants.toml`` gives the reason."""
     return _read("constants.toml")["assumed"][name]["value"]
 
 
 FIRST_YEAR, LAST_YEAR = 2015, 2100
-"""Years that make sense: matrix units, and so mixed precision, are of 2017."""
+"""Valid years: matrix units, and so mixed precision, exist since 2017."""
 NEWEST_YEAR: float = assumed("newest_year")
-"""Of the newest software that ``yearly_gain`` was fitted on."""
+"""Year of the newest software in the fit of ``yearly_gain``."""
 
 
 @cache
 def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficiency:
-    """The fitted efficiencies of a software level.
+    """Return the fitted efficiencies of a software level.
 
     Args:
-        without: a chip (``Device.chip``), a model by its name here, or a scale whose measured steps the fit must not have
-            used. The file holds such constants for everything that the fit used.
+        without: a chip (``Device.chip``), a model by its name here, or a scale to exclude from the fit. The file holds such
+            constants for everything in the fit.
 
     Raises:
         UserError: no such level.
@@ -266,7 +268,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
 
 
 def _bound(level: Literal["low", "typical", "high"]) -> dict[str, Any]:
-    """The assumed constants at one end of the range."""
+    """Return the assumed constants at one end of the range."""
     names = ("concurrent_messages", "latency_factor", "codec_cores", "time_factor")
     return {name: assumed(name)[level] for name in names if level in assumed(name)}
 

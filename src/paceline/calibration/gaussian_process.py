@@ -21,15 +21,15 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
-"""The candidate amplitudes, factors on a kernel's ``near``."""
+"""Candidate amplitudes, factors on a kernel's ``near``."""
 LOOSE: float = assumed("ratio_amplitude_sigma")
 """Prior standard deviation of the logarithm of the amplitude. The prior mean of its square is 1."""
 TASK = 4
-"""Number of coordinates that identify workload and device; the others describe how the step runs."""
+"""Number of coordinates that identify workload and device. The others describe how the step runs."""
 MICRO_BATCH = 4
-"""The coordinate in which steps of one run differ."""
+"""Index of the coordinate that differs between steps of one run."""
 EQUAL = 1e-9
-"""Difference of equal coordinates."""
+"""Largest difference of equal coordinates."""
 _SCALES = np.array(assumed("ratio_scales"))
 """Unit of distance of each coordinate: log FLOPs per sample, log parameters, other workload, other device; log micro batch, log
 devices per node, log nodes, several nodes, other links, other precision or sharding."""
@@ -44,7 +44,7 @@ class Position:
 
     @classmethod
     def of(cls, workload: Workload, cluster: Cluster, strategy: Strategy) -> Position:
-        """The position of a step."""
+        """Return the position of a step."""
         several = cluster.num_nodes > 1
         x, mesh = strategy.gradient_exchange, strategy.parallelism
         division = (
@@ -76,7 +76,7 @@ class Position:
 
 
 def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
-    """The positions relative to these names, in units of ``_SCALES``, (n, 10)."""
+    """Return the positions relative to these names, in units of ``_SCALES``, (n, 10)."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
     alike = [[name != here for name, here in zip(place.names, names, strict=True)] for place in places]
     other = np.array(alike, dtype=np.bool_).reshape(-1, 4)
@@ -91,9 +91,9 @@ def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
 class CovarianceKernel:
     """Covariance of two log ratios.
 
-    It is the sum of the variances that all steps share, that steps of one workload and device share everywhere, that near
-    steps share, of one measurement, and of one run: steps that differ in their micro batch alone were measured one after the
-    other on the same machines, and what disturbed one of them disturbed all."""
+    It is a sum of variances: of all steps, of steps of one workload and device, of near steps, of one measurement, and of one
+    run. Steps that differ only in their micro batch were measured one after the other on the same machines. A disturbance
+    affects all of them."""
 
     every: float
     task: float
@@ -102,14 +102,14 @@ class CovarianceKernel:
     run: float = 0.0
 
     def of(self, places: Array, others: Array) -> Array:
-        """Covariances, (n, m), of the steps at coordinates ``places``, (n, 10), with those at ``others``, (m, 10)."""
+        """Return covariances, (n, m), of the steps at coordinates ``places``, (n, 10), with those at ``others``, (m, 10)."""
         square = (places[:, None, :] - others[None, :, :]) ** 2
         task, place = square[..., :TASK].sum(-1), square[..., TASK:].sum(-1)
         shared: Array = self.every**2 + np.exp(-task / 2) * (self.task**2 + self.near**2 * np.exp(-place / 2))
         return shared
 
     def measured(self, places: Array) -> Array:
-        """Covariances, (n, n), of measurements at coordinates (n, 10), with the noise of each and of its run."""
+        """Return covariances, (n, n), of measurements at coordinates (n, 10), with the noise of each and of its run."""
         noise: Array = self.noise**2 * np.eye(len(places))
         if self.run:
             apart = np.delete(places, MICRO_BATCH, axis=1)
@@ -134,13 +134,13 @@ class Process:
 
     @classmethod
     def of(cls, kernel: CovarianceKernel, places: Array, ratios: Array) -> Process:
-        """The process given log ratios (n,) at ``places`` (n, 10)."""
+        """Fit the process to log ratios (n,) at ``places`` (n, 10)."""
         weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
         wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
         return cls(kernel, places, weights, wide, np.asarray(np.linalg.inv(wide.measured(places)), dtype=np.float64))
 
     def at(self, place: Array) -> tuple[float, float]:
-        """Mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
+        """Return mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
         if not len(self.places):
             return 0.0, math.hypot(self.kernel.prior, self.kernel.noise, self.kernel.run)
         shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
@@ -149,7 +149,7 @@ class Process:
 
 
 def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:
-    """Root mean square of the amplitude, the factor on ``near``, given log ratios (n,) at ``places`` (n, 10)."""
+    """Return the root mean square of the amplitude, the factor on ``near``, given log ratios (n,) at ``places`` (n, 10)."""
     if not len(places):
         return 1.0
     costs = []

@@ -1,4 +1,4 @@
-"""Errors of the predictions of one kind on published runs that no constant was fitted on."""
+"""Prediction errors on published runs that are not part of any fit, by kind of prediction."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FILE = "held_out.toml"
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """How predictions of one kind missed published runs.
+    """Errors of one kind of prediction on published runs.
 
     Attributes:
-        sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, however many
-            rows it has.
-        points: the total number of rows, with the ``date`` and the ``commit`` of the predictions.
-        low, high: how much further from the step both ends lie, on the scale of logarithms, so that a tenth of the runs is
-            below and above the interval, every chip of a set counting as much (split conformal prediction of quantiles: Romano
-            et al. 2019, arXiv:1905.03222, equations 6 to 8). With a factor in place of a sum the widest ranges were 1,000-fold.
-        launch_s: seconds that a slow host takes for each kernel that it launches, beyond the prediction. The upper end has
-            them: where hosts are not known, steps of short kernels miss by far more than steps of long ones.
-        tails_of: what ``low`` and ``high`` are of, where too few runs are of the kind: all of its software.
+        sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, whatever its
+            number of rows.
+        points: total number of rows. ``date``, ``commit``: those of the predictions.
+        low, high: extension of the interval at both ends, on a logarithmic scale. A tenth of the runs is then below and a tenth
+            above it, and every chip of a set has the same weight (split conformal prediction of quantiles: Romano et al. 2019,
+            arXiv:1905.03222, equations 6 to 8). With a factor instead of a sum the widest ranges were 1,000-fold.
+        launch_s: extra seconds that a slow host takes to launch a kernel, counted at the upper end. With unknown hosts, steps
+            of short kernels miss by far more than steps of long ones.
+        tails_of: the kind that ``low`` and ``high`` come from if this kind has too few runs: all of its software.
         links: kinds of the links that limited those runs.
     """
 
@@ -56,15 +56,18 @@ class HeldOut:
 
     @property
     def _of_range(self) -> str:
-        """What else the range rests on."""
+        """Further sources of the range, in sentences."""
         slow = f" The slow end has a host that takes {format_seconds(self.launch_s)} more a kernel." if self.launch_s else ""
         few = f" Too few sets are of this kind: the range has the tails of {self.tails_of}." if self.tails_of else ""
         return slow + few
 
 
 def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> str:
-    """The kind, such as ``tuned software, one node``. Of each level of software, all predictions that records correct are one
-    kind, and all others of networks that several devices hold together (``divided``) are another."""
+    """Name the kind of a prediction, such as ``tuned software, one node``.
+
+    For each level of software, predictions that records correct are one kind. Networks that several devices hold together
+    (``divided``) are another.
+    """
     if corrected:
         return f"{software} software, corrected by records"
     return f"{software} software, {'divided networks' if divided else 'one node' if nodes == 1 else 'several nodes'}"
@@ -72,7 +75,7 @@ def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> s
 
 @cache
 def _read() -> dict[str, Any]:
-    """The file; nothing where it is not written yet: the script that writes it makes predictions too."""
+    """Read the file; empty if missing, because the script that writes it makes predictions too."""
     import tomllib
 
     file = files("paceline.calibration").joinpath(FILE)
@@ -81,7 +84,7 @@ def _read() -> dict[str, Any]:
 
 @cache
 def unseen_shift() -> float:
-    """How much further both ends lie where links of that kind limited no held-out run."""
+    """Return the further extension at both ends if links of that kind limited no held-out run."""
     return float(_read().get("unseen", 0.0))
 
 
@@ -96,5 +99,5 @@ def _kinds() -> dict[str, HeldOut]:
 
 
 def held_out(software: str, nodes: int, corrected: bool = False, divided: bool = False) -> HeldOut | None:
-    """The error of predictions of that kind; None without a published run of that kind."""
+    """Return the error of predictions of that kind; None without a published run of that kind."""
     return _kinds().get(kind(software, nodes, corrected, divided))

@@ -1,8 +1,8 @@
-"""How long the host takes to launch a kernel, from measured steps of different micro batches.
+"""Fit of the time in which the host launches a kernel, from measured steps of different micro batches.
 
-The host runs ahead of the device. A pass takes as long as its kernels, but never less than the host needs to launch them. Steps
-with a small micro batch that take as long as those with a larger one show that time. The fit takes the time that explains best
-how the measured steps of each network differ. A factor that all of them share is left to the ratios
+The host runs ahead of the device. A pass takes as long as its kernels, but at least as long as the host launches them. Steps
+with a small micro batch that take as long as those with a larger one reveal that time. The fit takes the time that best
+explains how the measured steps of each network differ. A factor that all of them share is left to the ratios
 (``prediction/correction.py``).
 """
 
@@ -18,23 +18,23 @@ from paceline.calibration.constants import assumed
 from paceline.calibration.observation import Observation
 
 STEPS = 32
-"""Most observed steps in a fit; of more, an evenly spaced subset counts."""
+"""Most observed steps in a fit. From more, an evenly spaced subset is taken."""
 TRIED = tuple(np.geomspace(2e-6, 2e-4, 25).tolist())
-"""Seconds a kernel that are tried."""
+"""Candidate seconds a kernel."""
 NOISE: float = assumed("host_noise")
-"""Standard deviation of the logarithm of a measured step, beside what its network is off by."""
+"""Standard deviation of the logarithm of a measured step, in addition to its network's own error."""
 LEAST = 4
-"""Steps that a fit needs."""
+"""Least number of steps for a fit."""
 
 Predict = Callable[[Observation, float], float]
-"""Seconds of an observed step where the host takes so many seconds a kernel."""
+"""Seconds of an observed step for given seconds a kernel of the host."""
 
 
 class ObservedHost:
-    """The hosts of the steps ``seen``, by device.
+    """Launch times of the hosts of the steps ``seen``, by device.
 
     Args:
-        usual_s: seconds a kernel before anything was measured; the standard deviation of the logarithm is 1.
+        usual_s: seconds a kernel without measurements; the standard deviation of the logarithm is 1.
     """
 
     def __init__(self, seen: Sequence[Observation], predict: Predict, usual_s: float) -> None:
@@ -42,7 +42,7 @@ class ObservedHost:
         self._seconds: dict[str, float] = {}
 
     def of(self, device: str) -> float:
-        """Seconds a kernel of the hosts with that device; 0 where the measured steps do not tell."""
+        """Return seconds a kernel of the hosts with that device; 0 if the measured steps do not determine it."""
         if device not in self._seconds:
             seen = [step for step in self._seen if step.cluster.device.name == device]
             self._seconds[device] = self._search(_thinned(seen))

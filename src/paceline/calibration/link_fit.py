@@ -1,4 +1,4 @@
-"""The speed of links, from the measured waits of steps for their exchange.
+"""Fit of link speeds to the measured waits of steps for their exchange.
 
 Two factors apply to the catalogue: one on a link's seconds per byte, one on its latency. The fit finds the pair that explains
 the measured waits best. A wait is the part of an exchange that the backward pass does not hide. The fit therefore predicts the
@@ -22,11 +22,11 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 STEPS = 24
-"""Most observed waits in a fit; of more, an evenly spaced subset counts."""
+"""Most observed waits in a fit. From more, an evenly spaced subset is taken."""
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 """Step sizes of the search, in the logarithm of a factor."""
 NOISE: float = assumed("link_noise")
-"""Standard deviation of the logarithm of a measured wait. The prior one of a factor is 1."""
+"""Standard deviation of the logarithm of a measured wait. The prior standard deviation of a factor is 1."""
 HIDDEN: float = assumed("hidden_wait")
 """Share of the step below which a wait cannot be distinguished from no wait."""
 
@@ -44,20 +44,20 @@ Factors = tuple[float, float]
 
 
 class ObservedLinks:
-    """The links of the steps ``seen``. The speed of each link follows from the steps that waited for it alone."""
+    """Links of the steps ``seen``. The speed of each link follows from the steps that waited only for it."""
 
     def __init__(self, seen: Sequence[Observation], predict: Predict) -> None:
         self._seen, self._predict = seen, predict
         self._factors: dict[tuple[str, ...], Factors] = {}
 
     def of(self, given: Cluster) -> Cluster:
-        """The cluster with links at their observed speed; links without observations stay as they are."""
+        """Return the cluster with links at their observed speed. Links without observations are unchanged."""
         intra = slower(given.intra_link, self._inside(given))
         network = intra if given.num_nodes == 1 else slower(given.network, self._between(given))
         return given.changed(intra_link=intra, network=network)
 
     def _inside(self, given: Cluster) -> Factors:
-        """The link inside a node at its observed speed, from steps on one node of the same device."""
+        """Return factors of the link inside a node, from steps on one node of the same device."""
         key = (given.intra_link.name, given.device.name)
 
         def alike(cluster: Cluster) -> bool:
@@ -74,7 +74,7 @@ class ObservedLinks:
         return self._factors_of(key, alike, changed)
 
     def _between(self, given: Cluster) -> Factors:
-        """The network between nodes at its observed speed. Links inside the nodes have their observed speed too."""
+        """Return factors of the network between nodes. Links inside the nodes have their observed speed too."""
         key = (given.network.name,)
 
         def alike(cluster: Cluster) -> bool:
@@ -95,7 +95,7 @@ class ObservedLinks:
         return self._factors[key]
 
     def _search(self, seen: Sequence[Observation], changed: Callable[[Cluster, Factors], Cluster]) -> Factors:
-        """The factors that explain the waits best. The search goes by coordinate, coarse to fine; an outlier adds at most 1."""
+        """Return the factors that best explain the waits, by coordinate search coarse to fine. An outlier adds at most 1."""
 
         def misfit(factors: Factors) -> float:
             off = [self._off(step, changed(step.cluster, factors)) for step in seen]
@@ -109,14 +109,14 @@ class ObservedLinks:
         return best
 
     def _off(self, step: Observation, cluster: Cluster) -> float:
-        """Logarithm of predicted wait / measured wait."""
+        """Return the logarithm of predicted wait / measured wait."""
         floor = HIDDEN * step.step_s
         waited = self._predict(step.workload, cluster, step.strategy).exposed_comm_s
         return math.log((waited + floor) / ((step.sync_s or 0.0) + floor))
 
 
 def slower(link: Link, factors: Factors) -> Link:
-    """The link with its seconds per byte and its latency multiplied by the exponentials of the factors."""
+    """Return the link with its seconds per byte and its latency multiplied by the exponentials of the factors."""
     if factors == (0.0, 0.0):
         return link
     bandwidth = replace(link.bandwidth, value=link.bandwidth.value * math.exp(-factors[0]), source="observed waits")

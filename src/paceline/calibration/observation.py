@@ -14,7 +14,7 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A measured step: its seconds, and if measured those spent on waiting for the exchange."""
+    """A measured step: its seconds, and those of its wait for the exchange if measured."""
 
     workload: Workload
     cluster: Cluster
@@ -30,7 +30,7 @@ class Observation:
 
     @classmethod
     def of_record(cls, record: RunRecord, workload: Workload, cluster: Cluster) -> Observation:
-        """The observation of a recorded run of ``workload`` on ``cluster``."""
+        """Return the observation of a recorded run of ``workload`` on ``cluster``."""
         return cls(
             workload=workload,
             cluster=cluster,

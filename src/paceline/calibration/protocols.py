@@ -20,7 +20,8 @@ def _received(values: dict[str, float]) -> MappingProxyType[str, float]:
 
 
 copyreg.pickle(MappingProxyType, lambda view: (_received, (dict(view),)))
-"""Processes hand constants to one another (``schedule compare --jobs``), and Python pickles no read-only view by itself."""
+"""Registration of a pickler: ``schedule compare --jobs`` passes constants between processes, and Python cannot pickle a
+read-only view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,10 @@ class Protocol:
     Attributes:
         ring_s, tree_s: seconds before the first message of an all-reduce as a ring or as trees.
         latency, tree_latency: factor on a link's latency, which is that of the Simple protocol in a ring, by kind of link.
-        share: share of the bandwidth that a collective reaches on a link, by kind of link; without an entry the protocol is not
+        share: share of the bandwidth that a collective reaches on a link, by kind of link. Without an entry the protocol is not
             used there.
         switch_s, switch_share: seconds before the first message, and share of that bandwidth, of an all-reduce in the switch
-            (NVLS); with share 0 the protocol does not support it.
+            (NVLS). With share 0 the protocol does not support it.
     """
 
     name: str
@@ -54,7 +55,7 @@ def _by_kind(other: float, **kinds: float) -> Mapping[str, float]:
 # network 9.6): LL 0.6, 1.0 and 2.7 (trees 0.6, 1.0, 5.0), LL128 1.9, - and 4.0 (1.25, -, 8.5), Simple in trees 4.0, 4.0, 14.
 # TCP costs the same with every protocol, and NCCL's sockets reach 0.9 of the bandwidth of gloo's (assumption). Half of
 # LL's bytes are flags, 8 of 128 of LL128's. Fitted on one node of 8 H100 (benchmarks/fit_network.py): both shares on NVLink,
-# and what the switch takes.
+# and the switch's time.
 LL = Protocol(
     "LL",
     6.6e-6,
@@ -84,4 +85,4 @@ SIMPLE = Protocol(
 NCCL = (LL, LL128, SIMPLE)
 
 BARE = (Protocol("one", 0.0, 0.0, _by_kind(1.0), _by_kind(1.0), _by_kind(1.0), 0.0, 1.0),)
-"""The cost of the links alone, as for gloo on a CPU and in a closed form."""
+"""Protocol without overhead, only the cost of the links, as for gloo on a CPU and in a closed form."""

@@ -19,16 +19,16 @@ from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.workload import Workload
 
 NEEDED = ("workload", "device", "global_batch", "step_s")
-"""Columns of a table. Each row is a job; ``step_s`` and ``sync_s`` are in seconds."""
+"""Required columns of a table. Each row is a job. ``step_s`` and ``sync_s`` are in seconds."""
 _MACHINE = ("devices_per_node", "nodes", "network", "seq_len", "sync_s")
 _CHOSEN = {item.column: item for item in CHOICES.values() if item.column}
 COLUMNS = (*NEEDED, *_MACHINE, *_CHOSEN)
-"""Columns that a table may have: those of the job, and choices of ``Strategy`` by name. One that begins with # is a remark."""
+"""All columns of a table: those of the job, and choices of ``Strategy`` by name. A column that begins with # is a remark."""
 PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
 def observations(paths: Sequence[str | Path]) -> list[Observation]:
-    """The observations in files: every run of a directory, every row of a CSV file, nothing from a probe.
+    """Read the observations in files: every run of a directory, every row of a CSV file, nothing from a probe.
 
     Raises:
         UserError: a run or file is missing, broken or empty, a row is impossible, or a JSON file is not a probe.
@@ -43,7 +43,7 @@ def observations(paths: Sequence[str | Path]) -> list[Observation]:
 
 
 def _directory(path: Path) -> Path:
-    """The path, which may be a run directory. Raises UserError for what looks like a log or an export."""
+    """Return the path, which may be a run directory. Raises UserError for a likely log or export."""
     if path.is_file() or (path.suffix and not path.exists()):
         table = f"a log, a trace or an export becomes one: paceline records import {path} --out jobs.csv"
         raise UserError(f"{path} is no run directory and no table of jobs", table)
@@ -51,7 +51,7 @@ def _directory(path: Path) -> Path:
 
 
 def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
-    """The records of the run directories among ``paths``, in order. Raises UserError for one that is missing or broken."""
+    """Return the records of the run directories among ``paths``, in order. Raises UserError for a missing or broken one."""
     records: list[RunRecord] = []
     for path in map(Path, paths):
         if path.suffix != ".csv" and not is_probe(path):
@@ -60,19 +60,19 @@ def run_records(paths: Sequence[str | Path]) -> list[RunRecord]:
 
 
 def machine(paths: Sequence[str | Path]) -> Cluster:
-    """The probed cluster (``FILE.json``); without a probe, the cluster of the last run or row.
+    """Return the probed cluster (``FILE.json``); without a probe, the cluster of the last run or row.
 
     Raises:
         UserError: as ``observations``; several probes.
     """
     probes = [path for path in map(Path, paths) if is_probe(path)]
     if len(probes) > 1:
-        raise UserError(f"{' and '.join(map(str, probes))} are probes of a machine each", "give the one that is asked about")
+        raise UserError(f"{' and '.join(map(str, probes))} are probes of a machine each", "give the probe of one machine")
     return _probed(probes[0]) if probes else observations([paths[-1]])[-1].cluster
 
 
 def is_probe(path: str | Path) -> bool:
-    """Whether the file is read as a probe; other JSON is refused."""
+    """Return whether the file is read as a probe. Other JSON is refused."""
     return Path(path).suffix == ".json" and not Path(path).is_dir()
 
 
@@ -95,8 +95,8 @@ def _runs(path: Path) -> list[Observation]:
         if record.cluster
     ]
     if not steps:
-        why = "its runs do not say what they ran on" if records else "no run has ended there"
-        raise UserError(f"{path} teaches nothing: {why}", f"run paceline train --out {path} (again)")
+        why = "its runs do not name their devices" if records else "no run has ended there"
+        raise UserError(f"{path} contains no usable run: {why}", f"run paceline train --out {path} (again)")
     return steps
 
 
@@ -109,11 +109,11 @@ def _table(path: Path) -> list[Observation]:
 
 
 _RECOMPUTE = {"0": "none", "1": "full"}
-"""Other words for a choice of recomputation."""
+"""Aliases of a choice of recomputation."""
 
 
 def _chosen(row: Row) -> dict[str, Any]:
-    """The choices that a row makes, by name; an empty cell and the number 0 make none. Raises UserError."""
+    """Return the choices of a row by name. An empty cell and the number 0 choose nothing. Raises UserError."""
     chosen: dict[str, Any] = {}
     for column, item in _CHOSEN.items():
         text = row.text(column)
@@ -136,7 +136,8 @@ def _chosen(row: Row) -> dict[str, Any]:
 
 
 def observation(row: Row) -> Observation:
-    """The observation of one row. A missing number is 1, a missing choice the default of ``Strategy``. Raises UserError."""
+    """Return the observation of a row. A missing number is 1, a missing choice the default of ``Strategy``. Raises
+    UserError."""
 
     def whole(column: str) -> int:
         return row.whole(column) or 1

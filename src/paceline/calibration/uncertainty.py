@@ -1,9 +1,9 @@
-"""The 80 % interval of a predicted step, from the errors on held-out measurements by the resource that the step waits for.
+"""The 80 % interval of a predicted step, from errors on held-out measurements by the resource that the step waits for.
 
 The model takes log(measured / predicted) as normal, and the errors of the device, the links and the codec as independent.
-Device and codec count by their share of the step. Links count by their effect on it: the step is scheduled again with links at
-either end of their own 80 % interval, since it may then wait for an exchange that is hidden now. Squares add at each end. The
-error of the device is larger for a device or a model that no constant was fitted on.
+Device and codec count by their share of the step. Links count by their effect: the step is scheduled again with links at
+either end of the links' 80 % interval, since it may then wait for an exchange that is hidden now. Squares add at each end. The
+error of the device is larger for a device or a model outside the fit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Sigmas:
     """Standard deviations of log(measured / predicted).
 
     Attributes:
-        base: the device's own work, if the constants were fitted on the device and the model.
-        device, model: added (in squares) for a device or a model that they were not fitted on.
+        base: the device's own work, if the device and the model are in the fit.
+        device, model: added (in squares) for a device or a model outside the fit.
         kind: added for a device that is no GPU, since all constants are for GPUs.
         conv: added for time in convolutions on ordinary cores, whose algorithms differ by up to 2.25 times in their
             multiplications (Lavin and Gray 2016).
@@ -46,13 +46,14 @@ class Sigmas:
     doubling: float = 0.0
 
     def work(self, device_seen: bool, model_seen: bool, gpu: bool = True, plain_conv: float = 0.0) -> float:
-        """Standard deviation for the device's own work; ``plain_conv`` is its share in convolutions on ordinary cores."""
+        """Return the standard deviation of the device's own work. ``plain_conv``: share of convolutions on ordinary cores."""
         known = (device_seen, self.device), (model_seen, self.model), (gpu, self.kind)
         return math.hypot(self.base, plain_conv * self.conv, *(sigma for seen, sigma in known if not seen))
 
 
 def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
-    """Standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without links.
+    """Return the standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without
+    links.
 
     Args:
         work: standard deviation for the device's own work (``Sigmas.work``).
@@ -66,12 +67,12 @@ def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int
 
 
 def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[float, float]:
-    """Factors on the predicted step, at most 1 and at least 1, that should enclose 80 % of measured steps.
+    """Return factors on the predicted step, at most 1 and at least 1, that should enclose 80 % of measured steps.
 
     Args:
         step_s: the predicted step, the median.
         ends: the step with links at the fast and at the slow end of their interval.
-        own: ``spread`` of everything else.
+        own: ``spread`` of all other errors.
     """
     if step_s <= 0:
         return 1.0, 1.0
@@ -80,11 +81,11 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
 
 
 LEAST_WIDTH = 0.1
-"""Least share of a half-width that a shift leaves: the predicted step stays inside."""
+"""Least share of a half-width after a shift. It keeps the predicted step inside."""
 
 
 def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:
-    """An interval around a step whose ends lie ``shifts`` further from it, on the scale of logarithms (negative: nearer)."""
+    """Extend both ends of an interval around a step by ``shifts`` on a logarithmic scale; negative shifts narrow it."""
     if step_s <= 0:
         return ends
     half_widths = math.log(step_s / max(ends[0], 1e-30)), math.log(max(ends[1], 1e-30) / step_s)
@@ -93,5 +94,5 @@ def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float
 
 
 def log_spread(low: float, high: float) -> float:
-    """Standard deviation of the logarithm of a quantity whose 80 % interval is ``low`` to ``high``."""
+    """Return the standard deviation of the logarithm of a quantity whose 80 % interval is ``low`` to ``high``."""
     return math.log(high / low) / (2 * Z80) if 0 < low < high else 0.0

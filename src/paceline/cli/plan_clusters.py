@@ -12,8 +12,7 @@ from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
 from paceline.hardware.node_sizes import counted_nodes
 from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
-from paceline.planning.search.cluster_sizes import smaller, worlds
-from paceline.planning.search.space import UNEVEN
+from paceline.planning.search.space import UNEVEN, smaller, worlds
 
 _COUNTS = re.compile(r"^\s*(?:(\d{1,9})\s*[x×]\s*)?(?=\S)", re.IGNORECASE)
 _BESIDE = ("device", "devices_per_node", "max_nodes", "devices")

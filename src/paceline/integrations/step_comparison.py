@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from paceline.calibration.imports.job_table import add_row, job_row
-from paceline.calibration.imports.step_times import StepTimes, summary
+from paceline.calibration.imports.step_times import MeasuredSteps, summary
 from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.hardware import Cluster
@@ -141,8 +141,8 @@ class StepComparison:
         if _is_first():
             print(self.text(), file=sys.stderr, flush=True)
 
-    def _measured(self) -> StepTimes:
-        return StepTimes(source="this run", step_s=self.steps)
+    def _measured(self) -> MeasuredSteps:
+        return MeasuredSteps(source="this run", step_s=self.steps)
 
     def _network_of(self) -> Workload:
         if isinstance(self._workload, Workload):

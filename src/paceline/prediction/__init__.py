@@ -1,4 +1,4 @@
-"""How long one training step takes, what it waits for and what memory it needs, before the hardware is there."""
+"""Prediction of a training step: its time, its bottlenecks and its memory, before the hardware is available."""
 
 from paceline.calibration.calibration import Calibration, Line
 from paceline.calibration.observation import Observation

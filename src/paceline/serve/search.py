@@ -11,8 +11,8 @@ from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
 from paceline.planning.ask.ask import ask
 from paceline.planning.ask.question import PLAIN
-from paceline.planning.search.cluster_sizes import worlds
 from paceline.planning.search.goal import money
+from paceline.planning.search.space import worlds
 from paceline.reporting.pages.answer_page import Page, Section, front_sections
 from paceline.reporting.values import number, seconds
 from paceline.serve.answer import title

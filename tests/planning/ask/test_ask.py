@@ -14,7 +14,7 @@ from paceline.hardware.prices import every_listing
 from paceline.planning import Asked, Space, ask
 from paceline.planning.ask.answer import cluster_text
 from paceline.planning.ask.ask import chance
-from paceline.planning.ask.question import PLAIN, Question
+from paceline.planning.ask.question import PLAIN, TrainingQuestion
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.reporting.text.ask_text import asked_screen
 from paceline.workload import Workload
@@ -136,7 +136,7 @@ def test_a_very_large_network_is_answered_with_what_holds_it() -> None:
 @pytest.mark.long
 def test_a_network_that_nothing_holds_is_refused_with_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paceline.planning.ask.ask"], "larger", lambda *_: None)
-    monkeypatch.setattr(Question, "divided", lambda *_, **__: None)
+    monkeypatch.setattr(TrainingQuestion, "divided", lambda *_, **__: None)
     with pytest.raises(UserError, match="does not fit on 1 RTX 4090"):
         ask(Workload.named("llama-3-405b"), Cluster.named("RTX 4090"), TARGET)
 

@@ -8,14 +8,14 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.hardware.prices import price
-from paceline.planning.ask.question import FEW, Question
+from paceline.planning.ask.question import FEW, TrainingQuestion
 from paceline.planning.ask.rentals import rentals
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY
 from paceline.workload import Workload
 from paceline.workload.builders.transformer import llama
 
-QUESTION = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
+QUESTION = TrainingQuestion(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
 
 
 def test_a_rental_brings_its_price_and_its_seller() -> None:
@@ -29,21 +29,21 @@ def test_a_rental_brings_its_price_and_its_seller() -> None:
 
 
 def test_what_cannot_be_is_none() -> None:
-    huge = Question(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
+    huge = TrainingQuestion(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
     assert huge.plain([Cluster.named("8 H100")]) is None
     assert huge.divided([Cluster.named("8 H100")], more=FEW) is None
 
 
 def test_what_cannot_hold_the_weights_is_not_searched() -> None:
-    huge = Question(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
+    huge = TrainingQuestion(Workload.named("llama-3-405b"), TrainingTarget(), None, ORDINARY)
     assert not huge.may_hold(Cluster.named("8 H100")) and huge.may_hold(Cluster.named("16x p5.48xlarge"))
-    adapters = Question(Workload.named("llama-3-8b", lora="r=16"), TrainingTarget(), None, ORDINARY)
+    adapters = TrainingQuestion(Workload.named("llama-3-8b", lora="r=16"), TrainingTarget(), None, ORDINARY)
     assert adapters.may_hold(Cluster.named("RTX 4090"))
 
 
 @pytest.mark.long
 def test_a_division_among_many_nodes() -> None:
-    large = Question(Workload.named("llama-3-405b", 1024), TrainingTarget(), None, ORDINARY)
+    large = TrainingQuestion(Workload.named("llama-3-405b", 1024), TrainingTarget(), None, ORDINARY)
     best = large.divided([Cluster.named("16x p5.48xlarge")], more=FEW)
     assert best is not None and best.best.strategy.parallelism.model_devices > 1
 

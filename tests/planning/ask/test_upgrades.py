@@ -9,14 +9,14 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.hardware.prices import listings, price
-from paceline.planning.ask.question import Question
+from paceline.planning.ask.question import TrainingQuestion
 from paceline.planning.ask.upgrades import larger, upgrades
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY
 from paceline.workload import Workload
 
-BERT = Question(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
-LLAMA = Question(Workload.named("llama-3-8b"), TrainingTarget(total=1e6), None, ORDINARY)
+BERT = TrainingQuestion(Workload.named("bert-large"), TrainingTarget(total=1e6), None, ORDINARY)
+LLAMA = TrainingQuestion(Workload.named("llama-3-8b"), TrainingTarget(total=1e6), None, ORDINARY)
 
 
 def test_another_providers_price_is_named_with_what_the_answer_costs_there() -> None:

@@ -11,7 +11,7 @@ import pytest
 from paceline.hardware import aggregation, cluster
 from paceline.planning import Space, TrainingTarget
 from paceline.planning.search.candidates import candidates
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import COMPRESSIONS
 from paceline.strategy.exchange import OF_HOSTS
@@ -22,7 +22,7 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
     space = replace(
         space, batches=(250, 256), shardings=("ddp", "zero3"), precisions=("fp32", "bf16"), recomputes=(False, True)
     )
-    left_out = Tally()
+    left_out = Exclusions()
     pairs = candidates(space, TrainingTarget(), left_out)
     cut = {  # ways that a bucket's size changes: those that exist and exchange bucket by bucket
         (c, x, s)
@@ -43,20 +43,20 @@ def test_every_combination_is_predicted_or_has_its_reason(toy: Workload, space: 
 @pytest.mark.parametrize("most", [0.0, 0.5, 3.0, 100.0])
 def test_a_compression_that_lost_accuracy_competes_only_when_it_is_named(most: float, toy: Workload, space: Space) -> None:
     free = replace(space, compressions=(), max_loss=most)
-    left_out = Tally()
+    left_out = Exclusions()
     pairs = candidates(free, TrainingTarget(), left_out)
     lossless = {c for c in COMPRESSIONS if c == "dense" or (accuracies(c) and min(a.points for a in accuracies(c)) >= -most)}
     assert {s.gradient_exchange.compression for _, s in pairs} == lossless
     out = {x.reason.partition(":")[0]: x for x in left_out.excluded() if x.reason.partition(":")[0] in COMPRESSIONS}
     assert set(out) == set(COMPRESSIONS) - lossless and all(x.count > 0 for x in out.values())
     assert all("lets it compete" in x.reason and "points on" in x.reason for x in out.values())
-    named = candidates(replace(free, compressions=("topk",)), TrainingTarget(), Tally())
+    named = candidates(replace(free, compressions=("topk",)), TrainingTarget(), Exclusions())
     assert {s.gradient_exchange.compression for _, s in named} == {"topk"}
 
 
 def test_candidates_are_legal_on_their_cluster(space: Space) -> None:
     several = replace(space, servers=(1, 4), exchanges=("allreduce", "parameter_server"), compressions=("dense",))
-    pairs = candidates(several, TrainingTarget(), tally := Tally())
+    pairs = candidates(several, TrainingTarget(), tally := Exclusions())
     assert all(strategy.world_size == machines.world_size for machines, strategy in pairs)
     assert {s.gradient_exchange.servers for c, s in pairs if c.world_size == 4} == {1, 4}
     assert {s.gradient_exchange.exchange for c, s in pairs if c.world_size == 1} == {"allreduce"}
@@ -67,15 +67,15 @@ def test_candidates_hold_the_network_whole(space: Space) -> None:
     assert space.whole and not space.divides
     assert replace(space, tensors=(1, 2)).whole and replace(space, tensors=(1, 2)).divides
     for sizes in ({"tensors": (2,)}, {"contexts": (2, 4)}, {"tensors": (1, 2), "pipelines": (2,)}):
-        assert not replace(space, **sizes).whole and candidates(replace(space, **sizes), TrainingTarget(), Tally()) == []
-    same = candidates(replace(space, tensors=(1, 2), pipelines=(1,)), TrainingTarget(), Tally())
-    assert same == candidates(space, TrainingTarget(), Tally()) and all(s.parallelism.model_devices == 1 for _, s in same)
+        assert not replace(space, **sizes).whole and candidates(replace(space, **sizes), TrainingTarget(), Exclusions()) == []
+    same = candidates(replace(space, tensors=(1, 2), pipelines=(1,)), TrainingTarget(), Exclusions())
+    assert same == candidates(space, TrainingTarget(), Exclusions()) and all(s.parallelism.model_devices == 1 for _, s in same)
 
 
 def test_groups_of_experts_are_tried_where_they_divide_a_stage(space: Space) -> None:
     clusters = tuple(cluster("A100", 4, nodes, "100Gb/s") for nodes in (1, 2, 3))
     shared = replace(space, clusters=clusters, precisions=("bf16",), batches=(48,), experts=(1, 4, 8))
-    left_out = Tally()
+    left_out = Exclusions()
     legal = candidates(shared, TrainingTarget(), left_out)
     groups = {(c.world_size, s.parallelism.pipeline, s.parallelism.expert) for c, s in legal}
     assert {(4, 1, 4), (8, 1, 8), (12, 1, 4)} <= groups and not {(4, 1, 8), (12, 1, 8)} & groups
@@ -92,7 +92,7 @@ def test_weights_are_gathered_in_the_bits_that_were_named_where_they_can_be(spac
         precisions=("bf16",),
         gather_bits=8,
     )
-    left_out = Tally()
+    left_out = Exclusions()
     found = {
         (s.parallelism.sharding, s.gradient_exchange.compression, s.parallelism.gather_bits)
         for _, s in candidates(here, TrainingTarget(), left_out)
@@ -104,7 +104,7 @@ def test_weights_are_gathered_in_the_bits_that_were_named_where_they_can_be(spac
 def test_residuals_and_dense_numbers_are_as_asked_where_they_can_be(space: Space) -> None:
     here = replace(space, clusters=(cluster("A100", 1, 4, "10Gb/s"),), compressions=("dense", "int8", "sign", "powersgd"))
     asked = replace(here, others={"residual_bits": (16,), "residuals_at": ("host",), "dense_bits": (16,)})
-    usual, found = (candidates(of, TrainingTarget(), Tally()) for of in (here, asked))
+    usual, found = (candidates(of, TrainingTarget(), Exclusions()) for of in (here, asked))
     assert len(usual) == len(found)
     kinds = {(x.compression, x.residual_bits, x.residuals_at, x.dense_bits) for x in (s.gradient_exchange for _, s in found)}
     assert kinds == {("dense", 32, "", 32), ("int8", 32, "", 16), ("sign", 16, "host", 16), ("powersgd", 16, "host", 16)}
@@ -114,20 +114,22 @@ def test_cards_and_sums_in_the_switch_are_tried_where_they_are_named(space: Spac
     here = (cluster("A100", 1, 4, "10Gb/s"),)
     usual = replace(space, clusters=here, compressions=("dense", "inceptionn", "terngrad"), exchanges=OF_HOSTS)
     assert "switch" not in Space(clusters=here).exchanges
-    assert {s.gradient_exchange.codec_at for _, s in candidates(usual, TrainingTarget(), Tally())} == {""}
+    assert {s.gradient_exchange.codec_at for _, s in candidates(usual, TrainingTarget(), Exclusions())} == {""}
     found = [
-        s.gradient_exchange for _, s in candidates(replace(usual, others={"codec_at": ("nic",)}), TrainingTarget(), Tally())
+        s.gradient_exchange
+        for _, s in candidates(replace(usual, others={"codec_at": ("nic",)}), TrainingTarget(), Exclusions())
     ]
     carried = {(x.compression, x.exchange, x.compress_pull) for x in found if x.codec_at == "nic"}
     assert carried == {("inceptionn", "ring", True), ("inceptionn", "parameter_server", False)}
     assert {(x.compression, x.exchange) for x in found} == {
-        (s.gradient_exchange.compression, s.gradient_exchange.exchange) for _, s in candidates(usual, TrainingTarget(), Tally())
+        (s.gradient_exchange.compression, s.gradient_exchange.exchange)
+        for _, s in candidates(usual, TrainingTarget(), Exclusions())
     }
     switch = replace(usual, exchanges=("ring", "switch"), compressions=("dense", "int8"))
-    legal = candidates(switch, TrainingTarget(), tally := Tally())
+    legal = candidates(switch, TrainingTarget(), tally := Exclusions())
     assert not any(s.gradient_exchange.exchange == "switch" for _, s in legal)
     reasons = {x.reason for x in tally.excluded()}
     assert any("add nothing up" in why for why in reasons) and "the exchange cannot carry the compression" in reasons
     adding = replace(switch, clusters=(here[0].changed(aggregation=aggregation("ATP")),))
-    sums = {str(s.gradient_exchange) for _, s in candidates(adding, TrainingTarget(), Tally())}
+    sums = {str(s.gradient_exchange) for _, s in candidates(adding, TrainingTarget(), Exclusions())}
     assert "dense over switch" in sums and "int8 over switch" not in sums

@@ -10,7 +10,7 @@ from paceline import Cluster, Workload
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.search.candidates import candidates
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor
 from paceline.prediction.learning.convergence import Point, fit
 from paceline.workload import Experts, TransformerShape
@@ -32,7 +32,7 @@ def space(cluster: Cluster = NODES, **choices: object) -> Space:
 def test_a_network_that_a_device_holds_is_not_divided() -> None:
     answer = plan(GPT, space(), Goal("fastest"))
     assert answer.layouts == "" and answer.best.strategy.parallelism.model_devices == 1
-    assert answer.considered == len(candidates(space(optimizer="adam"), TrainingTarget(), Tally()))
+    assert answer.considered == len(candidates(space(optimizer="adam"), TrainingTarget(), Exclusions()))
 
 
 @pytest.mark.long
@@ -85,7 +85,7 @@ def test_without_a_batch_or_with_a_curve_layouts_have_batches_of_their_own() -> 
 
 
 def test_what_fits_in_no_layout_says_how_much_is_missing() -> None:
-    with pytest.raises(UserError, match=r"fits nowhere here: at least .* are missing on each device, with .*") as it:
+    with pytest.raises(UserError, match=r"fits on no device here: at least .* are missing on each device, with .*") as it:
         plan(GPT, space(small_device(1.7)), Goal("fastest"))
     assert "more memory" in str(it.value)
 
@@ -118,10 +118,10 @@ def test_groups_of_experts_are_searched_without_being_named() -> None:
     answer = plan(MIXTURE, small, Goal("fastest"))
     groups = {choice.strategy.parallelism.expert for choice in answer.ranking}
     assert groups <= {2, 4} and answer.best.prediction.fits
-    with pytest.raises(UserError, match="fits nowhere here") as without:
+    with pytest.raises(UserError, match="fits on no device here") as without:
         plan(MIXTURE, replace(small, experts=(1,)), Goal("fastest"))
     assert "groups that share the experts (`expert`)" in str(without.value)
-    with pytest.raises(UserError, match="fits nowhere here") as tried:
+    with pytest.raises(UserError, match="fits on no device here") as tried:
         plan(MIXTURE, space(small_device(1.6)), Goal("fastest"))
     assert "`expert`" not in str(tried.value)
 

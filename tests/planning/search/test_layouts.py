@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.planning.search.layout_space import LayoutSpace
 from paceline.planning.search.layouts import search_layouts
 from paceline.planning.search.ranking import PLAIN, detours
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor
 from paceline.strategy import Parallelism
 from paceline.workload import TransformerShape
@@ -132,7 +132,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(space: LayoutSpace,
 
 def test_a_search_is_counted_by_reason() -> None:
     answer = search_layouts(GPT, CLUSTER, replace(SPACE, tensors=(2, 3, 16)), keep=2)
-    tally = Tally()
+    tally = Exclusions()
     answer.tally(tally)
     reasons = {group.reason: group.count for group in tally.excluded()}
     assert reasons["a tensor-parallel group lies within a node"] > 0

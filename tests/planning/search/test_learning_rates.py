@@ -11,8 +11,8 @@ import samples
 from command import answer, run
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.search.cluster_sizes import worlds
 from paceline.planning.search.learning_rates import TUNED, Recipes, of_records
+from paceline.planning.search.space import worlds
 from paceline.prediction.learning.convergence import mlperf
 from paceline.record import RunRecord
 from paceline.reporting.pages.answer_page import plan_page

@@ -15,9 +15,9 @@ from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
 from paceline.planning.compare.strategy_text import matches, parse_wanted
 from paceline.planning.search.candidates import candidates
-from paceline.planning.search.cluster_sizes import worlds
 from paceline.planning.search.ranking import PLAIN, TIE
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.space import worlds
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Observation, predict
 from paceline.prediction import fit as learn
 from paceline.prediction.learning.convergence import Point, fit, mlperf
@@ -72,8 +72,8 @@ def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space)
             replace(c, device=replace(c.device, memory=replace(c.device.memory, value=1e7))) for c in space.clusters
         ),
     )
-    least = min(predict(toy, *pair).memory_bytes for pair in candidates(small, TrainingTarget(), Tally()))
-    with pytest.raises(UserError, match=rf"fits nowhere here: at least {(least - 1e7) / 2**30:.3g} GiB are missing"):
+    least = min(predict(toy, *pair).memory_bytes for pair in candidates(small, TrainingTarget(), Exclusions()))
+    with pytest.raises(UserError, match=rf"fits on no device here: at least {(least - 1e7) / 2**30:.3g} GiB are missing"):
         plan(toy, small, Goal("fastest"), prices=PRICES)
 
 
@@ -151,7 +151,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
     assert "unknown for toy and not counted; a target RUNS.csv counts it" in answer.notice
     assert answer.assumptions[0] == answer.notice == answer.to_json()["notice"]
     best = answer.best
-    pairs = candidates(replace(free, accumulations=(1,)), TrainingTarget(), Tally())
+    pairs = candidates(replace(free, accumulations=(1,)), TrainingTarget(), Exclusions())
     rates = {id(pair): pair[1].global_batch_size / predict(toy, *pair).step_time_s for pair in pairs}
     scores = {
         id(pair): (rates[id(pair)] / (PRICES[pair[0].device.name] * pair[0].world_size) if goal.by_cost else rates[id(pair)])
@@ -176,7 +176,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
 def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: Space) -> None:
     """Where nothing is known of what it costs; the least memory is that of the weights and a few samples."""
     free = replace(space, batches=(), accumulations=(1, 8))
-    least = predict(toy, *candidates(replace(free, compressions=("dense",)), TrainingTarget(), Tally())[0]).memory_bytes
+    least = predict(toy, *candidates(replace(free, compressions=("dense",)), TrainingTarget(), Exclusions())[0]).memory_bytes
     tight = replace(
         free,
         clusters=tuple(
@@ -186,7 +186,7 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
     answer = plan(toy, tight, Goal("fastest"))
     held = [
         s.global_batch_size
-        for c, s in candidates(tight, TrainingTarget(), Tally())
+        for c, s in candidates(tight, TrainingTarget(), Exclusions())
         if s.parallelism.micro_batches == 1 and predict(toy, c, s).fits and c == answer.best.cluster
     ]
     assert answer.best.strategy.global_batch_size <= max(held)

@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
 from paceline.planning.search.candidates import candidates
 from paceline.planning.search.ranking import PLAIN, TIE, RankedTable, detours, distinct, front, ranked, tie_text
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor, predict
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -25,7 +25,7 @@ from prediction_toys import PRICES, make_cluster
 def by_hand(toy: Workload, space: Space, work: TrainingTarget) -> list[tuple[float, float]]:
     """Time and dollars of every legal strategy, one predict after the other."""
     totals = []
-    for machines, strategy in candidates(space, work, Tally()):
+    for machines, strategy in candidates(space, work, Exclusions()):
         p = predict(toy, machines, strategy)
         time = p.step_time_s * work.samples(strategy) / strategy.global_batch_size
         if p.fits:
@@ -49,14 +49,14 @@ def test_the_best_is_the_best_of_all(text: str, toy: Workload, space: Space) -> 
 def test_of_two_as_good_the_one_better_in_the_other_quantity_is_first(text: str, toy: Workload) -> None:
     goal = Goal(text)
     own, other = [1.0, 1 + PLAIN / 2, 3.0], [30.0, 10.0, 1.0]
-    answer = ranked(goal, on_nodes(toy, *((other, own) if goal.by_cost else (own, other)), goal), Tally())
+    answer = ranked(goal, on_nodes(toy, *((other, own) if goal.by_cost else (own, other)), goal), Exclusions())
     assert (answer.best, answer.least, answer.order) == (1, 0, (1, 0, 2))
 
 
 def test_money_ties_are_broken_by_time(toy: Workload) -> None:
     """One device for 68 hours at $208, four for 17 at $213, eight for 9 at $250: the four. Their ratio may be off by more."""
     goal = Goal("cheapest")
-    answer = ranked(goal, on_nodes(toy, [68.0, 17.0, 9.0], [208.0, 213.0, 250.0], goal), Tally(), most=8)
+    answer = ranked(goal, on_nodes(toy, [68.0, 17.0, 9.0], [208.0, 213.0, 250.0], goal), Exclusions(), most=8)
     assert answer.ties == (1, 0) and answer.others == (2,)
 
 
@@ -67,10 +67,12 @@ def test_a_difference_that_the_model_knows_is_no_tie(toy: Workload) -> None:
     pairs = [(place, plain.changed(compression="terngrad", exchange="allgather")), (place, plain)]
     seconds = np.array([1.0, 1 + 0.6 * TIE])
     same = RankedTable(toy, TrainingTarget(), goal, {}, [pairs[1]] * 2, *[seconds] * 3, np.ones(2, bool), Predictor())
-    assert ranked(goal, same, Tally(), most=8).ties == (0,)
+    assert ranked(goal, same, Exclusions(), most=8).ties == (0,)
     within = np.array([1.0, 1 + PLAIN / 2])
     near = RankedTable(toy, TrainingTarget(), goal, {}, pairs, *[within] * 3, np.ones(2, bool), Predictor())
-    assert detours(pairs[1][1]) < detours(pairs[0][1]) and ranked(goal, near, Tally(), most=8).ties == (1, 0), "the simpler"
+    assert detours(pairs[1][1]) < detours(pairs[0][1]) and ranked(goal, near, Exclusions(), most=8).ties == (1, 0), (
+        "the simpler"
+    )
 
 
 def test_the_order_is_that_of_the_goal_after_the_ties_and_the_header_says_so(toy: Workload, space: Space) -> None:
@@ -85,7 +87,7 @@ def test_the_order_is_that_of_the_goal_after_the_ties_and_the_header_says_so(toy
 
 def test_a_best_without_ties_has_no_text(toy: Workload) -> None:
     two = on_nodes(toy, [1.0, 2.0], [1.0, 2.0], Goal("fastest"))
-    assert tie_text(two, ranked(two.goal, two, Tally())) == ""
+    assert tie_text(two, ranked(two.goal, two, Exclusions())) == ""
 
 
 def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
@@ -148,7 +150,7 @@ def test_a_long_front_is_whole(toy: Workload) -> None:
 
 
 def test_what_is_unknown_is_never_ranked(toy: Workload) -> None:
-    tally = Tally()
+    tally = Exclusions()
     strategies = table(toy, [3.0, 1.0, 2.0], [1.0, 1.0, 1.0], Goal("deadline", 2.5), [True, False, True])
     assert ranked(strategies.goal, strategies, tally).order == (2,)
     assert [(x.count, x.example) for x in tally.excluded()] == [(1, "give the factor as its penalty")]
@@ -163,11 +165,11 @@ def test_what_is_unknown_is_never_ranked(toy: Workload) -> None:
 )
 def test_the_nearest_is_named_where_nothing_meets(goal: Goal, words: str, toy: Workload) -> None:
     with pytest.raises(UserError, match=words):
-        ranked(goal, table(toy, [30.0, 40.0], [20.0, 10.0], goal), Tally())
+        ranked(goal, table(toy, [30.0, 40.0], [20.0, 10.0], goal), Exclusions())
 
 
 def test_of_strategies_that_differ_in_how_they_exchange_the_first_is_shown(toy: Workload, space: Space) -> None:
-    strategies = candidates(replace(space, accumulations=(1, 2)), TrainingTarget(), Tally())
+    strategies = candidates(replace(space, accumulations=(1, 2)), TrainingTarget(), Exclusions())
     first = distinct(range(len(strategies)), strategies)
     kinds = [
         (c.device.name, c.world_size, s.global_batch_size, s.precision, s.gradient_exchange.compression) for c, s in strategies

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asynchronous_toys import GIGABIT, profile, run
-from paceline.prediction.asynchronous import LayerProfile, Profile
+from paceline.prediction.asynchronous import Profile, WorkerLayer
 from paceline.prediction.asynchronous.engine import Simulation
 
 
@@ -22,7 +22,7 @@ def test_one_worker_by_hand() -> None:
 
 def test_two_tensors_overlap_compute_and_transfer_by_hand() -> None:
     """Tensors of 0.1 s on the wire: the second arrives while the first is used, its gradient leaves in the other's backward."""
-    layers = tuple(LayerProfile(name=name, size=GIGABIT / 10, forward_s=(0.1,), backward_s=(0.2,)) for name in "ab")
+    layers = tuple(WorkerLayer(name=name, size=GIGABIT / 10, forward_s=(0.1,), backward_s=(0.2,)) for name in "ab")
     job = Profile(name="job", batch_size=1, layers=layers, link_share=1.0)
     # a here at 0.1, b at 0.2; forward to 0.3; backward b to 0.5, a to 0.7; a's gradient applied at 0.8
     assert run(job, 1).step_s == pytest.approx(0.8)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.prediction.asynchronous.sharing import Fabric, fair_shares
+from paceline.prediction.asynchronous.sharing import SharedLinks, fair_shares
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.data())
@@ -23,7 +23,7 @@ def test_shares_are_max_min_fair(senders: int, receivers: int, data: st.DataObje
         assert (out[a] > 10 - 1e-6 and own >= rates[a].max()) or (into[b] > 10 - 1e-6 and own >= rates[:, b].max())
 
 
-def drain(fabric: Fabric, pieces: list[tuple[float, int, int, float]]) -> list[tuple[float, int, int, float]]:
+def drain(fabric: SharedLinks, pieces: list[tuple[float, int, int, float]]) -> list[tuple[float, int, int, float]]:
     """Send (when, sender, receiver, bytes) and see when each is through."""
     todo, through, now = sorted(pieces, reverse=True), [], 0.0
     while todo or fabric.changed or np.isfinite(fabric.next_time):
@@ -43,17 +43,17 @@ def drain(fabric: Fabric, pieces: list[tuple[float, int, int, float]]) -> list[t
 
 def test_two_share_and_the_rest_is_alone() -> None:
     """10 and 20 bytes into one link of 10 bytes/s: both at 5 until 2 s, then the rest at 10."""
-    assert drain(Fabric(2, 1, 10.0), [(0.0, 0, 0, 10.0), (0.0, 1, 0, 20.0)]) == [(2.0, 0, 0, 10.0), (3.0, 1, 0, 20.0)]
+    assert drain(SharedLinks(2, 1, 10.0), [(0.0, 0, 0, 10.0), (0.0, 1, 0, 20.0)]) == [(2.0, 0, 0, 10.0), (3.0, 1, 0, 20.0)]
 
 
 def test_pieces_of_a_connection_follow_each_other() -> None:
-    through = drain(Fabric(1, 1, 10.0), [(0.0, 0, 0, 10.0), (0.1, 0, 0, 5.0), (0.2, 0, 0, 10.0)])
+    through = drain(SharedLinks(1, 1, 10.0), [(0.0, 0, 0, 10.0), (0.1, 0, 0, 5.0), (0.2, 0, 0, 10.0)])
     assert np.allclose([at for at, *_ in through], [1.0, 1.5, 2.5])
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 2), st.integers(0, 1), st.floats(0.1, 50)), min_size=1, max_size=20))
 def test_every_piece_comes_through_once_and_no_link_is_overfull(pieces: list[tuple[float, int, int, float]]) -> None:
-    through = drain(Fabric(3, 2, 10.0), pieces)
+    through = drain(SharedLinks(3, 2, 10.0), pieces)
     assert sorted(size for *_, size in through) == sorted(size for *_, size in pieces)
     last = max(at for at, *_ in through)
     for host in range(2):

@@ -84,7 +84,7 @@ def test_many_are_as_each() -> None:
 
 
 def test_groups_of_devices_are_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="tables lie divided among all devices already; give tensor=1"):
+    with pytest.raises(UserError, match="tables are divided among all devices already; give tensor=1"):
         PREDICTOR.step(DLRM, Cluster.named("8 A100"), strategy(8, tensor=2))
 
 

@@ -12,7 +12,7 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, Shares, Slice
+from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.strategy import SHARDINGS, Parallelism
@@ -26,11 +26,13 @@ SLOW_NODES = Cluster.named("8x2 V100", network="10Gb/s")
 TEMPLATE = Strategy.of(global_batch_size=1, optimizer="adamw")
 
 
-def slices(workload: Workload, precision: str = "bf16", most: int = 8, experts: tuple[int, ...] = (1,)) -> tuple[Slice, ...]:
+def slices(
+    workload: Workload, precision: str = "bf16", most: int = 8, experts: tuple[int, ...] = (1,)
+) -> tuple[LayoutSlice, ...]:
     tensors = [(t, sequence) for t in (1, 2, 4, 8) for sequence in (False, True) if t <= most and (t > 1 or not sequence)]
     contexts = [(1, "ring"), (2, "ring"), (2, "all_to_all"), (4, "ring")]
     return tuple(
-        Slice(
+        LayoutSlice(
             tensor=tensor,
             sequence=sequence,
             context=context,
@@ -47,7 +49,13 @@ def slices(workload: Workload, precision: str = "bf16", most: int = 8, experts: 
 
 
 def strategy(
-    own: Slice, shape: PipelineShape, shares: Shares, batch: int, times: int, cluster: Cluster, common: Common = NOTHING_COMMON
+    own: LayoutSlice,
+    shape: PipelineShape,
+    shares: Shares,
+    batch: int,
+    times: int,
+    cluster: Cluster,
+    common: Common = NOTHING_COMMON,
 ) -> Strategy:
     mesh = Parallelism(
         data=cluster.world_size // (own.tensor * own.context * shape.stages),
@@ -132,7 +140,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
 def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
     even = Workload.from_shape(TransformerShape(layers=32, hidden=2048, heads=16, vocabulary=256), 512)
     cluster = Cluster.named("8 H100")
-    own = Slice(
+    own = LayoutSlice(
         tensor=1,
         sequence=False,
         context=1,
@@ -153,7 +161,7 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
 def test_what_cannot_be_divided_says_why() -> None:
     def refused(**choices: object) -> str:
         usual = {"tensor": 1, "sequence": False, "context": 1, "context_exchange": "ring"}
-        own = Slice(**{**usual, **choices}, precision="bf16", micro_batch_size=1, recompute="none")  # type: ignore[arg-type]
+        own = LayoutSlice(**{**usual, **choices}, precision="bf16", micro_batch_size=1, recompute="none")  # type: ignore[arg-type]
         return LayoutBounds(Predictor().model(SMALL), TWO_NODES, (own,), (Shares("ddp"),), (16,), TEMPLATE).refused(own)
 
     assert refused(tensor=16) == "a tensor-parallel group lies within a node"

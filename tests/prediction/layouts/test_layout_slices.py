@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from paceline import Workload
-from paceline.prediction.layouts.layout_slices import PROBE, Slice, probe_network
+from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, probe_network
 
-SLICE = Slice(
+SLICE = LayoutSlice(
     tensor=4,
     sequence=True,
     context=2,

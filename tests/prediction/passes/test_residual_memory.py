@@ -95,7 +95,7 @@ def test_said_and_refused() -> None:
     assert any("kept as bf16, rounded by chance" in text for text in said)
     assert any("copied over PCIe 3.0 x16 at" in text for text in said)
     assert any(f"in the host's memory, {format_memory(2 * (WHOLE + 8e6))} for each device" in text for text in said)
-    assert any("not compressed travels as bf16" in text for text in said)
+    assert any("ncompressed tensors travel as bf16" in text for text in said)
     with pytest.raises(UserError, match="its link to the host is not in the catalogue"):
         predicted(make_cluster(1, 2), residuals_at="host")
     with pytest.raises(UserError, match="no measurement of residuals in the host's memory"):

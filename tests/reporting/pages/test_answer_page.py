@@ -11,8 +11,8 @@ import pytest
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, explain, parse_change, plan, whatif
-from paceline.planning.search.cluster_sizes import worlds
 from paceline.planning.search.goal import money
+from paceline.planning.search.space import worlds
 from paceline.reporting.pages.answer_page import Page, explained_page, plan_page, render, whatif_page, write
 from paceline.reporting.text.planning_text import (
     explain_screen,

@@ -1,7 +1,7 @@
-"""CSV files of experiment trackers: a column of step times, of rates, or of a clock beside a column of steps.
+"""CSV files of experiment trackers: a column of step times, of rates, or of a clock with a column of steps.
 
-Weights & Biases: exports of a panel (``Step``, ``RUN - METRIC``, with ``__MIN`` and ``__MAX`` beside each) and of a run's
-history (``_step``, ``_runtime`` and ``_timestamp`` in seconds). MLflow: the history of metrics (``key``, ``value``, ``step``,
+Weights & Biases: exports of a panel (``Step``, ``RUN - METRIC``, each with ``__MIN`` and ``__MAX``) and of a run's history
+(``_step``, ``_runtime`` and ``_timestamp`` in seconds). MLflow: the history of metrics (``key``, ``value``, ``step``,
 ``timestamp`` in milliseconds). TensorBoard: ``Wall time``, ``Step``, ``Value``.
 """
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from paceline.calibration.imports.step_times import StepTimes
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, check_name
 
 ROLES = ("step_time", "time", "step")
-"""What a column may be named for: the seconds of a step, a clock, and the number of the step."""
+"""Roles of a column: the seconds of a step, a clock, and the number of the step."""
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _STEP_WORDS = ("step", "iter", "iteration", "batch", "train_step")
 _TIMES = frozenset(f"{word}_{what}" for word in _STEP_WORDS for what in ("time", "duration", "latency")) | {
@@ -41,12 +41,12 @@ _CLOCKS = {
 }
 """Clocks by name, the best first, and their units; empty: seconds or milliseconds since 1970, by their size."""
 MILLISECONDS = 1e11
-"""A time since 1970 above it is in milliseconds: as seconds it would lie in the year 5138."""
+"""Times since 1970 above this are in milliseconds. In seconds it would be the year 5138."""
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """Which columns say what, by the names in the file; empty: none does."""
+    """Columns by their content, by the names in the file; empty for a missing one."""
 
     step_time: str = ""
     time: str = ""
@@ -55,15 +55,15 @@ class _Columns:
     unit: str = ""
 
 
-def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = "") -> StepTimes:
-    """The steps of an export.
+def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = "") -> MeasuredSteps:
+    """Read the steps of an export.
 
     Args:
-        named: columns of the file by role (``ROLES``); the others are detected.
-        unit: of the step times or the clock, a name of ``UNITS``; empty: what the column's name says.
+        named: columns of the file by role (``ROLES``). The others are detected.
+        unit: unit of the step times or the clock, from ``UNITS``; empty: from the column's name.
 
-    Raises:
-        UserError: no column says how long a step takes, several do, or one without a unit; a named column that is not there.
+        Raises:
+            UserError: no column, several columns, or a column without a unit for the step time; a missing named column.
     """
     named = dict(named or {})
     for role in named:
@@ -84,11 +84,11 @@ def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = 
     else:
         source += f" over {columns.step}"
         steps = _differences(rows, columns)
-    return StepTimes(source=source, step_s=steps)
+    return MeasuredSteps(source=source, step_s=steps)
 
 
 def _wide(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """The rows with a column for each metric, where the file has one row a metric (``key``, ``value``)."""
+    """Return rows with a column for each metric, if the file has one row a metric (``key``, ``value``)."""
     plain = [{name: row.text(name) for name in row.values} for row in rows]
     key = next((name for name in ("key", "metric") if name in plain[0] and "value" in plain[0]), "")
     if not key:
@@ -100,7 +100,7 @@ def _wide(rows: Sequence[Row]) -> list[dict[str, str]]:
 
 
 def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, str], unit: str) -> _Columns:
-    """Which columns say how long a step takes. Raises UserError."""
+    """Find the columns of the step time. Raises UserError."""
     header = list(rows[0])
     times = [named["step_time"]] if "step_time" in named else [] if "time" in named else _like(header, _is_time)
     rates = [] if times else _like(header, _is_rate)
@@ -120,7 +120,7 @@ def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, 
     clock = named.get("time") or next((folded[name] for name in _CLOCKS if name in folded), "")
     step = named.get("step") or next((folded[name] for name in _STEPS if name in folded), "")
     if not clock or not step:
-        lacks = "no column of step times, and no clock beside a column of steps"
+        lacks = "no column of step times, and no clock with a column of steps"
         raise UserError(f"{path.name} has {lacks}", f"it has {_few(header)}; name one: --column step_time=NAME")
     measured = unit or _CLOCKS.get(clock.casefold(), "") or _unit(clock)
     if not measured and clock.casefold() == "timestamp":
@@ -131,13 +131,15 @@ def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, 
 
 
 def _like(header: Sequence[str], is_one: Callable[[str], bool]) -> list[str]:
-    """Columns of a kind, without the ends of ranges that Weights & Biases puts beside them."""
+    """Return columns of a kind, without the ends of ranges that Weights & Biases adds."""
     return [name for name in header if is_one(name) and not name.endswith(("__MIN", "__MAX"))]
 
 
 def _words(name: str) -> str:
-    """A metric's own name, without its run and its group, in small letters with one separator: ``RUN - perf/Step time (ms)`` is
-    ``step_time_ms``, ``s/it`` is ``s_per_it``."""
+    """Return a metric's name without its run and group, in small letters with one separator.
+
+    ``RUN - perf/Step time (ms)`` becomes ``step_time_ms``, ``s/it`` becomes ``s_per_it``.
+    """
     metric = name.rpartition(" - ")[2].casefold()
     metric = _RATIO.sub(r"\1_per_\2", metric)
     return re.sub(r"[^a-z0-9]+", "_", metric.rpartition("/")[2]).strip("_")
@@ -154,14 +156,14 @@ def _is_rate(name: str) -> bool:
 
 
 def _unit(name: str) -> str:
-    """The unit in a column's name; empty where it has none."""
+    """Return the unit in a column's name; empty without one."""
     words = _words(name)
     unit = _PER_STEP.fullmatch(words) or re.fullmatch(r".*_(" + "|".join(_UNIT_WORDS) + ")", words)
     return _UNIT_WORDS[unit[1]] if unit else ""
 
 
 def _differences(rows: Sequence[Mapping[str, str]], columns: _Columns) -> list[float]:
-    """Seconds of a mean step between rows that follow each other. A clock that goes back, as of a resumed run, gives none."""
+    """Return seconds of a mean step between adjacent rows. A clock that runs backwards, as in a resumed run, gives none."""
     moments: dict[float, float] = {}
     for row in rows:
         step, time = _number(row.get(columns.step, "")), _number(row.get(columns.time, ""))
@@ -172,7 +174,7 @@ def _differences(rows: Sequence[Mapping[str, str]], columns: _Columns) -> list[f
 
 
 def _number(text: str) -> float | None:
-    """The number in a cell; None for an empty one and for anything else."""
+    """Parse the number in a cell; None for any other content."""
     try:
         value = float(text)
     except ValueError:
@@ -181,5 +183,5 @@ def _number(text: str) -> float | None:
 
 
 def _few(header: Sequence[str]) -> str:
-    """Some of the columns."""
+    """Name some of the columns."""
     return ", ".join(header[:8]) + (f" and {len(header) - 8} more" if len(header) > 8 else "")

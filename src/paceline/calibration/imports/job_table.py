@@ -1,4 +1,4 @@
-"""A row of a table of jobs from what a file says and what the user adds, and the table that keeps it."""
+"""Rows of a table of jobs, from a file and the user's additions, and the table's file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from paceline.calibration.imports.exports import read_export
 from paceline.calibration.imports.kineto import read_traces
 from paceline.calibration.imports.logs import read_log
-from paceline.calibration.imports.step_times import StepTimes, summary
+from paceline.calibration.imports.step_times import MeasuredSteps, summary
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS, observation
 from paceline.csv_rows import Row, read
@@ -22,20 +22,21 @@ MUST = {
     "global_batch": "--global-batch",
     "precision": "--precision",
 }
-"""Columns that a row must have, and the options that give them."""
+"""Required columns of a row, and the options that set them."""
 
 
 def read_steps(
     paths: Sequence[Path], *, columns: Mapping[str, str] | None = None, unit: str = "", global_batch: int | None = None
-) -> StepTimes:
-    """The steps of one run in profiler traces (``.json``, ``.json.gz``, or a directory of them), an export (``.csv``) or a log.
+) -> MeasuredSteps:
+    """Read the steps of one run from profiler traces (``.json``, ``.json.gz``, or their directory), an export (``.csv``) or a
+    log.
 
     Args:
         columns, unit: as for ``read_export``.
         global_batch: as for ``read_log``.
 
     Raises:
-        UserError: no such file, several that are no traces, choices that do not belong to the kind; or as the readers do.
+        UserError: no such file, several that are no traces, options of another kind of file; or as the readers raise.
     """
     files = [file for path in paths for file in (_traces_in(path) if path.is_dir() else [path])]
     traces = [file for file in files if file.name.endswith((".json", ".json.gz"))]
@@ -44,7 +45,7 @@ def read_steps(
             raise UserError(f"{file} is no file", "give a trace, a log or a CSV file")
     table = files[0].suffix == ".csv"
     if (columns or unit) and not table:
-        raise UserError(f"{files[0].name} has no columns", "leave --column and --unit out: they are of CSV files")
+        raise UserError(f"{files[0].name} has no columns", "leave --column and --unit out: they are for CSV files")
     if traces:
         if len(traces) < len(files):
             raise UserError(f"{len(files)} files of different kinds", "give traces of the ranks of one job, or one other file")
@@ -61,15 +62,15 @@ def _traces_in(path: Path) -> list[Path]:
     return traces
 
 
-def job_row(steps: StepTimes, given: Mapping[str, str], warmup: int | None = None) -> tuple[dict[str, str], Observation]:
-    """The row, and the observation that it is.
+def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None = None) -> tuple[dict[str, str], Observation]:
+    """Return the row and its observation.
 
     Args:
-        given: columns by name; they stand before what the file says.
-        warmup: as for ``StepTimes.kept``.
+        given: columns by name, which take precedence over the file's.
+        warmup: as for ``MeasuredSteps.kept``.
 
     Raises:
-        UserError: a column that does not exist, one that is missing, a job that is impossible; or as ``StepTimes.kept``.
+        UserError: a column that does not exist, one that is missing, a job that is impossible; or as ``MeasuredSteps.kept``.
     """
     for name in given:
         if name not in COLUMNS or name in ("step_s", "sync_s"):
@@ -102,7 +103,7 @@ def job_row(steps: StepTimes, given: Mapping[str, str], warmup: int | None = Non
 
 
 def table_text(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a table of jobs: the columns of a job in their order, then the remarks."""
+    """Format rows as a table of jobs: the columns of a job in their order, then the remarks."""
     used = dict.fromkeys(name for row in rows for name in row)
     header = [*(name for name in COLUMNS if name in used), *(name for name in used if name not in COLUMNS)]
     text = io.StringIO()
@@ -113,7 +114,7 @@ def table_text(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def add_row(path: Path, row: Mapping[str, str]) -> int:
-    """Add a row to the table in a file, which is made where there is none. Returns the number of its rows.
+    """Add a row to the table in a file, which is created if missing. Returns the number of its rows.
 
     Raises:
         UserError: the file is no table of jobs, or cannot be written.

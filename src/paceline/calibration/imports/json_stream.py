@@ -1,4 +1,4 @@
-"""A JSON file of any length, read one element at a time: what is held is one element and one piece of text."""
+"""Reader of a JSON file of any length, one element at a time. It holds one element and one piece of text."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 PIECE = 1 << 20
-"""Characters that are read at once."""
+"""Characters per read."""
 LARGEST = 1 << 26
-"""Characters of one element at most: 64 million."""
+"""Most characters of one element: 64 million."""
 _DECODER = json.JSONDecoder(strict=False)
 _BLANK = " \t\r\n"
 _ENDS = frozenset(f"{_BLANK},:]}}")
-"""What may follow a value."""
+"""Characters that may follow a value."""
 
 
 class _Text:
-    """The text ahead: what was read and not yet taken."""
+    """The text that was read and not yet consumed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._held, self._at, self._ended = stream, "", 0, False
 
     def _more(self) -> bool:
-        """Read one more piece. False at the end."""
+        """Read one more piece. Returns False at the end."""
         if self._ended:
             return False
         if len(self._held) - self._at > LARGEST:
@@ -33,7 +33,7 @@ class _Text:
         return bool(piece)
 
     def peek(self) -> str:
-        """The next character that is not blank; empty at the end."""
+        """Return the next character that is not blank; empty at the end."""
         while True:
             while self._at < len(self._held) and self._held[self._at] in _BLANK:
                 self._at += 1
@@ -43,13 +43,13 @@ class _Text:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Step over one character. Raises ValueError where another is there."""
+        """Step over one character. Raises ValueError if it is another one."""
         if self.peek() != expected:
             raise ValueError(f"{self.peek()!r} where {expected!r} is expected" if self.peek() else "it ends in the middle")
         self._at += 1
 
     def value(self) -> Any:
-        """The next value. Raises ValueError where there is none."""
+        """Return the next value. Raises ValueError without one."""
         if not self.peek():
             raise ValueError("it ends in the middle")
         while True:
@@ -59,12 +59,12 @@ class _Text:
                 if not self._more():
                     raise ValueError("it ends in the middle" if error.pos >= len(self._held) - 1 else error.msg) from None
                 continue
-            if self._held[end : end + 1] in _ENDS or not self._more():  # "1.5e" goes on in the next piece
+            if self._held[end : end + 1] in _ENDS or not self._more():  # "1.5e" continues in the next piece
                 self._at = end
                 return value
 
     def elements(self, closing: str) -> Iterator[None]:
-        """Before each element up to ``closing``, which is taken too."""
+        """Yield before each element up to ``closing``, which is consumed too."""
         first = True
         while self.peek() != closing:
             if not first:
@@ -75,9 +75,9 @@ class _Text:
 
 
 def members(stream: TextIO, streamed: str) -> Iterator[tuple[str, Any]]:
-    """Members of the object in a file: each element of the array ``streamed`` by itself, every other member whole.
+    """Yield members of the object in a file: each element of the array ``streamed`` separately, other members complete.
 
-    A file that is an array alone counts as that array.
+    A file with only an array counts as that array.
 
     Raises:
         ValueError: it is no JSON object or array, or it ends in the middle.

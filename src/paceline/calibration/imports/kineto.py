@@ -1,4 +1,4 @@
-"""Traces of the PyTorch profiler (Kineto), as Holistic Trace Analysis takes them: one file a rank.
+"""Traces of the PyTorch profiler (Kineto), in the form of Holistic Trace Analysis: one file a rank.
 
 ``torch.profiler.profile(..., on_trace_ready=...)`` writes an annotation ``ProfilerStep#N`` for each ``step()``, and kernels of
 the category ``kernel``; those of NCCL and RCCL have nccl in their name. ``distributedInfo`` has the rank and the world's size.
@@ -19,7 +19,7 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.calibration.imports.json_stream import members
-from paceline.calibration.imports.step_times import StepTimes
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.errors import UserError
 
 Intervals = Array
@@ -31,8 +31,8 @@ _FIX = "write traces with torch.profiler.profile(schedule=..., on_trace_ready=..
 
 
 @dataclass
-class _Rank:
-    """What one trace says. Memory: 16 bytes for each kernel."""
+class _RankTrace:
+    """Content of one trace. Memory: 16 bytes for each kernel."""
 
     path: Path
     rank: int = -1
@@ -43,7 +43,7 @@ class _Rank:
     waits: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, name: str, value: Any) -> None:
-        """Take in one member of the trace."""
+        """Add one member of the trace."""
         if name == "traceEvents" and isinstance(value, dict):
             self._event(value)
         elif name == "distributedInfo" and isinstance(value, dict):
@@ -62,7 +62,7 @@ class _Rank:
             self.steps[int(step[1])] = (start, start + float(event["dur"]))
 
     def sync_s(self) -> float | None:
-        """Seconds of a step in which a kernel of NCCL ran and no other one; None without such kernels."""
+        """Seconds of a step in which only kernels of NCCL ran; None without such kernels."""
         if not self.waits:
             return None
         begin, end = min(start for start, _ in self.steps.values()), max(end for _, end in self.steps.values())
@@ -71,8 +71,8 @@ class _Rank:
         return float((_length(either) - _length(work)) / len(self.steps) / 1e6)
 
 
-def read_traces(paths: Sequence[Path]) -> StepTimes:
-    """The steps of a job from the traces of some of its ranks: medians over the ranks, step by step.
+def read_traces(paths: Sequence[Path]) -> MeasuredSteps:
+    """Read the steps of a job from the traces of some of its ranks: medians over the ranks, step by step.
 
     Raises:
         UserError: a file cannot be read, is no trace or has no steps; two are of one rank or of different jobs.
@@ -86,13 +86,13 @@ def read_traces(paths: Sequence[Path]) -> StepTimes:
     waits = [wait for rank in ranks if (wait := rank.sync_s()) is not None]
     world, devices = ranks[0].world, ranks[0].devices
     job = {"device": devices[0]} if len(set(devices)) == 1 else {}
-    if job and world == len(devices):  # else nothing says how many nodes there are
+    if job and world == len(devices):  # otherwise the number of nodes is unknown
         job |= {"devices_per_node": str(world), "nodes": "1"}
-    return StepTimes(source=SOURCE, step_s=steps, sync_s=median(waits) if waits else None, job=job, processes=world)
+    return MeasuredSteps(source=SOURCE, step_s=steps, sync_s=median(waits) if waits else None, job=job, processes=world)
 
 
-def _read(path: Path) -> _Rank:
-    rank = _Rank(path)
+def _read(path: Path) -> _RankTrace:
+    rank = _RankTrace(path)
     try:
         with _opened(path) as stream:
             for name, value in members(stream, "traceEvents"):
@@ -112,7 +112,7 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", errors="replace")
 
 
-def _check(ranks: Sequence[_Rank]) -> None:
+def _check(ranks: Sequence[_RankTrace]) -> None:
     named = [rank.rank for rank in ranks if rank.rank >= 0]
     doubled = sorted({rank for rank in named if named.count(rank) > 1})
     if doubled:
@@ -123,14 +123,14 @@ def _check(ranks: Sequence[_Rank]) -> None:
 
 
 def _within(kernels: array[float], begin: float, end: float) -> Intervals:
-    """The intervals that lie between two moments, cut there."""
+    """Return the intervals between two moments, cut there."""
     pairs = np.clip(np.frombuffer(kernels, dtype=np.float64).reshape(-1, 2), begin, end)
     cut: Intervals = pairs[pairs[:, 1] > pairs[:, 0]]
     return cut
 
 
 def _union(intervals: Intervals) -> Intervals:
-    """The same moments as intervals that do not touch, in order."""
+    """Merge intervals into disjoint ones, in order."""
     if not len(intervals):
         return intervals
     ordered = intervals[np.argsort(intervals[:, 0])]
@@ -141,5 +141,5 @@ def _union(intervals: Intervals) -> Intervals:
 
 
 def _length(intervals: Intervals) -> float:
-    """Microseconds of all of them."""
+    """Return the total of all intervals in microseconds."""
     return float((intervals[:, 1] - intervals[:, 0]).sum())

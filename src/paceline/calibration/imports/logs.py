@@ -1,4 +1,4 @@
-"""Lines that Megatron-LM and DeepSpeed print about a step.
+"""Step times in logs of Megatron-LM and DeepSpeed.
 
 Megatron-LM, ``megatron/training/training.py`` (``training_log``) and ``arguments.py`` (the list of arguments at the start).
 DeepSpeed 0.19.8, ``deepspeed/utils/timer.py`` (``ThroughputTimer``: from the start of the forward pass to the end of the
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from paceline.calibration.imports.step_times import StepTimes
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.errors import UserError
 
 MEGATRON, DEEPSPEED = "Megatron-LM log", "DeepSpeed log"
@@ -30,18 +30,18 @@ _MEGATRON_COLUMNS = {
     "seq_length": "seq_len",
     "optimizer": "optimizer",
 }
-"""Arguments of Megatron-LM, and columns of a table of jobs."""
+"""Arguments of Megatron-LM, and the columns of a table of jobs for them."""
 _STAGES = {
     **{"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"},
     **{"disabled": "ddp", "optimizer_states": "zero1", "gradients": "zero2", "weights": "zero3"},
 }
 """DeepSpeed's stages by number and by name (``ZeroStageEnum``)."""
 _LINE = 1 << 16
-"""Characters of a line that are looked at."""
+"""Most characters of a line that are parsed."""
 
 
-def read_log(path: Path, global_batch: int | None = None) -> StepTimes:
-    """The steps that a log says, one line each, or each a mean over the interval that was logged.
+def read_log(path: Path, global_batch: int | None = None) -> MeasuredSteps:
+    """Read the steps of a log: one line each, or each a mean over the logged interval.
 
     Args:
         global_batch: samples of a step, for a log of DeepSpeed that does not say it.
@@ -82,7 +82,7 @@ def _lines(path: Path) -> Iterator[str]:
         raise UserError(f"cannot read {path}: {error.strerror or error}", "give a log") from error
 
 
-def _megatron(elapsed: list[float], batch: int | None, settings: Mapping[str, str]) -> StepTimes:
+def _megatron(elapsed: list[float], batch: int | None, settings: Mapping[str, str]) -> MeasuredSteps:
     job = {column: settings[name] for name, column in _MEGATRON_COLUMNS.items() if settings.get(name, "None") != "None"}
     job = {name: value for name, value in job.items() if value != "1"}
     if batch is not None:
@@ -102,12 +102,12 @@ def _megatron(elapsed: list[float], batch: int | None, settings: Mapping[str, st
         model *= int(job.get(name, 1))
     if world and micro and batch and batch % (micro * max(1, world // model)) == 0:
         job["grad_accum"] = str(batch // (micro * max(1, world // model)))
-    return StepTimes(source=MEGATRON, step_s=elapsed, job=job, processes=world)
+    return MeasuredSteps(source=MEGATRON, step_s=elapsed, job=job, processes=world)
 
 
 def _deepspeed(
     path: Path, rates: list[float], pipeline: list[float], settings: Mapping[str, str], global_batch: int | None
-) -> StepTimes:
+) -> MeasuredSteps:
     batch = _count(settings, "train_batch_size") or global_batch
     if pipeline:
         steps = pipeline
@@ -126,10 +126,10 @@ def _deepspeed(
     stage = settings.get("zero_optimization_stage", "").rpartition(".")[2]
     if stage in _STAGES:
         job["sharding"] = _STAGES[stage]
-    return StepTimes(source=DEEPSPEED, step_s=steps, job=job, processes=_count(settings, "world_size"))
+    return MeasuredSteps(source=DEEPSPEED, step_s=steps, job=job, processes=_count(settings, "world_size"))
 
 
 def _count(settings: Mapping[str, str], name: str) -> int:
-    """The whole number of a setting; 0 where there is none."""
+    """Return the whole number of a setting; 0 if missing."""
     value = settings.get(name, "")
     return int(value) if value.isdigit() else 0

@@ -1,4 +1,4 @@
-"""What a file says of the steps of one run, and which of them count."""
+"""Measured steps of one run, and the steps that count after the warm-up."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from paceline.errors import UserError
 
 LONG = 1.2
-"""A step takes so many medians and more: at the beginning it is taken for warm-up."""
+"""Factor on the median from which early steps count as warm-up."""
 LEAST = 2
-"""Steps that a median needs."""
+"""Least number of steps for a median."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTimes:
+class MeasuredSteps:
     """Steps of one run, in order.
 
     Attributes:
-        source: what the numbers are, in words.
-        step_s: seconds of each step, or of a mean step of each interval that was logged.
-        sync_s: seconds that a step waited for the exchange, on average; None where nothing says it.
-        job: what the file says of the job: columns of a table of jobs (``records.COLUMNS``) with their values.
-        processes: devices of the job; 0 where nothing says it.
+        source: description of the measurement.
+        step_s: seconds of each step, or of a mean step of each logged interval.
+        sync_s: mean seconds that a step waited for the exchange; None if unknown.
+        job: job settings in the file: columns of a table of jobs (``records.COLUMNS``) with their values.
+        processes: devices of the job; 0 if unknown.
     """
 
     source: str
@@ -34,13 +34,13 @@ class StepTimes:
     processes: int = 0
 
     def kept(self, warmup: int | None = None) -> Sequence[float]:
-        """The steps after the warm-up.
+        """Return the steps after the warm-up.
 
         Args:
-            warmup: steps to leave out. None: the first where there are three, and those after it that take ``LONG`` medians.
+            warmup: steps to leave out. None: the first of at least three, and later ones that take ``LONG`` medians.
 
         Raises:
-            UserError: fewer than ``LEAST`` are left, or one is not above 0.
+            UserError: fewer than ``LEAST`` remain, or one is not above 0.
         """
         if warmup is None:
             long = LONG * float(np.median(self.step_s)) if self.step_s else 0.0
@@ -57,6 +57,6 @@ class StepTimes:
 
 
 def summary(steps: Sequence[float]) -> tuple[float, float, float]:
-    """Median, lower and upper quartile of steps, in seconds."""
+    """Return median, lower and upper quartile of steps, in seconds."""
     low, median, high = np.quantile(steps, (0.25, 0.5, 0.75))
     return float(median), float(low), float(high)

@@ -1,4 +1,4 @@
-"""One sentence that somebody can act on who is no expert of distributed training."""
+"""Advice in one sentence, for readers who are no experts of distributed training."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paceline.strategy.sharding import DISTRIBUTED
 from paceline.units import format_seconds
 
 SAFE = 0.9
-"""A limit that is kept with this probability is kept."""
+"""Probability from which a limit counts as met."""
 LIKELY = 0.5
-"""One that is kept with less is missed."""
+"""Probability below which a limit counts as missed."""
 LONG_S = 30 * 86400.0
-"""A training that takes longer needs a date."""
+"""Seconds from which a training run needs a deadline."""
 WAITS = 0.3
-"""Share of the step from which on the wait for links is what to mend."""
+"""Share of the step from which the wait for links is the first thing to improve."""
 MUCH = 4.0
-"""Times as fast, at the least, from which on other devices are named though nobody lists what the answer costs."""
+"""Least speedup for which other devices are named when the price of the answer is unknown."""
 _SHARDINGS = {
     "ddp": "DDP",
     "zero1": "DDP with a sharded optimizer (ZeRO-1)",
@@ -34,7 +34,7 @@ _SHARDINGS = {
 
 
 def in_words(strategy: Strategy, replicas: int) -> str:
-    """The strategy as PyTorch's users call it: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``."""
+    """Describe the strategy as PyTorch's users do: ``FSDP with full sharding (ZeRO-3), recomputing, 4 samples a device``."""
     mesh = strategy.parallelism
     steps = [f"{mesh.micro_batches} micro steps"] if mesh.micro_batches > 1 else []
     each = strategy.global_batch_size // (max(1, replicas) * mesh.micro_batches)
@@ -44,7 +44,7 @@ def in_words(strategy: Strategy, replicas: int) -> str:
 
 
 def _method(strategy: Strategy) -> str:
-    """What the strategy is, without its sizes of batches."""
+    """Describe the strategy without its batch sizes."""
     mesh = strategy.parallelism
     sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding)
     sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
@@ -55,7 +55,7 @@ def _method(strategy: Strategy) -> str:
 
 
 def advice(asked: Asked) -> str:
-    """What to do, in one sentence: what fits first, then the limits, then what is worth it."""
+    """Return the advice: what fits first, then the limits, then what is worth its price."""
     choice = asked.choice
     run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
     if not asked.fits and asked.named is not None:
@@ -83,7 +83,7 @@ def advice(asked: Asked) -> str:
 
 
 def holding(asked: Asked, named: Cluster) -> str:
-    """What to take where the network does not fit."""
+    """Name what to rent or change if the network does not fit."""
     choice = asked.choice
     sequence = f", or sequences of {asked.shorter:,} tokens (--seq-len {asked.shorter})" if asked.shorter else ""
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
@@ -93,7 +93,7 @@ def holding(asked: Asked, named: Cluster) -> str:
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:
-    """What keeps the limits that the choice misses, the least dollars first."""
+    """Name what meets the missed limits, the cheapest first."""
     what = " and the ".join(limits)
     able = [upgrade for upgrade in asked.upgrades if _keeps(asked, upgrade)]
     if able:
@@ -114,7 +114,7 @@ def _missed(asked: Asked, limits: Sequence[str]) -> str:
 
 
 def _safer(asked: Asked) -> str:
-    """The upgrade that keeps all limits with safety and costs least, in words; empty without one."""
+    """Name the cheapest upgrade that safely meets all limits; empty without one."""
     able = [
         upgrade
         for upgrade in asked.upgrades
@@ -127,14 +127,16 @@ def _safer(asked: Asked) -> str:
 
 
 def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
-    """Whether an upgrade more likely than not keeps the user's limits; an unknown price keeps no budget."""
+    """Return whether an upgrade probably meets the user's limits. An unknown price meets no budget."""
     in_time = asked.by_s is None or upgrade.choice.time_s <= asked.by_s
     return in_time and (asked.budget_usd is None or upgrade.usd <= asked.budget_usd)
 
 
 def _better(asked: Asked) -> str | None:
-    """An upgrade that is faster beyond its range and costs less by more than a tie, also than the answer's own devices at the
-    same provider, and who lets these for less; None without either."""
+    """Describe an upgrade that is both faster and cheaper, or a cheaper provider of the same cluster.
+
+    The gains exceed the prediction's range and the size of a tie. None without either.
+    """
     now, cluster = asked.choice.usd, cluster_text(asked.choice.cluster)
     if now != now:
         return _much_faster(asked)
@@ -154,8 +156,10 @@ def _better(asked: Asked) -> str | None:
 
 
 def _much_faster(asked: Asked) -> str | None:
-    """The cheapest of other devices that are much faster, where nobody lists what the answer costs: below which price of an
-    hour the answer is the cheaper one."""
+    """Describe the cheapest of much faster devices if the price of the answer's own cluster is unknown.
+
+    The text gives the price an hour below which the answer is cheaper.
+    """
     much = [x for x in asked.upgrades if x.change.startswith("device=") and x.speedup_low > MUCH and x.usd == x.usd]
     if not much:
         return None
@@ -172,7 +176,7 @@ def _faster(upgrade: Upgrade) -> str:
 
 
 def _scaling(asked: Asked) -> str:
-    """Whether more devices are worth it."""
+    """Describe whether more devices are worth their price."""
     grown = next((u for u in asked.upgrades if u.change.startswith(("nodes", "devices-per-node"))), None)
     if grown is None:
         return "it waits little for links"
@@ -192,7 +196,7 @@ def _named(upgrade: Upgrade) -> str:
 
 
 def _many(upgrade: Upgrade) -> bool:
-    """Whether its name is plural."""
+    """Return whether the upgrade's name is plural."""
     return not upgrade.change.startswith("network") and upgrade.choice.cluster.world_size > 1
 
 

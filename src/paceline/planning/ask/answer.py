@@ -1,4 +1,4 @@
-"""What ``ask`` answers: one choice, its limits, and what more would bring."""
+"""The answer of ``ask``: one choice, its limits, and the gain of upgrades."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from paceline.tabular import Row, Tabular
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
-    """Another cluster for the same training.
+    """Another cluster for the same training run.
 
     Attributes:
-        change: as ``whatif`` takes it, ``nodes=4``; empty where the same cluster is rented elsewhere.
-        speedup: samples a second over those of the answer, with the ends of its 80 % interval.
-        usd: of the whole training, NaN where no price is known: a faster network has none.
-        seller: who lets it, where that is another provider than the answer's; empty where it is the same, or nobody is known.
-        usd_there: what the answer's own cluster costs there, NaN where it is not listed there.
+        change: the change in ``whatif`` syntax, such as ``nodes=4``; empty for the same cluster from another provider.
+        speedup: samples/s relative to the answer, with the ends of its 80 % interval.
+        usd: dollars for the whole run; NaN if no price is known, as for a faster network.
+        seller: the provider, if it differs from the answer's; else empty.
+        usd_there: dollars for the answer's own cluster at that provider; NaN if it is not listed there.
     """
 
     change: str
@@ -47,22 +47,22 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Tabular):
-    """The answer.
+    """The answer to one question, with its limits and upgrades.
 
     Attributes:
-        choice: the best plain strategy, DDP or FSDP with recomputation and micro steps; a layout that divides the network where
-            nothing else fits; on the next larger cluster where nothing fits at all.
-        named: the cluster that was asked about; None: the choice's was chosen among those that can be rented.
-        tokens: of a sample; 0 where it has none.
-        by_s, budget_usd: the user's limits; None without.
-        in_time, in_budget: probability that the training keeps them; None without one, or without a price.
-        price: of the choice's device, with its source. ``listing``: the same as it is listed, None where it is unknown.
-        upgrades: more of it, or other of it: nodes, network, devices.
-        keeping: the cheapest that can be rented of what keeps the date, where neither the choice nor an upgrade does.
-        divided_layout: a layout that divides the network and is faster beyond its range, found by a short search; None where
-            the search finds none, or there is no reason for one. ``may_divide``: whether there is a reason.
-        shorter: tokens of the longest sequence, a power of two, with which the network fits ``named``; 0 where none is known.
-        by_transport: the step over ``RDMA`` and over ``TCP``, where the network says its speed alone: TCP is taken.
+        choice: the best plain strategy (DDP or FSDP with recomputation and micro steps); a divided layout if no plain one
+            fits; on the next larger cluster if nothing fits.
+        named: the cluster of the question; None if the choice's cluster was selected among the listed ones.
+        tokens: tokens of a sample; 0 if samples are not sequences.
+        by_s, budget_usd: the user's limits in seconds and dollars; None without.
+        in_time, in_budget: probability of meeting them; None without a limit or a price.
+        price: price of the choice's device, with its source. ``listing``: the listing itself, None if unknown.
+        upgrades: more nodes, a faster network, other devices.
+        keeping: the cheapest listed cluster that meets the deadline, if neither the choice nor an upgrade does.
+        divided_layout: a divided layout that is faster beyond its range, found by a short search; None without one.
+            ``may_divide``: whether such a search is worthwhile.
+        shorter: tokens of the longest sequence, a power of two, with which the network fits ``named``; 0 if unknown.
+        by_transport: the step over ``RDMA`` and over ``TCP``, if the network gives only its speed. The answer takes TCP.
         advice: one sentence.
     """
 
@@ -87,7 +87,7 @@ class Asked(Tabular):
     advice: str = ""
 
     def rows(self) -> tuple[Row, ...]:
-        """The choice, then a row for each upgrade."""
+        """Return one row for the choice and one for each upgrade."""
         return tuple(
             {"cluster": title, "speedup": speedup, **choice.row(), "usd": usd}
             for title, speedup, choice, usd in (
@@ -98,22 +98,22 @@ class Asked(Tabular):
 
     @property
     def fits(self) -> bool:
-        """Whether the network fits the cluster that was asked about; true where none was."""
+        """Return whether the network fits the cluster of the question; true without one."""
         return self.named is None or self.named == self.choice.cluster
 
     @property
     def provider(self) -> str:
-        """Whose price it is; empty where none is known."""
+        """Provider of the price; empty without a price."""
         return self.listing.provider if self.listing else ""
 
     @property
     def billed(self) -> int:
-        """Devices that are paid for, more than are used where only whole machines are let; 0 where no price is known."""
+        """Number of devices that are paid for; 0 without a price. It exceeds those in use if only whole machines are rented."""
         return self.listing.billed(self.choice.cluster.node_sizes) if self.listing else 0
 
     @property
     def divided(self) -> bool:
-        """Whether only a layout that divides the network fits."""
+        """Return whether only a divided layout fits."""
         return self.choice.strategy.parallelism.model_devices > 1
 
     def to_json(self) -> dict[str, Any]:
@@ -133,12 +133,12 @@ class Asked(Tabular):
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """``2 x 8 A100 SXM 80GB``."""
+    """Format as ``2 x 8 A100 SXM 80GB``."""
     return f"{nodes_text(cluster.node_text, cluster.num_nodes)} {cluster.device.name}"
 
 
 def cluster_name(cluster: Cluster) -> str:
-    """The same with its network, as ``Cluster.named`` takes it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
+    """Format with its network, as ``Cluster.named`` parses it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
     alone = cluster.num_nodes == 1
     size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
     sold = node_sizes(cluster.device)

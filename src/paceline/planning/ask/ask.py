@@ -1,4 +1,4 @@
-"""``ask(workload, cluster)``: does it fit, how fast, what limits it, what it costs, is more worth it, and what to do."""
+"""``ask(workload, cluster)``: fit, speed, bottleneck, cost and advice for one training run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, of_devices, price
 from paceline.planning.ask.advice import WAITS, advice
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
-from paceline.planning.ask.question import QUICK, Question
+from paceline.planning.ask.question import QUICK, TrainingQuestion
 from paceline.planning.ask.rentals import NODES, Rental, rentals
-from paceline.planning.ask.upgrades import beside, large, larger, upgrades
+from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
@@ -25,11 +25,11 @@ from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.workload.table import Workload
 
 MORE_NODES = (16, 32, 64)
-"""Nodes that are tried where fewer miss a date."""
+"""Numbers of nodes to try if fewer miss the deadline."""
 MOST_DIVIDED = 64
-"""Devices up to which a layout that divides the network is searched for beside the plain answer, which takes a second."""
+"""Most devices for which divided layouts are also searched; the search takes a second."""
 LEAST_POWER = 8
-"""The shortest sequence that is tried where longer ones do not fit has two to this power tokens."""
+"""Binary logarithm of the shortest sequence to try if longer ones do not fit."""
 
 
 def ask(
@@ -47,18 +47,18 @@ def ask(
     """Answer with the best plain strategy on ``cluster``.
 
     Args:
-        cluster: None: the cheapest of what can be rented that keeps the limits.
-        target: how much is trained; by default a million samples.
-        by_s, budget_usd: seconds and dollars that the training may take.
-        prices: as ``plan`` takes them.
-        progress: called with a line now and then where layouts are searched.
-        shorter: the network with sequences of so many tokens, which are tried where it does not fit.
+        cluster: None selects the cheapest listed cluster that meets the limits.
+        target: amount of training; by default a million samples.
+        by_s, budget_usd: most seconds and dollars of the run.
+        prices: as for ``plan``.
+        progress: called with a line at intervals during a search of layouts.
+        shorter: makes the network for a sequence length; shorter lengths are tried if it does not fit.
 
     Raises:
-        UserError: nothing fits the cluster, with the nearest that does; or as ``plan``.
+        UserError: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
-    question = Question(workload, target or TrainingTarget(), prices, predictor)
+    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor)
     best, rental = (None if cluster is None else _on(question, cluster, progress)), None
     if best is None:
         best, rental = _rented(question, by_s, budget_usd, cluster)
@@ -89,53 +89,53 @@ def ask(
 
 
 def chance(limit: float | None, value: float, low: float, high: float) -> float | None:
-    """Probability that a quantity with that 80 % interval is within ``limit``; None without a limit or a value."""
+    """Probability that a quantity with this 80 % interval is within ``limit``; None without a limit or a value."""
     if limit is None or math.isnan(value):
         return None
     return Goal("deadline", limit).chance(value, low, high)
 
 
-def _on(question: Question, cluster: Cluster, progress: Progress) -> Plan | None:
-    """The plan on a cluster, or on the next of the same devices that holds the network; None where none does."""
+def _on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Plan | None:
+    """Plan on a cluster, or on the next larger one of the same devices that fits; None if none does."""
     here = question.may_hold(cluster)
     return (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)
 
 
-def _keeping(question: Question, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
-    """The cheapest rental that keeps a date that ``choice`` and ``more`` miss; None where there is no such date or rental."""
-    if by_s is None or min(x.choice.time_s for x in (beside(choice, choice, ""), *more)) <= by_s:
+def _keeping(question: TrainingQuestion, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
+    """Return the cheapest rental that meets a deadline that ``choice`` and ``more`` miss; None without one."""
+    if by_s is None or min(x.choice.time_s for x in (upgrade_to(choice, choice, ""), *more)) <= by_s:
         return None
     for nodes in (NODES, *((many,) for many in MORE_NODES)):
         if chosen := _cheapest(question, _layers(rentals(question.prices, nodes)), Goal("deadline", by_s)):
             best, rental = chosen
-            return replace(beside(choice, best.best, cluster_name(best.best.cluster)), seller=rental.listing.seller)
+            return replace(upgrade_to(choice, best.best, cluster_name(best.best.cluster)), seller=rental.listing.seller)
     return None
 
 
-def _may_divide(question: Question, choice: Choice) -> bool:
-    """Whether a layout that divides the network may be much better: several nodes that wait for the network, or experts."""
+def _may_divide(question: TrainingQuestion, choice: Choice) -> bool:
+    """Return whether a divided layout may be much better: several nodes that wait for the network, or experts."""
     p = choice.prediction
     waits = choice.cluster.num_nodes > 1 and p.exposed.get("network", 0.0) > WAITS * p.step_time_s
     several = choice.strategy.world_size > 1 and choice.strategy.parallelism.model_devices == 1
     return several and (waits or has_experts(question.workload))
 
 
-def _divided(question: Question, choice: Choice) -> Upgrade | None:
-    """The best layout that a short search finds, where there is reason for one and it is faster beyond its range."""
+def _divided(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
+    """Return the best layout of a short search if it is faster beyond its range; else None."""
     if not _may_divide(question, choice) or choice.cluster.world_size > MOST_DIVIDED:
         return None
     best = question.divided((choice.cluster,), more=QUICK)
-    layout = beside(choice, best.best, cluster_text(choice.cluster)) if best else None
+    layout = upgrade_to(choice, best.best, cluster_text(choice.cluster)) if best else None
     return layout if layout and layout.speedup_low > 1 else None
 
 
-def _shorter(question: Question, cluster: Cluster, shorter: Callable[[int], Workload]) -> int:
-    """Tokens of the longest sequence, a power of two, with which the network fits; 0 where none does."""
+def _shorter(question: TrainingQuestion, cluster: Cluster, shorter: Callable[[int], Workload]) -> int:
+    """Return the longest sequence in tokens, a power of two, with which the network fits; 0 if none does."""
     tokens = question.workload.tokens
     for size in (1 << power for power in range(max(0, tokens - 1).bit_length() - 1, LEAST_POWER - 1, -1)):
         try:
             at = replace(question, workload=shorter(size))
-        except UserError:  # a network of one length
+        except UserError:  # the network has one fixed length
             return 0
         if at.may_hold(cluster) and at.plain((cluster,)):
             return size
@@ -143,10 +143,13 @@ def _shorter(question: Question, cluster: Cluster, shorter: Callable[[int], Work
 
 
 def _rented(
-    question: Question, by_s: float | None, budget_usd: float | None, cluster: Cluster | None
+    question: TrainingQuestion, by_s: float | None, budget_usd: float | None, cluster: Cluster | None
 ) -> tuple[Plan, Rental | None]:
-    """The cheapest of what can be rented within ``by_s``, or the fastest within ``budget_usd``, and that; what misses
-    least where nothing keeps them. ``cluster``: what does not hold the network. Raises UserError where nothing does."""
+    """Plan on the cheapest rental within ``by_s``, or the fastest within ``budget_usd``.
+
+    If none meets the limits, take the one that misses them least. ``cluster``: the cluster that was too small.
+    Raises UserError if nothing fits.
+    """
     goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
     usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
     passes = dict.fromkeys([goal, Goal("fastest" if by_s else "cheapest")])
@@ -164,8 +167,8 @@ def _rented(
     raise UserError(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
 
 
-def _cheapest(question: Question, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
-    """The best rental by a goal with its plan, of ties the better by the other quantity; None where none keeps it."""
+def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
+    """Return the best rental by a goal with its plan; the other quantity decides ties. None if none meets the goal."""
     plans = []
     for layer in layers:
         clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
@@ -180,7 +183,7 @@ def _cheapest(question: Question, layers: Sequence[Sequence[Rental]], goal: Goal
 
 
 def _layers(every: Sequence[Rental]) -> list[list[Rental]]:
-    """Rentals in as few parts as can be planned at once: in each part a device has one listing."""
+    """Split rentals into as few groups as possible, each with one listing a device, so that one plan can hold a group."""
     listed: dict[str, list[Price]] = {}
     parts: dict[int, list[Rental]] = {}
     for rental in every:
@@ -192,5 +195,5 @@ def _layers(every: Sequence[Rental]) -> list[list[Rental]]:
 
 
 def _score(best: Plan, goal: Goal) -> float:
-    """What the goal makes small."""
+    """Return the quantity that the goal minimizes."""
     return best.best.usd if goal.by_cost else best.best.time_s

@@ -1,4 +1,4 @@
-"""What is trained and with which prices: what every plan of one answer of ``ask`` shares."""
+"""The network, target and prices that every plan of one ``ask`` shares."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ PLAIN: Mapping[str, Any] = {
     "contexts": (1,),
     "pipelines": (1,),
 }
-"""What anybody can run in plain PyTorch: DDP and FSDP. Divided networks and compression are for ``plan``."""
+"""Choices that run in plain PyTorch: DDP and FSDP. ``plan`` also tries divided networks and compression."""
 DIVIDED: Mapping[str, Any] = {
     "compressions": ("dense",),
     "virtual_stages": (1,),
     "schedules": ("1f1b",),
     "node_groups": False,
 }
-"""What is tried where nothing plain fits: whether a division fits is the question, and ``plan`` finds the fastest."""
+"""Choices to try if nothing plain fits. The aim is any layout that fits; ``plan`` finds the fastest."""
 
 FEW: Mapping[str, Any] = {"tensors": (2, 4, 8), "contexts": (1,), "pipelines": (1, 2, 4, 8, 16), "offloads": False}
-"""Of these, what most large networks are trained with."""
+"""Subset of the layouts that most large networks are trained with."""
 QUICK: Mapping[str, Any] = {**FEW, "shardings": ("zero1",), "recomputes": ("none", "full")}
-"""Of these, what is found in a fraction of a second."""
+"""Subset that is searched in a fraction of a second."""
 ALL: Mapping[str, Any] = {}
-"""All of these, also with optimizer state in the host's memory."""
+"""All layouts, also with optimizer state in host memory."""
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is trained, with which prices."""
+class TrainingQuestion:
+    """The network, target and prices of one question."""
 
     workload: Workload
     target: TrainingTarget
     prices: Mapping[str, float | Price] | None
     predictor: Predictor
 
-    def rented(self, rentals: Sequence[Rental]) -> Question:
-        """The same at the prices of rentals, one for each device."""
+    def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
+        """Return the question at the prices of rentals, one for each device."""
         listings = {rental.cluster.device.name: rental.listing for rental in rentals}
         return replace(self, prices={**listings, **self.own_prices})
 
@@ -67,13 +67,15 @@ class Question:
         return {name: price for name, price in (self.prices or {}).items() if not isinstance(price, Price)}
 
     def may_hold(self, cluster: Cluster) -> bool:
-        """Whether the devices together have room for trained weights and gradients of two bytes each, and frozen weights of
-        half a byte, which is the least that there is."""
+        """Return whether the devices together can hold the least possible state.
+
+        Trained weights and gradients take two bytes each, frozen weights half a byte.
+        """
         least = 4 * self.workload.num_parameters + self.workload.frozen / 2
         return cluster.world_size * cluster.device.memory.value >= least
 
     def plan(self, space: Space, goal: Goal = FASTEST, progress: Progress = silent) -> Plan | None:
-        """The plan; None where nothing is legal, fits or meets the goal."""
+        """Return the plan; None if nothing is legal, fits or meets the goal."""
         try:
             return plan(
                 self.workload,
@@ -89,9 +91,9 @@ class Question:
             return None
 
     def plain(self, clusters: Sequence[Cluster], goal: Goal = FASTEST) -> Plan | None:
-        """The best of DDP and FSDP."""
+        """Return the best of DDP and FSDP."""
         return self.plan(Space(clusters=tuple(clusters), **PLAIN), goal)
 
     def divided(self, clusters: Sequence[Cluster], progress: Progress = silent, more: Mapping[str, Any] = ALL) -> Plan | None:
-        """The best layout that divides the network; ``more``: how much is tried, ``ALL`` or ``FEW``."""
+        """Return the best divided layout. ``more``: how much is searched, ``ALL`` or ``FEW``."""
         return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)

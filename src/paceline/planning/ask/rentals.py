@@ -1,4 +1,4 @@
-"""What can be rented: every listing of a price, as clusters with what they cost."""
+"""Rentals: every price listing as clusters, with their cost."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, every_listing, price
 
 NODES = (1, 2, 4, 8)
-"""Nodes that are tried of an instance."""
+"""Numbers of nodes to try for an instance."""
 SIZES = (1, 2, 4, 8)
-"""Devices that are tried where any number can be rented."""
+"""Numbers of devices to try if any number can be rented."""
 
 
 @dataclass(frozen=True)
 class Rental:
-    """A cluster and its listing. A listing that names no instance has one node: what joins several is unknown."""
+    """A cluster and its listing. A listing without an instance has one node, since its network is unknown."""
 
     cluster: Cluster
     listing: Price
 
     @property
     def usd_per_device_hour(self) -> float:
-        """Dollars for one device and hour of machines that are rented whole."""
+        """Dollars for a device and hour, if machines are rented whole."""
         return self.listing.usd_per_hour(self.cluster.node_sizes) / self.cluster.world_size
 
 
 def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[int] = NODES) -> tuple[Rental, ...]:
-    """Every cluster that can be rented, once, by its cheapest listing.
+    """Return every cluster that can be rented once, with its cheapest listing.
 
     Args:
-        prices: the user's own, which stand before the listings of their devices.
-        nodes: how many of an instance.
+        prices: the user's own prices, which take precedence over listings of the same devices.
+        nodes: numbers of nodes of an instance.
 
     Raises:
         UserError: as ``prices.every_listing``.
@@ -46,14 +46,14 @@ def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[i
             rental = Rental(cluster, own if own and own.provider == GIVEN else listing)
             between = cluster.network.name if cluster.num_nodes > 1 else ""
             key = cluster.device.name, cluster.devices_per_node, cluster.num_nodes, between
-            # Of equal prices the instance stays, which has a network.
+            # At equal prices the instance wins, because its network is known.
             if key not in cheapest or rental.usd_per_device_hour <= cheapest[key].usd_per_device_hour:
                 cheapest[key] = rental
     return tuple(cheapest.values())
 
 
 def _clusters(listing: Price, nodes: Sequence[int]) -> Iterator[Cluster]:
-    """Those of one listing: machines of its sizes, and several of an instance with its own network."""
+    """Yield the clusters of one listing: single machines, and several nodes of an instance with its network."""
     entry = hardware.instance(listing.provider)
     most = entry.devices if entry else SIZES[-1]
     for size in [size for size, _ in listing.machines] or [size for size in SIZES if size <= most]:
@@ -63,5 +63,5 @@ def _clusters(listing: Price, nodes: Sequence[int]) -> Iterator[Cluster]:
     for many in nodes:
         try:
             yield hardware.cluster(entry.name, None, many)
-        except UserError:  # an instance without a network is let one by one
+        except UserError:  # an instance without a network is rented one by one
             return

@@ -1,4 +1,4 @@
-"""What more or other devices would bring, and the next cluster that holds a network."""
+"""Gain of more or other devices, and the next larger cluster that fits a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, every_listing, listings, price
 from paceline.planning.ask.answer import Upgrade, cluster_text
-from paceline.planning.ask.question import FEW, Question
+from paceline.planning.ask.question import FEW, TrainingQuestion
 from paceline.planning.ask.rentals import rentals
 from paceline.planning.compare.changes import apply, parse_change
 from paceline.planning.compare.speedup_range import speedup_factor
@@ -19,19 +19,19 @@ from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.ranking import TIE
 
 LADDER_GBPS = (10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
-"""Speeds of networks as they are sold, Gb/s a node and direction."""
+"""Commercial network speeds, Gb/s a node and direction."""
 NODE_DEVICES = 8
-"""Devices of a node at most that are tried where its cluster is too small."""
+"""Most devices of a node to try if the cluster is too small."""
 MOST_NODES = 64
-"""Nodes at most that are tried where a cluster is too small."""
+"""Most nodes to try if a cluster is too small."""
 
 MOST_RENTED = 128
-"""Nodes at most that are tried where nothing that is like the cluster holds the network."""
+"""Most nodes to try if no cluster of the same devices fits the network."""
 
 
-def upgrades(question: Question, choice: Choice) -> tuple[Upgrade, ...]:
-    """The same cluster where it costs less, more nodes, a faster network, and the best other devices: the cheapest and the
-    fastest."""
+def upgrades(question: TrainingQuestion, choice: Choice) -> tuple[Upgrade, ...]:
+    """Return upgrades: the same cluster at a lower price, more nodes, a faster network, and the cheapest and the fastest
+    of other devices."""
     cluster = choice.cluster
     changes = []
     elsewhere = _elsewhere(question, choice)
@@ -52,16 +52,16 @@ def upgrades(question: Question, choice: Choice) -> tuple[Upgrade, ...]:
     return (*filter(None, [elsewhere]), *same, *(x for x in others if x is cheapest or x is fastest))
 
 
-def larger(question: Question, cluster: Cluster) -> Plan | None:
-    """The plan of the smallest larger cluster of the same devices that holds the network; None where none does."""
+def larger(question: TrainingQuestion, cluster: Cluster) -> Plan | None:
+    """Plan on the smallest larger cluster of the same devices that fits the network; None if none does."""
     for candidate in filter(question.may_hold, _larger(cluster)):
         if best := question.plain((candidate,)):
             return best
     return None
 
 
-def large(question: Question, cluster: Cluster) -> Plan | None:
-    """The plan of the smallest larger cluster that can be rented and holds the network, also divided."""
+def large(question: TrainingQuestion, cluster: Cluster) -> Plan | None:
+    """Plan on the smallest larger listed cluster that fits the network, also divided."""
     rented = [x.cluster for x in rentals(question.prices, _doublings(1, MOST_RENTED)) if question.may_hold(x.cluster)]
     for size in sorted({other.world_size for other in rented if other.world_size > cluster.world_size}):
         others = [other for other in rented if other.world_size == size]
@@ -78,8 +78,8 @@ def _larger(cluster: Cluster) -> Iterator[Cluster]:
         yield from (cluster.changed(num_nodes=many) for many in _doublings(nodes, MOST_NODES))
 
 
-def beside(choice: Choice, other: Choice, title: str, *, change: str = "", seller: str = "") -> Upgrade:
-    """``other`` as an upgrade of ``choice``, at its own price."""
+def upgrade_to(choice: Choice, other: Choice, title: str, *, change: str = "", seller: str = "") -> Upgrade:
+    """Return ``other`` as an upgrade of ``choice``, at its own price."""
     p, base = other.prediction, choice.prediction
     speedup = p.samples_per_s / base.samples_per_s
     factor = speedup_factor(p, base, other.cluster, choice.cluster)
@@ -95,8 +95,8 @@ def beside(choice: Choice, other: Choice, title: str, *, change: str = "", selle
     )
 
 
-def _upgrade(question: Question, choice: Choice, change: str) -> Upgrade | None:
-    """The same training with the best plain strategy after ``change``; None where it cannot be."""
+def _upgrade(question: TrainingQuestion, choice: Choice, change: str) -> Upgrade | None:
+    """Return the same training run with the best plain strategy after ``change``; None if the change is impossible."""
     try:
         cluster, _, _ = apply([parse_change(change)], choice.cluster, choice.strategy, "weak")
     except UserError:
@@ -105,14 +105,16 @@ def _upgrade(question: Question, choice: Choice, change: str) -> Upgrade | None:
     if best is None:
         return None
     seller, usd_there = _there(question, choice, cluster)
-    upgrade = beside(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
-    # Nobody lists what a faster network costs.
+    upgrade = upgrade_to(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
+    # A faster network has no listed price.
     return replace(upgrade, usd_there=usd_there, usd=math.nan if change.startswith("network") else upgrade.usd)
 
 
-def _elsewhere(question: Question, choice: Choice) -> Upgrade | None:
-    """The same cluster at the provider who lists it for least, where that saves more than a tie; not where the user says what
-    it costs. Who lets devices one by one joins no nodes."""
+def _elsewhere(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
+    """Return the same cluster at the cheapest provider if that saves more than a tie.
+
+    None if the user gave the price. A provider that rents single devices joins no nodes.
+    """
     cluster, now = choice.cluster, price(choice.cluster.device.name, question.prices)
     if now is None or now.provider == GIVEN:
         return None
@@ -127,12 +129,14 @@ def _elsewhere(question: Question, choice: Choice) -> Upgrade | None:
     if share >= 1 - TIE:
         return None
     cheaper = replace(choice, usd=choice.usd * share, usd_low=choice.usd_low * share, usd_high=choice.usd_high * share)
-    return replace(beside(choice, cheaper, "the same", seller=least.seller), speedup_low=1.0, speedup_high=1.0)
+    return replace(upgrade_to(choice, cheaper, "the same", seller=least.seller), speedup_low=1.0, speedup_high=1.0)
 
 
-def _there(question: Question, choice: Choice, cluster: Cluster) -> tuple[str, float]:
-    """Who lets the devices of ``cluster`` where that is another provider, and what ``choice`` costs there; NaN where it is not
-    listed there. Prices of two providers say little of two devices."""
+def _there(question: TrainingQuestion, choice: Choice, cluster: Cluster) -> tuple[str, float]:
+    """Return another provider of the devices of ``cluster``, and dollars for ``choice`` there; NaN if it is not listed.
+
+    Both prices are of one provider, since prices of two providers say little about two devices.
+    """
     name, sizes = choice.cluster.device.name, choice.cluster.node_sizes
     now, other = price(name, question.prices), price(cluster.device.name, question.prices)
     seller = now.seller if now else ""
@@ -153,17 +157,17 @@ def _title(change: str, cluster: Cluster, before: Cluster) -> str:
 
 
 def _alone(cluster: Cluster) -> bool:
-    """Whether nothing is known of a network between such nodes."""
+    """Return whether the network between such nodes is unknown."""
     return cluster.num_nodes == 1 and cluster.network == cluster.intra_link
 
 
 def _doublings(size: int, most: int) -> list[int]:
-    """Twice ``size``, four times, and so on."""
+    """Return ``size`` doubled once, twice, and so on up to ``most``."""
     return [size << times for times in range(1, 20) if size << times <= most]
 
 
 def _faster(cluster: Cluster) -> str:
-    """The next network that is sold, at least twice as fast and of the same transport; empty where there is none."""
+    """Return the next commercial network of the same transport, at least twice as fast; empty without one."""
     now = cluster.network.bandwidth.value * 8 / 1e9
     return next((f"{speed}Gb/s" for speed in LADDER_GBPS if speed >= 1.99 * now), "")
 
@@ -178,7 +182,7 @@ def _peak(name: str) -> float:
 
 
 def _devices_by_speed(cluster: Cluster) -> list[str]:
-    """Devices with a listed price and more FLOP/s at 16 bit."""
+    """Return devices with a listed price and more 16-bit FLOP/s."""
     names = [name for name in _listed_devices() if {"bf16", "fp16"} & set(hardware.device(name).precisions)]
     own = cluster.device
     least = _peak(own.name) if {"bf16", "fp16"} & set(own.precisions) else 0.0

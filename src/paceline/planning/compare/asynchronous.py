@@ -1,7 +1,7 @@
-"""``predict_asynchronous(...)``: asynchronous SGD before the hardware is there, beside the same job in step.
+"""``predict_asynchronous(...)``: asynchronous SGD predicted from the catalogue, with the synchronous job to compare it to.
 
-The one-worker profile is not measured but the one that ``predict`` works with: seconds of layers by roofline, the link and the
-optimizer of the catalogue; its spreads are those that the constants missed on held-out measurements.
+The one-worker profile is that of ``predict``: seconds of layers by roofline, the link and the optimizer of the catalogue. Its
+spreads are the errors of the constants on held-out measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
-from paceline.prediction.asynchronous.profile import LayerProfile, Profile, assign_servers
+from paceline.prediction.asynchronous.profile import Profile, WorkerLayer, assign_servers
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
 from paceline.prediction.passes.compute import optimizer_seconds
@@ -33,33 +33,33 @@ from paceline.units import format_bandwidth, format_seconds
 from paceline.workload.table import Workload
 
 MOST_WORKERS = 128
-"""Simulated: more take minutes."""
+"""Largest simulated number of workers. More take minutes."""
 MOST_PARTS = 40
-"""A network of more layers is simulated as about so many parts of neighbours."""
+"""A network of more layers is simulated as about this many groups of adjacent layers."""
 STEPS = 800
-"""Of all workers together that count, though never fewer than ``LEAST_STEPS`` of each."""
+"""Counted steps of all workers together, but at least ``LEAST_STEPS`` of each."""
 LEAST_STEPS, MOST_STEPS = 24, 100
 PROFILED = 16
-"""Steps of a profile that is not measured: quantiles of ``Efficiency.straggler_spread``."""
+"""Steps of a profile that was not measured: quantiles of ``Efficiency.straggler_spread``."""
 LAB = (
     "Simulations from a measured profile of one worker missed the throughput of 24 emulated jobs by 7.5% and their mean "
     "staleness by 5.0% (benchmarks/results/async_lab.csv)."
 )
 UNKNOWN = (
-    "The effect of staleness on accuracy is unknown, not zero: nobody measured it here. The figures "
+    "The effect of staleness on accuracy is unknown, not zero: it was not measured here. The figures "
     "compare samples a second, not the time to a target."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncPrediction:
-    """An asynchronous job, predicted.
+    """Prediction of an asynchronous job.
 
     Attributes:
         result: throughput and staleness.
-        worker: one worker by itself: its step without any exchange, its memory.
-        synchronous: the same workers in step, as ``predict`` says; without the servers, unless they are among the workers.
-        strategy: its own: batch, precision, optimizer and recomputation of the synchronous job, over parameter servers.
+        worker: one worker alone: its step without any exchange, and its memory.
+        synchronous: prediction of the synchronous job on the same workers; without the servers, unless they are workers too.
+        strategy: batch, precision, optimizer and recomputation of the synchronous job, over parameter servers.
     """
 
     workload: str
@@ -72,16 +72,16 @@ class AsyncPrediction:
 
     @property
     def speedup(self) -> float:
-        """Samples/s over those of the synchronous job."""
+        """Samples/s relative to the synchronous job."""
         return self.result.samples_per_s / self.synchronous.samples_per_s
 
     @property
     def headline(self) -> str:
-        """That a worker does not fit, and by how much; empty where it fits."""
+        """Warning that a worker does not fit, and by how much; empty if it fits."""
         return self.worker.headline
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict; ``staleness_effect`` is None: unknown."""
+        """Return a plain dict. ``staleness_effect`` is None: unknown."""
         return {
             "schema": 1,
             "workload": self.workload,
@@ -108,13 +108,13 @@ def predict_asynchronous(
     predictor: Predictor = ORDINARY,
     drawn_steps: int = 0,
 ) -> AsyncPrediction:
-    """Predict ``workload`` under asynchronous SGD: every device of ``cluster`` a worker, and ``servers`` more nodes that serve.
+    """Predict asynchronous SGD: every device of ``cluster`` is a worker, and ``servers`` further nodes hold the parameters.
 
     Args:
-        strategy: of the synchronous job that is set beside it; each worker's mini-batch is its micro batch.
-        server_device: what a server updates parameters with; by default a device like the workers'.
-        predictor: of a worker's step, the link and the synchronous job, without an input pipeline.
-        drawn_steps: steps of every worker that the timeline shows.
+        strategy: strategy of the synchronous job to compare with. Each worker's mini-batch is its micro batch.
+        server_device: device of a server's update; by default a device like the workers'.
+        predictor: predictor of a worker's step, the link and the synchronous job, without an input pipeline.
+        drawn_steps: steps of every worker in the timeline.
 
     Raises:
         UserError: what the simulation does not know (compression, sharding, micro steps, several workers on one network
@@ -127,7 +127,7 @@ def predict_asynchronous(
             "predict it in step: leave --asynchronous out",
         )
     strategy = strategy.settled(workload, cluster)
-    alone = strategy.changed(  # a worker keeps no state of an optimizer: that lies on the servers
+    alone = strategy.changed(  # the servers hold the state of the optimizer
         world_size=1, servers=1, exchange="", global_batch_size=strategy.micro_batch_size, optimizer="sgd"
     )
     single = cluster.changed(num_nodes=1, network=cluster.intra_link)
@@ -169,7 +169,7 @@ def predict_asynchronous(
         steps=min(MOST_STEPS, max(LEAST_STEPS, STEPS // cluster.num_nodes)),
         drawn_steps=drawn_steps,
     )
-    beside = predictor.step(workload, cluster, strategy)
+    synchronous = predictor.step(workload, cluster, strategy)
     many = "server is a further node" if servers == 1 else f"{servers} servers are further nodes"
     notes = (
         f"The {many} on {network.name}: {format_bandwidth(network.bandwidth.value)} each way; {profile.link_share:.0%} of it "
@@ -184,17 +184,17 @@ def predict_asynchronous(
     )
     return AsyncPrediction(
         workload=workload.name,
-        strategy={**beside.strategy, "exchange": "parameter_server", "servers": servers},
-        cluster={**beside.cluster, "servers": servers, "server_device": serving.name},
+        strategy={**synchronous.strategy, "exchange": "parameter_server", "servers": servers},
+        cluster={**synchronous.cluster, "servers": servers, "server_device": serving.name},
         result=result,
         worker=worker,
-        synchronous=beside,
+        synchronous=synchronous,
         assumptions=lazy(lambda: (*notes, *_of_worker(worker))),
     )
 
 
 def _of_worker(worker: Prediction) -> Iterator[Assumption]:
-    """What a worker's step rests on; the optimizer is the servers', and the simulation has errors of its own."""
+    """Yield the assumptions of a worker's step. The servers have the optimizer, and the simulation has its own errors."""
     for assumption in worker.assumptions:
         if assumption.kind == "held-out error":
             yield Assumption(assumption.kind, f"A worker's step: {assumption[0].lower()}{assumption[1:]}", assumption.source)
@@ -234,8 +234,8 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         raise UserError(f"{cluster.num_nodes} asynchronous workers take too long to simulate", f"give at most {MOST_WORKERS}")
 
 
-def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[LayerProfile, ...]:
-    """The layers of one worker, neighbours joined where there are many: by where their middle lies in layers and in bytes."""
+def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[WorkerLayer, ...]:
+    """Return the layers of one worker; in a large network neighbours are joined by their middle in layers and in bytes."""
     workload = model.workload
     forward, backward = (seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device))
     backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
@@ -248,7 +248,7 @@ def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -
     every = NormalDist(0.0, model.constants.straggler_spread or 1e-9)
     factors = [math.exp(every.inv_cdf((i + 0.5) / PROFILED)) for i in range(PROFILED)]
     return tuple(
-        LayerProfile(
+        WorkerLayer(
             name=workload.layers[int(np.flatnonzero(part == i)[0])].name,
             size=float(sizes[part == i].sum()),
             forward_s=tuple(f * float(forward[part == i].sum()) for f in factors),
@@ -259,6 +259,6 @@ def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -
 
 
 def _fullest(profile: Profile, servers: int) -> float:
-    """Share of the bytes on the server that has most of them."""
+    """Return the share of the bytes on the fullest server."""
     sizes = [part.size for part in profile.layers if part.size]
     return float(np.bincount(assign_servers(sizes, servers), weights=sizes).max() / profile.size)

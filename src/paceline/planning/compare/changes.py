@@ -21,7 +21,7 @@ from paceline.strategy.parallelism import MODEL
 BatchScaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
 OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
-"""Changes of what joins the nodes, which no listing of a device prices."""
+"""Changes of the links between nodes, which no device listing prices."""
 OF_PREDICTOR = ("attention", "software")
 OF_STRATEGY = {word: item for word, item in WORDS.items() if item.name != "world_size"}
 """Changes of the strategy; the devices follow from the cluster."""
@@ -42,7 +42,7 @@ class Change:
 
 
 def parse_change(text: str) -> Change:
-    """``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError for anything else."""
+    """Parse ``nodes+1``, ``nodes=4``, ``nodesx2``, ``network=100Gb/s``, ``device=H100-SXM``. Raises UserError otherwise."""
     names = sorted((*OF_CLUSTER, *OF_STRATEGY, *OF_PREDICTOR), key=len, reverse=True)
     text = text.strip()
     for word in (*names, *ALIASES):
@@ -63,8 +63,10 @@ def parse_change(text: str) -> Change:
 def apply(
     changes: Iterable[Change], cluster: Cluster, strategy: Strategy, scaling: BatchScaling
 ) -> tuple[Cluster, Strategy, str]:
-    """Cluster, strategy and kind of scaling after the changes. A batch that does not divide among the new
-    replicas becomes the nearest that does. A dense hierarchical exchange on one node becomes an all-reduce.
+    """Return cluster, strategy and kind of scaling after the changes.
+
+    A batch that does not divide among the new replicas becomes the nearest that does. A dense hierarchical exchange on one
+    node becomes an all-reduce.
 
     Raises:
         UserError: an illegal value, or an illegal combination, with the nearest legal one.
@@ -98,20 +100,20 @@ def apply(
 
 
 def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bool:
-    """Whether changes give nodes that are joined already another network or other switches between them."""
+    """Return whether changes give existing nodes another network or other switches."""
     joined = min(before.num_nodes, after.num_nodes) > 1 and any(change.name in OF_FABRIC for change in changes)
     fabrics = [(of.network, of.leaf_nodes, of.oversubscription, of.nic, of.aggregation) for of in (before, after)]
     return joined and fabrics[0] != fabrics[1]
 
 
 def changed_predictor(changes: Iterable[Change], predictor: Predictor) -> Predictor:
-    """The predictor after the changes of the kernel of attention and of the software. Raises UserError as ``Predictor``."""
+    """Return the predictor after changes of the attention kernel and the software. Raises UserError as ``Predictor``."""
     choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
     return predictor.changed(**({"constants": None} if "software" in choices else {}), **choices) if choices else predictor
 
 
 def _on_leaves(leaves: Mapping[str, Change], cluster: Cluster) -> Cluster:
-    """The cluster below other leaf switches."""
+    """Return the cluster below other leaf switches."""
     nodes, blocking = leaves.get("leaf-nodes"), leaves.get("oversubscription")
     return on_leaves(
         cluster,
@@ -121,7 +123,7 @@ def _on_leaves(leaves: Mapping[str, Change], cluster: Cluster) -> Cluster:
 
 
 def _nearest_multiple(value: int, of: int) -> int:
-    """The nearest multiple of ``of`` above 0; the smaller of two equally near ones."""
+    """Return the nearest positive multiple of ``of``; the smaller of two equally near ones."""
     below = max(1, value // of) * of
     return below + of if 2 * (value - below) > of else below
 
@@ -155,7 +157,7 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(aggregation=hardware.aggregation(change.value))
     if change.name == "network":
         return cluster.changed(network=hardware.network(change.value, like=cluster.network))
-    if hardware.instance(change.value):  # its devices and its network come with it
+    if hardware.instance(change.value):  # an instance defines its devices and its network
         leaves = (cluster.leaf_nodes, cluster.oversubscription)
         return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)
     device = hardware.device(change.value)
@@ -163,7 +165,7 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
-    """The fields of the strategy that a change sets. A new compression takes its own exchange and options, so do servers."""
+    """Return the strategy fields of a change. A new compression or server count selects its own exchange and options."""
     item, value = OF_STRATEGY[change.name], change.value
     if item.values.counted:
         given = {item.name: _number(change, strategy.choice(item.name))}

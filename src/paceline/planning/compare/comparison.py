@@ -1,4 +1,4 @@
-"""A strategy beside the best one: how it differs, and why a strategy that the user asked for is not listed."""
+"""Difference between a strategy and the best one, and why a strategy that the user named is not listed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.workload.table import Workload
 
 
 def difference(choice: Choice, best: Choice) -> str:
-    """Its time and cost against the best, and the resources on which it spends more or less time."""
+    """Return its time and cost relative to the best, and the resources on which it spends more or less time."""
     parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
     if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
         parts.append(_more(choice.usd / best.usd, "more expensive", "cheaper"))
@@ -48,12 +48,12 @@ def illegal(
     predictor: Predictor,
     least: Sequence[tuple[Candidate, float]] = (),
 ) -> str:
-    """Why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
+    """Return why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.
 
     Args:
-        space: what was tried. ``barred``: by compression, why it does not compete.
-        predictor: the one that predicted the best, so that both rates come from one model.
-        least: layouts with these choices that lack least memory, where some were searched, and the bytes that they lack.
+        space: the values that were tried. ``barred``: by compression, why it does not compete.
+        predictor: predictor of the best, so that both rates come from one model.
+        least: layouts with these choices that lack least memory, and the missing bytes, if some were searched.
     """
     fields = {WORDS[k].name: v for k, v in wanted.items() if k in WORDS}
     if "servers" in fields:
@@ -72,7 +72,7 @@ def illegal(
         needed = missing + usable_bytes(layout[0].device)
         return f"{title} {fit_of(needed, layout[0].device)}: {lacking(needed, layout[0])} with {describe(*layout)}."
     if "tensor" in fields and "sequence" not in fields:
-        fields["sequence"] = fields["tensor"] != 1  # as a search of layouts has it
+        fields["sequence"] = fields["tensor"] != 1  # the default of a search of layouts
     if "device" in wanted:
         given = {c.device.name: c for c in clusters}
         if wanted["device"] not in given:
@@ -101,7 +101,7 @@ def illegal(
 
 
 def lacking(needed: float, cluster: Cluster) -> str:
-    """What a device lacks of ``needed`` bytes, or of the headroom beside them, in words."""
+    """Return the memory that a device lacks for ``needed`` bytes or for the headroom, in words."""
     missing = needed - cluster.device.memory.value
     if missing > 0:
         return f"{format_gib(missing)} are missing on each device"
@@ -110,7 +110,7 @@ def lacking(needed: float, cluster: Cluster) -> str:
 
 
 def _outside(wanted: Wanted, space: Space) -> str:
-    """Which of the wanted values are not among those that the plan tries."""
+    """Return the wanted values that the plan does not try, in words."""
     missing = {}
     for word, value in wanted.items():
         tried = space.tried(WORDS[word]) if word in WORDS else ()

@@ -1,4 +1,4 @@
-"""What compression is worth: where it ranks above dense, and what it would gain where it only stands beside."""
+"""Gain of compression over dense gradients: in the ranking, and for compressions that do not compete by default."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from paceline.array_types import Bools
 from paceline.calibration.uncertainty import LINKS
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.ranking import PLAIN, RankedTable
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction.learning.convergence import accuracies
 from paceline.workload import Workload
 from paceline.workload.family import family
 
 _INSIDE = "the range of the gain includes none"
 MOST_NAMED = 1
-"""Compressions whose gain is said beside a ranking; of the others, how many."""
+"""Number of compressions outside the ranking that are named with their gain; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """A compression that does not compete on some clusters: what it would gain there, and why it only stands beside.
+class UnrankedCompression:
+    """A compression that does not compete on some clusters, with its possible gain and the reason.
 
     Attributes:
-        gain: of the goal's quantity over the best dense strategy on the same cluster, where it is largest; 0.1 is 10 %.
-        low, high: the ends of the 80 % range of that gain, without the errors that both share.
+        gain: largest gain of the goal's quantity over the best dense strategy on the same cluster; 0.1 is 10 %.
+        low, high: ends of the 80 % range of that gain, without the errors that both share.
     """
 
     compression: str
@@ -40,21 +40,21 @@ class Beside:
         return f"{self.compression} {self.gain:.1%} ({self.low:+.0%} to {self.high:+.0%})"
 
 
-def competing(table: RankedTable, chosen: Sequence[str], left_out: Tally) -> tuple[Bools, list[Beside]]:
-    """Which candidates compete, and the compressions that stand beside, the one that would gain most first.
+def competing(table: RankedTable, chosen: Sequence[str], left_out: Exclusions) -> tuple[Bools, list[UnrankedCompression]]:
+    """Return which candidates compete, and the other compressions, the largest possible gain first.
 
-    A compression competes on a cluster if its accuracy was measured on the network's family, and if its gain over the best
-    dense strategy there is larger than their ratio may be off (``speedup_factor``: errors that both share cancel).
+    A compression competes on a cluster under two conditions. Its accuracy was measured on the network's family. Its gain over
+    the best dense strategy there exceeds the error of their ratio (``speedup_factor``: errors that both share cancel).
 
     Args:
-        chosen: compressions that the user named, or whose penalty on the samples is given: these compete anyway.
+        chosen: compressions that the user named, or whose penalty on the samples is given. These always compete.
     """
     names = np.array([s.gradient_exchange.compression for _, s in table.candidates])
     competes, score = np.ones(len(names), dtype=bool), table.score
     places: dict[int, list[int]] = {}
     for i, (cluster, _) in enumerate(table.candidates):
         places.setdefault(id(cluster), []).append(i)
-    best: dict[str, Beside] = {}
+    best: dict[str, UnrankedCompression] = {}
     shown = {name: _shown(name, table.workload) for name in sorted({*names.tolist()} - {"dense", *chosen})}
     for members in map(np.array, places.values()):
         dense = members[(names[members] == "dense") & table.known[members]]
@@ -70,15 +70,15 @@ def competing(table: RankedTable, chosen: Sequence[str], left_out: Tally) -> tup
             factor = _factor(table, index, first) if gain > 1 else 1.0
             if why or gain <= factor:
                 competes[own] = False
-                beside = Beside(name, gain - 1, gain / factor - 1, gain * factor - 1, why or _INSIDE)
-                best[name] = max((beside, *filter(None, [best.get(name)])), key=lambda b: b.gain)
+                unranked = UnrankedCompression(name, gain - 1, gain / factor - 1, gain * factor - 1, why or _INSIDE)
+                best[name] = max((unranked, *filter(None, [best.get(name)])), key=lambda b: b.gain)
     for name in best:
         left_out.add(_left_out(best[name]), int((~competes & (names == name)).sum()))
     return competes, sorted((b for b in best.values() if b.gain >= PLAIN), key=lambda b: -b.gain)
 
 
-def _left_out(beside: Beside) -> str:
-    return f"{beside.compression} stands beside: {beside.why}; naming it lets it compete"
+def _left_out(unranked: UnrankedCompression) -> str:
+    return f"{unranked.compression} is not ranked: {unranked.why}; naming it lets it compete"
 
 
 def _factor(table: RankedTable, index: int, other: int) -> float:
@@ -87,7 +87,7 @@ def _factor(table: RankedTable, index: int, other: int) -> float:
 
 
 def _shown(compression: str, workload: Workload) -> str:
-    """Why the accuracy of a compression is not shown for this network; empty where it was measured on its family."""
+    """Return why the accuracy of a compression is unknown for this network; empty if measured on its family."""
     own = family(workload)
     measured = sorted({a.network for a in accuracies(compression)})
     if any(family(Workload.named(name)) == own for name in measured):
@@ -95,19 +95,19 @@ def _shown(compression: str, workload: Workload) -> str:
     return f"not shown for {own} such as {workload.name} (its accuracy was measured on {', '.join(measured) or 'none'})"
 
 
-def compression_worth(table: RankedTable, beside: Sequence[Beside]) -> str:
-    """What compression is worth, in sentences: what stands beside, else the best with it against the best without."""
-    if not beside:
+def compression_worth(table: RankedTable, unranked: Sequence[UnrankedCompression]) -> str:
+    """Describe the gain of compression: of those outside the ranking, else the best with it against the best without."""
+    if not unranked:
         return _best_with_it(table)
-    named, more = beside[:MOST_NAMED], len(beside) - MOST_NAMED
+    named, more = unranked[:MOST_NAMED], len(unranked) - MOST_NAMED
     groups = {why: ", ".join(str(b) for b in named if b.why == why) for why in dict.fromkeys(b.why for b in named)}
     gains = "; ".join(f"{names}: {why}" for why, names in groups.items())
     others = f"; {more} more gain less" if more > 0 else ""
-    return f"Beside the ranking, would gain over dense: {gains}{others}. Naming one (compression) lets it compete."
+    return f"Not ranked, with its possible gain over dense: {gains}{others}. Naming one (compression) lets it compete."
 
 
-def meets_beside(table: RankedTable, competes: Bools) -> str:
-    """The compressions that would meet the goal if the user named them, in words; empty without any."""
+def meets_unranked(table: RankedTable, competes: Bools) -> str:
+    """Name the compressions that would meet the goal if the user named them; empty without any."""
     goal = table.goal
     limited = goal.limited(table.time_s, table.usd)
     meeting = np.flatnonzero(~competes & table.known & (limited <= goal.limit))
@@ -116,7 +116,7 @@ def meets_beside(table: RankedTable, competes: Bools) -> str:
 
 
 def _best_with_it(table: RankedTable) -> str:
-    """The best with compression against the best without."""
+    """Compare the best strategy with compression and the best without."""
     goal, score = table.goal, table.score
     lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.candidates])
     limited = goal.limited(table.time_s, table.usd) <= goal.limit

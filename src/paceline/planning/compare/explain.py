@@ -1,4 +1,4 @@
-"""``explain(...)``: the bottleneck of a step, the next one, how the step scales, and a measured run beside it."""
+"""``explain(...)``: the bottleneck of a step, the next one, its scaling, and a comparison with a measured run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ class Explained:
     """A prediction, and the resources that its step waits for.
 
     Attributes:
-        speedups: the step without the time of each resource; the resource with the longest wait first.
+        speedups: the step without the time of each resource, the resource with the longest wait first.
         scaling: predictions of the same strategy on other numbers of devices, by kind of scaling.
         available: bytes of memory on a device.
-        by_transport: the step over ``RDMA`` and over ``TCP``, the one in ``prediction``, where the network says its speed
-            alone.
-        layout: what pictures of a divided network show; None where each device holds it whole.
-        measured, measured_timeline: a run of the same network and compression, where the user named one.
+        by_transport: the step over ``RDMA`` and over ``TCP``, if the network gives only its speed.
+        layout: data for pictures of a divided network; None if each device holds all of it.
+        measured, measured_timeline: a run of the same network and compression, if the user named one.
     """
 
     prediction: Prediction
@@ -47,7 +46,7 @@ class Explained:
 
     @property
     def waits(self) -> list[tuple[str, float]]:
-        """Seconds of the step by resource, the longest wait first; they sum to the step."""
+        """Seconds of the step by resource, the longest wait first. They sum to the step."""
         return sorted(((k, v) for k, v in self.prediction.exposed.items() if v > 0), key=lambda item: -item[1])
 
     @property
@@ -57,7 +56,7 @@ class Explained:
 
     @property
     def sentence(self) -> str:
-        """The answer in two sentences."""
+        """Answer in two sentences."""
         p, worst = self.prediction, self.speedups[0]
         share = p.exposed.get(worst.resource, 0.0) / p.step_time_s
         return (
@@ -67,17 +66,17 @@ class Explained:
         )
 
     def speedup_text(self, resource: str) -> str:
-        """``1.8x, then network``; empty for a resource that the step does not wait for."""
+        """Format as ``1.8x, then network``; empty for a resource that the step does not wait for."""
         saved = next((r for r in self.speedups if r.resource == resource), None)
         return f"{saved.speedup:.3g}x, then {saved.bottleneck}" if saved else ""
 
     def trace(self) -> dict[str, Any]:
-        """The predicted step, and the measured one beside it, as a Chrome trace."""
+        """Return the predicted and the measured step as a Chrome trace."""
         timelines = {"predicted": self.prediction.timeline}
         return chrome_trace({**timelines, **({"measured": self.measured_timeline} if self.measured_timeline else {})})
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict: the prediction and its explanation."""
+        """Return a plain dict: the prediction and its explanation."""
         return {
             **self.prediction.to_json(),
             "critical_path": self.path,
@@ -103,11 +102,11 @@ def explain(
     """Predict a step, and find the resources that it waits for.
 
     Args:
-        run: a run directory; its measured step is shown beside the predicted one.
+        run: a run directory, whose measured step is compared with the predicted one.
         scale: whether to predict other numbers of devices too.
 
     Raises:
-        UserError: as ``Predictor.step``; no such run, or none of this network.
+        UserError: as ``Predictor.step``; no such run, or no run of this network.
     """
     measured, timeline = _measured(run, workload, strategy) if run else (None, ())
     prediction = predictor.step(workload, cluster, strategy)
@@ -124,7 +123,7 @@ def explain(
 
 
 def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunRecord, tuple[Event, ...]]:
-    """The run of this network with this compression; without one, its first run."""
+    """Return the run of this network with this compression; without one, its first run."""
     contents = RunDir(Path(run)).read(partial=True)
     own = {label: r for label, r in contents.records.items() if r.workload == workload.name}
     if not own:

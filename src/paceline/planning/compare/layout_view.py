@@ -1,4 +1,4 @@
-"""What pictures of a layout show: when each stage works, what its memory holds, which devices form a replica."""
+"""Data for pictures of a layout: passes and memory of each stage, and the devices of a replica."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["LayoutView", "Pass", "Place", "layout_view"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device of the mesh: its rank, and its place in each dimension."""
+    """A device of the mesh: its rank, and its coordinate in each dimension."""
 
     rank: int
     stage: int
@@ -28,13 +28,13 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutView:
-    """A step on a mesh of devices that hold the network together.
+    """A step on a mesh of devices that divide the network.
 
     Attributes:
         nodes: devices of each node.
-        passes: of each stage, in its order.
-        stage_memory: bytes by purpose on a device of each stage. ``available``: what a device has.
-        seconds: of the whole step, with exchange and update.
+        passes: passes of each stage, in its order.
+        stage_memory: bytes by purpose on a device of each stage. ``available``: bytes of a device.
+        seconds: seconds of the whole step, with exchange and update.
     """
 
     mesh: Parallelism
@@ -45,7 +45,7 @@ class LayoutView:
     seconds: float
 
     def place(self, rank: int) -> Place:
-        """Where a rank lies in the mesh (``strategy.parallelism.MESH``)."""
+        """Return the coordinates of a rank in the mesh (``strategy.parallelism.MESH``)."""
         mesh = self.mesh
         rest, tensor = divmod(rank, mesh.tensor)
         rest, context = divmod(rest, mesh.context)
@@ -53,12 +53,12 @@ class LayoutView:
         return Place(rank, stage, replica, context, tensor)
 
     def node(self, number: int) -> range:
-        """The ranks of a node."""
+        """Return the ranks of a node."""
         first = sum(self.nodes[:number])
         return range(first, first + self.nodes[number])
 
     def first_replica(self) -> Iterator[Place]:
-        """The devices of replica 0, stage after stage."""
+        """Yield the devices of replica 0, stage after stage."""
         for stage in range(self.mesh.pipeline):
             first = stage * self.mesh.stage_devices
             for rank in range(first, first + self.mesh.context * self.mesh.tensor):
@@ -66,14 +66,14 @@ class LayoutView:
 
     @property
     def idle(self) -> float:
-        """Share of the time until the last pass that stages do not compute, on average."""
+        """Mean share of the time until the last pass in which stages do not compute."""
         end = max(own[-1].end_s for own in self.passes)
         worked = sum(p.end_s - p.start_s for own in self.passes for p in own)
         return 1 - worked / (end * len(self.passes)) if end else 0.0
 
 
 def layout_view(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> LayoutView | None:
-    """The view of a strategy; None where each device holds the network whole. Without the correction of observed steps.
+    """Return the view of a strategy; None if each device holds the whole network. Observed steps do not correct it.
 
     Raises:
         UserError: as ``Predictor.step``.

@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.search.cluster_sizes import worlds
+from paceline.planning.search.space import worlds
 from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
@@ -20,13 +20,13 @@ LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 def scaling(
     workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor, places: Sequence[Cluster] = ()
 ) -> dict[str, list[Prediction]]:
-    """Predictions from one device to twice those of ``cluster``, by weak and by strong scaling.
+    """Predict from one device to twice those of ``cluster``, by weak and by strong scaling.
 
-    A line with fewer than two points is omitted, for example if the global batch does not divide; so are both lines on nodes
-    that hold different numbers of devices.
+    A line with fewer than two points is omitted, for example if the global batch does not divide. Both are omitted on nodes
+    with different numbers of devices.
 
     Args:
-        places: the clusters of a plan, taken instead, so that a number of devices is one cluster here and in its ranking.
+        places: clusters to use instead, so that a plan's ranking and its curves have the same cluster for a device count.
     """
     if not cluster.even:
         return {}
@@ -39,14 +39,14 @@ def scaling(
 
 
 def _around(cluster: Cluster) -> list[Cluster]:
-    """One device of ``cluster`` up to twice its nodes."""
+    """Return clusters from one device up to twice the nodes of ``cluster``."""
     nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
     sizes = [size for size in worlds(cluster.devices_per_node, nodes) if cluster.fills_leaves(size[1])]
     return [cluster.changed(devices_per_node=local, num_nodes=n) for local, n in sizes]
 
 
 def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: Predictor) -> Prediction | None:
-    """The step of the strategy on ``place``; None if it is not legal there."""
+    """Return the step of the strategy on ``place``; None if it is illegal there."""
     n, local, nodes = place.world_size, place.devices_per_node, place.num_nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
     for variant in _variants(strategy, local, nodes):
@@ -59,7 +59,7 @@ def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predi
 
 
 def _variants(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
-    """The strategy; a hierarchical exchange with the size of these nodes, or else the usual exchange."""
+    """Yield the strategy; a hierarchical exchange with the size of these nodes, or else the usual exchange."""
     if strategy.gradient_exchange.exchange == "hierarchical":
         if local > 1 and nodes > 1:
             yield strategy.changed(ranks_per_node=local)
@@ -69,7 +69,7 @@ def _variants(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
 
 
 def curves(lines: Mapping[str, Sequence[Prediction]]) -> dict[str, list[dict[str, Any]]]:
-    """The lines as plain numbers, by ``weak`` and ``strong``."""
+    """Return the lines as plain numbers, by ``weak`` and ``strong``."""
     keys = ("step_time_s", "low_s", "high_s", "samples_per_s")
     return {
         LINES[title]: [{"devices": p.strategy["world_size"], **{k: getattr(p, k) for k in keys}} for p in line]

@@ -1,4 +1,4 @@
-"""The 80 % interval of a speed-up: what both steps share cancels in their ratio, and what a change moves does not."""
+"""The 80 % interval of a speedup. Errors that both steps share cancel in their ratio; those of the change remain."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from paceline.hardware import Cluster
 from paceline.prediction import Prediction
 
 SHARED = {"same": 0.6, "other": 0.25}
-"""Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones. The model
-repeats after a change the error that it made before. Five sets of measurements give 0.6 to 0.9 on the same device and 0.0 to
+"""Assumed correlation of the errors of two predictions of one network: on the same device, and on two different ones.
+
+After a change the model repeats its earlier error. Five sets of measurements give 0.6 to 0.9 on the same device and 0.0 to
 0.9 on different ones (``benchmarks/speedup_error.py``). These values are near the lower end, where ranges are wider. They
-are of pairs that differ in all their seconds; seconds that a change leaves alone have the same errors before and after."""
+hold for pairs that differ in all their seconds. Seconds that a change does not move have the same errors before and after."""
 _SENDS = frozenset({"network", "pipeline send"})
 
 
 def speedup_factor(p: Prediction, base: Prediction, cluster: Cluster, before: Cluster) -> float:
-    """By how much, at least 1, the speed-up of ``p`` on ``cluster`` over ``base`` on ``before`` may be off either way."""
+    """Return the factor, at least 1, by which the speedup of ``p`` on ``cluster`` over ``base`` on ``before`` may be off."""
     if _unchanged(p, base):
         return 1.0
     shared = SHARED["same" if cluster.device == before.device else "other"]
@@ -26,21 +27,21 @@ def speedup_factor(p: Prediction, base: Prediction, cluster: Cluster, before: Cl
 
 
 def ratio_spread(before: float, after: float, shared: float, moved: float = 1.0) -> float:
-    """Standard deviation of log(speed-up) from those of both steps.
+    """Return the standard deviation of log(speedup) from those of both steps.
 
     Args:
         shared: correlation of the errors of the seconds that move.
-        moved: share of the step that moves (``moved_share``). All other errors are common and cancel, up to what makes one
-            range wider than the other.
+        moved: share of the step that moves (``moved_share``). Other errors are common and cancel, except that one range may
+            be wider than the other.
     """
     return math.hypot(before - after, moved * math.sqrt(2 * (1 - shared) * before * after))
 
 
 def moved_share(p: Prediction, base: Prediction, cluster: Cluster, before: Cluster) -> float:
-    """Seconds that a change moves, of the shorter step, at most 1.
+    """Return the seconds that a change moves as a share of the shorter step, at most 1.
 
-    They are what the waits for each resource differ by. All work moves with another device, precision or kernel of
-    attention, all waits for a link with another link, and everything with another number of devices or level of software.
+    They are the differences of the waits for each resource. Another device, precision or kernel of attention moves all work.
+    Another link moves all waits for a link. Another number of devices or level of software moves everything.
     """
     sizes = {(x.num_nodes, x.world_size) for x in (cluster, before)}
     if len(sizes) > 1 or p.software != base.software:
@@ -65,6 +66,6 @@ def moved_share(p: Prediction, base: Prediction, cluster: Cluster, before: Clust
 
 
 def _unchanged(p: Prediction, base: Prediction) -> bool:
-    """Whether every predicted time equals that of the base."""
+    """Return whether every predicted time equals that of the base."""
     here, there = ((x.step_time_s, x.low_s, x.high_s, x.samples_per_s, x.exposed) for x in (p, base))
     return here == there

@@ -1,4 +1,4 @@
-"""Strategies in words: a description of each, and choices as a user types them."""
+"""Text of strategies: a description of each, and choices as a user types them."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def fixed(name: str) -> UserError | None:
 
 
 def saves_memory(workload: Workload) -> bool:
-    """Whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
+    """Return whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
     return saved_bytes(workload, FULL) > 0
 
 
 def matches(candidate: Candidate, wanted: Wanted) -> bool:
-    """Whether a candidate has every choice that is wanted."""
+    """Return whether a candidate has every wanted choice."""
     cluster, strategy = candidate
     here = {"device": cluster.device.name, "nodes": cluster.num_nodes}
     return all(here[k] == v if k in here else _is(strategy, WORDS[k], v) for k, v in wanted.items())
@@ -98,7 +98,7 @@ def describe(cluster: Cluster, s: Strategy) -> str:
 
 
 def choices_text(s: Strategy) -> str:
-    """``zero3, tensor 2, 4 micro steps``: how the work is divided, without the devices, the batch and the precision."""
+    """Describe how the work is divided, without devices, batch and precision: ``zero3, tensor 2, 4 micro steps``."""
     x = s.gradient_exchange
     compressed = [] if (x.compression, x.exchange) == ("dense", "allreduce") else [str(x)]
     replicated = s.parallelism.data > 1 or s.parallelism.model_devices == 1
@@ -106,7 +106,7 @@ def choices_text(s: Strategy) -> str:
 
 
 def _divisions(s: Strategy) -> list[str]:
-    """What of the mesh and of a step is not the default."""
+    """Describe the choices of the mesh and the step that are not the default."""
     mesh, parts = s.parallelism, [s.local.title] if s.sync_every > 1 else []
     parts += titles(s)
     if mesh.tensor > 1:

@@ -1,4 +1,4 @@
-"""``whatif(...)``: what each change gains in time and money, then all changes together."""
+"""``whatif(...)``: gain of each change in time and cost, then of all changes together."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ TRANSPORTS = ("RDMA", "TCP")
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The prediction of one cluster and strategy, compared with the base.
+    """Prediction of one cluster and strategy, compared with the base.
 
     Attributes:
-        speedup: samples/s divided by those of the base, with the ends of its 80 % interval; exactly 1 where nothing changes.
-        usd_per_hour: dollars of the cluster for an hour; NaN without a price, also of an upgrade whose price is not given.
+        speedup: samples/s relative to the base, with the ends of its 80 % interval; exactly 1 without a difference.
+        usd_per_hour: dollars of the cluster for an hour; NaN without a price, also for an upgrade without a given price.
         usd: dollars for ``WhatIf.priced_samples`` samples, with the 80 % interval of the step; NaN without a price.
-        price: where the dollars come from.
+        price: source of the price.
         pays_below: dollars an hour below which an upgrade of unknown price saves money; NaN for any other change.
-        scaling: ``strong`` where the global batch stayed, ``weak`` where it grew with the devices, empty where the number of
-            devices stayed.
-        batch_note: why the batch changed: the old one does not divide among the new replicas. Empty where it stayed.
+        scaling: ``strong`` if the global batch is unchanged, ``weak`` if it grew with the devices, empty if the number of
+            devices is unchanged.
+        batch_note: why the batch changed: the old one does not divide among the new replicas. Empty if unchanged.
     """
 
     title: str
@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The assumptions of the prediction, and of its comparison with the base."""
+        """Assumptions of the prediction, and of its comparison with the base."""
         other = f"{self.batch_note}. The speed-up compares samples a second, not steps."
         return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
 
@@ -75,14 +75,14 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf(Tabular):
-    """The base, each change by itself, and all of them together where there are several.
+    """The base, each change alone, and all of them together if there are several.
 
     Attributes:
-        impossible: why a change, or all of them together, cannot be, by its title.
-        priced_samples: the number of samples that ``usd`` pays for: an epoch where the data is known, else a million.
+        impossible: why a change, or all of them together, is impossible, by its title.
+        priced_samples: number of samples that ``usd`` pays for: an epoch if the data is known, else a million.
         scaling: the base on other numbers of devices, by kind of scaling.
-        by_transport: the same over ``RDMA`` and over ``TCP``, where a network says its speed alone; ``TCP`` is what this one
-            takes. Empty where its transport is said or nothing crosses it.
+        by_transport: the same over ``RDMA`` and over ``TCP``, if the network gives only its speed. This answer takes ``TCP``.
+            Empty if the transport is given or unused.
     """
 
     base: Outcome
@@ -96,11 +96,11 @@ class WhatIf(Tabular):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """The base, the changes, all together."""
+        """The base, the changes, then all together."""
         return (self.base, *self.changes, *((self.together,) if self.together else ()))
 
     def rows(self) -> tuple[Row, ...]:
-        """A row for each outcome, the base first."""
+        """Return one row for each outcome, the base first."""
         names = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high")
         return tuple(
             {
@@ -148,18 +148,18 @@ def whatif(
     predictor: Predictor = ORDINARY,
     precision_given: bool = True,
 ) -> WhatIf:
-    """Predict the base, each change by itself, and all together.
+    """Predict the base, each change alone, and all together.
 
     Args:
-        scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
-        prices: dollars a device and hour by device, under the empty name of the only one; else the listings.
-        upgrade_price: of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is unknown,
-            and so are the dollars of what is upgraded.
+        scaling: behaviour of the global batch on other numbers of devices: unchanged (``strong``) or proportional (``weak``).
+        prices: dollars a device and hour by device; the empty name means the only device. Default: listings.
+        upgrade_price: price of the one change of the network, as ``parse_upgrade_price`` takes it. Without it that price is
+            unknown, and so are the dollars of the upgraded cluster.
         scale: whether to predict other numbers of devices too.
-        precision_given: whether somebody named the precision; else another device brings its usual one.
+        precision_given: whether the user named the precision; if not, another device selects its usual one.
 
     Raises:
-        UserError: no change, or none that can be; a price of no upgrade, or of several; or as ``predict`` of the base.
+        UserError: no possible change; a price of no upgrade, or of several; or as ``predict`` of the base.
     """
     if not changes:
         raise UserError("no change is given", "give a change, such as nodes+1 or network=100Gb/s")
@@ -174,7 +174,7 @@ def whatif(
 
 
 def _upgrade(changes: Sequence[Change], text: str) -> UpgradePrice | None:
-    """What the upgrade costs; None where that is not given. Raises UserError."""
+    """Return the price of the upgrade; None if not given. Raises UserError."""
     if not text:
         return None
     upgrades = [str(change) for change in changes if change.name in OF_FABRIC]
@@ -186,7 +186,7 @@ def _upgrade(changes: Sequence[Change], text: str) -> UpgradePrice | None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What ``whatif`` was asked, but for the cluster."""
+    """Arguments of ``whatif`` except for the cluster."""
 
     workload: Workload
     strategy: Strategy
@@ -198,7 +198,7 @@ class _Asked:
     precision_given: bool
 
     def of(self, cluster: Cluster, transport: str = "") -> WhatIf:
-        """The answer on ``cluster``; over ``transport`` where none is said. Raises UserError as ``whatif``."""
+        """Return the answer on ``cluster``; ``transport`` is the default one. Raises UserError as ``whatif``."""
         cluster = self._over(cluster, transport)
         base = self.predictor.step(self.workload, cluster, self.strategy)
         outcomes: dict[str, Outcome] = {}
@@ -223,11 +223,11 @@ class _Asked:
         )
 
     def _over(self, cluster: Cluster, transport: str) -> Cluster:
-        """The cluster with that transport, where its own is not said."""
+        """Return the cluster with that transport, unless it has one."""
         return clusters_by_transport(cluster, self.predictor).get(transport, cluster)
 
     def _outcome(self, title: str, chosen: Sequence[Change], cluster: Cluster, base: Prediction, transport: str) -> Outcome:
-        """What the chosen changes make of ``cluster``, where a step is ``base``. Raises UserError where they cannot be."""
+        """Return the outcome of the changes on ``cluster``, with ``base`` as its step. Raises UserError if impossible."""
         strategy, predictor = self.strategy, self.predictor
         c, s, scaled = apply(chosen, cluster, strategy, self.scaling)
         if not self.precision_given and c.device != cluster.device and all(change.name != "precision" for change in chosen):
@@ -277,7 +277,7 @@ class _Asked:
 
 
 def _gain(outcome: Outcome) -> dict[str, Any]:
-    """The main figures of an outcome."""
+    """Return the main figures of an outcome."""
     gain = {name: getattr(outcome, name) for name in ("title", "speedup", "speedup_low", "speedup_high", "usd")}
     return {**gain, "step_time_s": outcome.prediction.step_time_s, "network": outcome.cluster.network.name}
 

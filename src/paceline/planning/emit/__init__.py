@@ -1,1 +1,1 @@
-"""A strategy as what runs it: options of training frameworks, files of launchers, schedulers and clouds. One file a target."""
+"""Files that run a strategy: options of training frameworks, launchers, schedulers and clouds. One module a target."""

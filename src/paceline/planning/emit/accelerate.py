@@ -1,5 +1,7 @@
-"""Hugging Face Accelerate: its configuration file. Fields: ``accelerate/commands/config/config_args.py`` (``ClusterConfig``);
-those of ``fsdp_config``, ``deepspeed_config`` and ``parallelism_config``: ``accelerate/commands/launch.py``."""
+"""Hugging Face Accelerate: its configuration file.
+
+Fields: ``accelerate/commands/config/config_args.py`` (``ClusterConfig``); those of ``fsdp_config``, ``deepspeed_config`` and
+``parallelism_config``: ``accelerate/commands/launch.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
@@ -40,7 +42,7 @@ def _write(job: EmittedJob) -> str:
 
 
 def _check(job: EmittedJob) -> None:
-    """Raises UserError for what a script that Accelerate starts cannot do."""
+    """Raise UserError for what a script under Accelerate cannot do."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
     sharded = mesh.sharding in ("zero2", "zero3")
@@ -50,7 +52,7 @@ def _check(job: EmittedJob) -> None:
         raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "it recomputes all")
     if mesh.sharding == "zero1" and hooked(job):
         raise job.refused(
-            f"{strategy.gradient_exchange} with zero1", "DeepSpeed reduces gradients itself; torchrun has zero1 beside it"
+            f"{strategy.gradient_exchange} with zero1", "DeepSpeed reduces gradients itself; torchrun supports both together"
         )
     if mesh.sharding == "zero1" and strategy.precision == "tf32":
         raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
@@ -63,7 +65,7 @@ def _kind(job: EmittedJob) -> str:
 
 
 def _sharded(job: EmittedJob) -> Table:
-    """The tables of what shares out."""
+    """Return the tables of sharding and of divided layers."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     kind = _kind(job)
     if kind == "DEEPSPEED":
@@ -91,7 +93,7 @@ def _sharded(job: EmittedJob) -> Table:
 
 
 def _lines(job: EmittedJob) -> Iterator[str]:
-    """What the file has no field for: lines of the user's script."""
+    """Yield lines of the user's script for what the file has no field for."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
         yield "import paceline"
@@ -119,7 +121,7 @@ def _arguments(job: EmittedJob) -> str:
 
 
 def _yaml(config: Mapping[str, Any]) -> str:
-    """Two levels of YAML; each value as JSON, which YAML reads."""
+    """Format two levels of YAML; each value is JSON, which YAML includes."""
     lines = []
     for name, value in config.items():
         lines.append(f"{name}:" if isinstance(value, Mapping) else f"{name}: {json.dumps(value)}")
@@ -133,7 +135,7 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"accelerate launch --config_file {place} {rank}{SCRIPT}"
 
 
-ACCELERATE = Target(
+ACCELERATE = Emitter(
     write=_write,
     launch=_launch,
     precisions=("fp32", "tf32", "bf16", "fp16"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.script import PRECISIONS, hooked
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
@@ -53,11 +53,11 @@ _RUNPOD: Mapping[str, str] = {
     "H100 NVL": "H100-NVL",
     "MI300X": "MI300X",
 }
-"""Devices that RunPod lets, by its catalogue in SkyPilot (``sky/catalog/data_fetchers/fetch_runpod.py``)."""
+"""Devices of RunPod, by its catalogue in SkyPilot (``sky/catalog/data_fetchers/fetch_runpod.py``)."""
 SKYPILOT_NAMES: Mapping[str, str] = {**_LARGE_CLOUDS, **_RUNPOD}
-"""SkyPilot's names of devices. Where clouds call two of ours by one name, its optimizer may rent either."""
+"""SkyPilot's names of devices. If clouds use one name for two of them, its optimizer may rent either."""
 _TWO_MEMORIES = ("A100", "V100")
-"""Devices that dstack has with two sizes of memory by one name."""
+"""Devices for which dstack uses one name for two sizes of memory."""
 _RTX = ("2060", "2070", "2080", "2080 Ti", "3060", "3070", "3080", "3090", "4070", "4080", "4090", "5070", "5080", "5090")
 DSTACK_NAMES: Mapping[str, str] = {
     **{name: clouds.partition("-")[0] for name, clouds in _LARGE_CLOUDS.items() if name != "K80"},
@@ -81,7 +81,7 @@ def _device(job: EmittedJob, names: Mapping[str, str]) -> str:
 
 
 def _fast(job: EmittedJob) -> bool:
-    """Whether the plan counts on a network that by-passes the kernel's TCP."""
+    """Return whether the plan needs a network that bypasses the kernel's TCP."""
     return job.cluster.num_nodes > 1 and job.cluster.network.kind == "infiniband"
 
 
@@ -135,5 +135,5 @@ def _dstack_launch(job: EmittedJob, place: str) -> str:
     return f"dstack apply -f {place}"
 
 
-SKYPILOT = Target(write=_skypilot, launch=_sky_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
-DSTACK = Target(write=_dstack, launch=_dstack_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
+SKYPILOT = Emitter(write=_skypilot, launch=_sky_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
+DSTACK = Emitter(write=_dstack, launch=_dstack_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)

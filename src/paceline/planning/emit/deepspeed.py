@@ -1,4 +1,4 @@
-"""DeepSpeed: its JSON file, which wraps any network; the length of a sequence is not in it.
+"""DeepSpeed: its JSON file, which fits any network. It does not contain the length of a sequence.
 
 Names: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Target
+from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.strategy.sharding import DISTRIBUTED
 
@@ -29,7 +29,7 @@ def _write(job: EmittedJob) -> str:
     if mesh.context > 1:
         raise job.refused(f"context parallelism of {mesh.context}", "it is made in the model's code (Ulysses)")
     if mesh.sequence:
-        raise job.refused("sequence parallelism beside tensor", "AutoTP divides products alone")
+        raise job.refused("sequence parallelism with tensor", "AutoTP divides products alone")
     if mesh.tensor > 1 and mesh.sharding == "zero3":
         raise job.refused("zero3 with tensor parallelism", "AutoTP goes with ZeRO stages 0 to 2")
     if mesh.recompute != "none":
@@ -54,12 +54,12 @@ def _write(job: EmittedJob) -> str:
 
 
 def _params(job: EmittedJob) -> dict[str, object]:
-    """The rate and the other options of the optimizer. A rate that is left out would be DeepSpeed's 1e-3."""
+    """Return the rate and the other options of the optimizer. Without a rate DeepSpeed takes its own, 1e-3."""
     return {"lr": job.recipe.lr if job.recipe else AUTO, **optimizer_arguments(job)}
 
 
 def _left(job: EmittedJob) -> str:
-    """The learning rates that the file cannot hold."""
+    """Describe the learning rates that the file cannot hold."""
     if job.recipe is None:
         auto = f'The learning rate is "{AUTO}" in the file: no source has one for this network, optimizer and batch.'
         return f"{auto} Write yours there; the Trainer and Accelerate of Hugging Face fill in their own."
@@ -74,7 +74,7 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"deepspeed {nodes}--num_gpus {job.cluster.devices_per_node} {SCRIPT} --deepspeed --deepspeed_config {place}"
 
 
-DEEPSPEED = Target(
+DEEPSPEED = Emitter(
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),

@@ -1,4 +1,4 @@
-"""The plan that a target runs: the best of what the target has, and what is better beside it."""
+"""A plan for a target: the best strategy that the target supports, with a note about better ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Search(Protocol):
     """Finds a plan."""
 
     def __call__(self, fields: Mapping[str, Any], offers: bool) -> Plan:
-        """The plan with these fields of ``Space``; ``offers`` as ``plan`` takes it."""
+        """Return the plan with these fields of ``Space``. ``offers`` as for ``plan``."""
         ...
 
 
 def emitted_plan(
     target: str, workload: Workload, clusters: Sequence[Cluster], search: Search, predictor: Predictor
 ) -> tuple[Plan, Emitted]:
-    """The best plan of what ``target`` has, and what is written for it, with a remark where something else is better.
+    """Return the best plan that ``target`` supports, and its file, with a remark if something else is better.
 
     Raises:
         UserError: as ``search`` without fields; the target runs on none of ``clusters``, lacks a choice that the user named, or
@@ -52,7 +52,7 @@ def emitted_plan(
 
 
 def _without_one(target: str, workload: Workload, search: Search, error: UserError) -> tuple[Plan, Emitted]:
-    """The best of all where the target can be given it. Raises UserError with what it lacks, as ``error`` says."""
+    """Return the best of all if the target supports it. Raises UserError with what the target lacks, as ``error`` says."""
     best = search({}, True)
     try:
         return best, emitted(_job(target, workload, best.best))
@@ -66,7 +66,7 @@ def _title(choice: Choice) -> str:
 
 
 def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predictor) -> str:
-    """What a plan without the target tries too where no device holds the network; empty where one does."""
+    """Describe what a plan without the target tries too if no device holds the network; empty if one does."""
     devices, precision = best.cluster.world_size, best.strategy.precision
     whole = Strategy.of(world_size=devices, global_batch_size=devices, precision=precision, optimizer=best.strategy.optimizer)
     if devices == 1 or predictor.step(workload, best.cluster, whole).fits:
@@ -81,7 +81,7 @@ def _job(target: str, workload: Workload, choice: Choice) -> EmittedJob:
 
 
 def _elsewhere(workload: Workload, choice: Choice) -> str:
-    """The targets that have the choice, as what to do next."""
+    """Name the targets that have the choice, as advice."""
     able = [target for target in TARGETS if _writes(target, workload, choice)]
     return (
         f"give --emit {' or '.join(able)}, which has it" if able else "no target has it: leave --emit out, and write it by hand"

@@ -1,4 +1,4 @@
-"""What is written for another program, and how a choice that the program does not have is refused."""
+"""The job that a target's file runs, and the error for a choice that a target lacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 Options = list[tuple[str, object]]
-"""Names and values; a value of None is an option without one."""
+"""Names and values; None means an option without a value."""
 SCRIPT = "train.py"
-"""Stands for the user's script."""
+"""Placeholder for the user's script."""
 PORT = 29500
-"""Where processes meet: torchrun's default."""
+"""Rendezvous port: torchrun's default."""
 _TOKENS = re.compile(r"sequence of (\d+) tokens")
 _WHERE = "ask for another target, or name sizes that it has"
 
@@ -30,8 +30,8 @@ class EmittedJob:
     """One strategy of a network on a cluster of even nodes.
 
     Attributes:
-        recipe: learning rates of the strategy; None where no source has them.
-        remark: what the reader of the file must know of the strategy; empty where nothing.
+        recipe: learning rates of the strategy; None without a source.
+        remark: a remark on the strategy for the reader of the file; empty without one.
     """
 
     target: str
@@ -43,17 +43,17 @@ class EmittedJob:
 
     @property
     def optimizer(self) -> str:
-        """The strategy's, or what is usual for such a network: the same for every target."""
+        """Optimizer of the strategy, or the usual one of such a network: the same for every target."""
         return self.strategy.optimizer or usual_optimizer(self.workload)
 
     @property
     def title(self) -> str:
-        """The network's name in letters, digits and hyphens, as schedulers take it."""
+        """Name of the network in letters, digits and hyphens, as schedulers accept it."""
         return re.sub(r"[^a-z0-9]+", "-", self.workload.name.casefold()).strip("-")[:40] or "training"
 
     @property
     def tokens(self) -> int:
-        """Tokens of one sample, where samples are sequences; else 0."""
+        """Tokens of one sample if samples are sequences; else 0."""
         length = _TOKENS.fullmatch(self.workload.sample)
         return int(length[1]) if length else 0
 
@@ -67,22 +67,22 @@ class EmittedJob:
         return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
     def refused(self, choice: str, why: str) -> UserError:
-        """The error for a choice that the target does not have."""
+        """Return the error for a choice that the target lacks."""
         return UserError(f"{self.target} has no option for {choice}: {why}", _WHERE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Emitter:
     """A program that runs a strategy.
 
     Attributes:
-        write: the text of its file.
-        launch: the command that starts the training, from the job and the place of the file.
-        precisions: those that it is written for.
-        left: what its file leaves to the user, in a sentence or two; empty where nothing.
-        searched: fields of ``Space`` with what a plan tries where nobody names them: what is refused is left out before.
-        runs_script: it starts the user's own script, in which ``paceline.attach`` may stand.
-        trains_transformers: it brings the network itself, a transformer on sequences of tokens.
+        write: returns the text of its file.
+        launch: returns the command that starts the training, from the job and the path of the file.
+        precisions: precisions that it supports.
+        left: what its file leaves to the user, in a sentence or two; empty without anything.
+        searched: default values of ``Space`` fields for this target, without the choices that it refuses.
+        runs_script: whether it starts the user's own script, which may call ``paceline.attach``.
+        trains_transformers: whether it defines the network itself, a transformer on sequences of tokens.
     """
 
     write: Callable[[EmittedJob], str]
@@ -95,15 +95,15 @@ class Target:
 
 
 DENSE: Mapping[str, Any] = {"compressions": ("dense",), "exchanges": ("allreduce",)}
-"""What is searched where gradients travel as they are."""
+"""Space without compressed gradients."""
 ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False, "offloads": False}
-"""What is searched where pipelines run 1F1B and shares are of all devices."""
+"""Space with 1F1B as the only schedule and shards across all devices."""
 UNDIVIDED: Mapping[str, Any] = dict.fromkeys(("tensors", "contexts", "pipelines", "experts"), (1,))
-"""What is searched where no network is divided."""
+"""Space without divided networks."""
 
 
 def torchrun(job: EmittedJob, script: str) -> str:
-    """The line that starts one process a device on a node. Of several, each runs it with the first one's name in ``HEAD``."""
+    """Return the command that starts one process a device on a node. Each of several nodes needs the first one in ``HEAD``."""
     local = job.cluster.devices_per_node
     if job.cluster.num_nodes == 1:
         return f"torchrun --standalone --nproc-per-node {local} {script}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import EmittedJob, Options, Target, torchrun
+from paceline.planning.emit.job import EmittedJob, Emitter, Options, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
 
 _FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
@@ -10,7 +10,7 @@ _FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise",
 
 
 def _write(job: EmittedJob) -> str:
-    """Command-line arguments, one a line."""
+    """Return command-line arguments, one a line."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
     options: Options = [
@@ -55,7 +55,7 @@ def _write(job: EmittedJob) -> str:
 
 
 def _left(job: EmittedJob) -> str:
-    """The rates, without which it does not start."""
+    """Name the missing learning rates, without which it does not start."""
     return "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style."
 
 
@@ -63,4 +63,4 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'pretrain_gpt.py')}"
 
 
-MEGATRON = Target(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)
+MEGATRON = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)

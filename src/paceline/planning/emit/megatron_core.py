@@ -1,4 +1,4 @@
-"""What Megatron-Core and NeMo (Megatron-Bridge), which builds on it, have in common.
+"""Shared parts of Megatron-Core and NeMo (Megatron-Bridge), which builds on it.
 
 Megatron-FSDP: https://docs.nvidia.com/megatron-core/developer-guide/nightly/user-guide/features/custom_fsdp.html; layouts such
 as ``Et*3|t*4|t*3L``: ``megatron/core/transformer/pipeline_parallel_layer_layout.py``.
@@ -22,18 +22,18 @@ SEARCHED: Mapping[str, Any] = {**DENSE, **ONE_ORDER}
 
 
 def uneven(job: EmittedJob) -> bool:
-    """Whether parts of the pipeline have different numbers of blocks."""
+    """Return whether parts of the pipeline have different numbers of blocks."""
     return job.strategy.parallelism.pipeline > 1 and len({len(part) for part in job.parts}) > 1
 
 
 def layout(job: EmittedJob) -> str:
-    """Megatron's layout of the parts: the embedding, so many decoder layers each, the loss."""
+    """Return Megatron's layout of the parts: the embedding, the decoder layers of each, the loss."""
     parts = [f"t*{len(part)}" for part in job.parts]
     return "E" + "|".join(parts) + "L"
 
 
 def check(job: EmittedJob) -> None:
-    """Raises UserError for what Megatron-Core does not have."""
+    """Raise UserError for what Megatron-Core lacks."""
     mesh = job.strategy.parallelism
     if mesh.schedule != "1f1b":
         raise job.refused(f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
@@ -48,7 +48,7 @@ def check(job: EmittedJob) -> None:
 
 
 def recomputed(strategy: Strategy, between: str) -> Options:
-    """Megatron-Core's options of recomputation; none without it."""
+    """Return Megatron-Core's options of recomputation; none without it."""
     again = strategy.parallelism.recomputation
     if again.kind == "none":
         return []

@@ -6,12 +6,12 @@ Names: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatr
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import EmittedJob, Options, Target, torchrun
+from paceline.planning.emit.job import EmittedJob, Emitter, Options, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
 
 
 def _write(job: EmittedJob) -> str:
-    """Overrides of a recipe of Megatron-Bridge, one a line."""
+    """Return overrides of a recipe of Megatron-Bridge, one a line."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
     options: Options = [
@@ -58,12 +58,12 @@ def _write(job: EmittedJob) -> str:
 
 
 def _left(job: EmittedJob) -> str:
-    """The rates, which the recipe otherwise brings."""
-    return "The file has no learning rate: the recipe's own counts until you add optimizer.lr."
+    """Name the missing learning rates, for which the recipe has defaults."""
+    return "The file has no learning rate: the recipe's own is used until you add optimizer.lr."
 
 
 def _launch(job: EmittedJob, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'train.py')}"
 
 
-NEMO = Target(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)
+NEMO = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)

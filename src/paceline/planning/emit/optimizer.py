@@ -1,4 +1,4 @@
-"""The optimizer and its learning rates in the user's own script: lines of PyTorch, with the plan's recipe where it has one.
+"""The optimizer and its learning rates in the user's own script: lines of PyTorch, with the plan's recipe if it has one.
 
 ``torch.optim.lr_scheduler.LambdaLR``: https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.LambdaLR.html;
 ``ZeroRedundancyOptimizer``: https://docs.pytorch.org/docs/stable/distributed.optim.html.
@@ -24,21 +24,21 @@ _CLASSES = {
 
 
 def needs_paceline(job: EmittedJob) -> bool:
-    """Whether the optimizer is one of Paceline's."""
+    """Return whether the optimizer is one of Paceline's."""
     return _CLASSES[job.optimizer].startswith("paceline.")
 
 
 def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
-    """Options of the optimizer beside its rate, by PyTorch's names: those of the recipe, else what makes it what it is."""
+    """Return options of the optimizer other than its rate, by PyTorch's names: from the recipe, else its defining ones."""
     usual = {"momentum": 0.9} if job.optimizer == "momentum" else {}
     return usual | (job.recipe.arguments if job.recipe else {})
 
 
 def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
-    """The optimizer, then the scheduler of its rates; without a recipe ``lr=...``, which the user has to fill in.
+    """Yield the optimizer, then its learning-rate scheduler. Without a recipe ``lr=...`` is left to the user.
 
     Args:
-        sharded: whether its state is shared out by ``ZeroRedundancyOptimizer``.
+        sharded: whether ``ZeroRedundancyOptimizer`` shards its state.
     """
     recipe, kind = job.recipe, _CLASSES[job.optimizer]
     begin = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}" if sharded else ""
@@ -54,7 +54,7 @@ def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
 
 
 def rate_factor(recipe: Recipe) -> str:
-    """``Recipe.factor`` as a lambda of Python: the share of the peak in the step, counted from 0."""
+    """Return ``Recipe.factor`` as a Python lambda: the share of the peak at a step, counted from 0."""
     warmup, total, power, ahead = recipe.warmup_steps, recipe.total_steps, recipe.power, recipe.steps_ahead
     least = recipe.end_lr / recipe.lr if power else 1.0
     after = f"{least!r}"

@@ -1,4 +1,4 @@
-"""A strategy in the user's own training script: the lines of Python that wrap the model, and what no such lines can do.
+"""A strategy in the user's own training script: lines of Python that wrap the model, and the limits of such lines.
 
 ``torch.distributed.fsdp.fully_shard``: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
 """
@@ -21,7 +21,7 @@ _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
 def check(job: EmittedJob) -> None:
-    """Raises UserError for what a script that wraps a whole model cannot do."""
+    """Raise UserError for what a script that wraps a whole model cannot do."""
     mesh, exchange = job.strategy.parallelism, job.strategy.gradient_exchange
     frameworks = "megatron and torchtitan do; plan --emit writes them too"
     for count, what in (
@@ -59,14 +59,14 @@ def check(job: EmittedJob) -> None:
 
 
 def hooked(job: EmittedJob) -> bool:
-    """Whether gradients or weights travel otherwise than PyTorch sends them."""
+    """Return whether gradients or weights travel in another way than PyTorch's."""
     exchange = job.strategy.gradient_exchange
     plain = exchange.compression == "dense" and exchange.exchange == "allreduce"
     return not plain or job.strategy.parallelism.gather_bits > 0
 
 
 def attach_line(strategy: Strategy) -> str:
-    """The call of ``paceline.attach`` that runs the exchanges of a strategy, with what differs from its defaults."""
+    """Return the call of ``paceline.attach`` that runs the exchanges of a strategy, without defaults."""
     exchange = strategy.gradient_exchange
     described = COMPRESSIONS[exchange.compression]
     arguments = [f'"{exchange.compression}"']
@@ -92,7 +92,7 @@ def attach_line(strategy: Strategy) -> str:
 
 
 def batch_text(job: EmittedJob) -> str:
-    """The batch of one device."""
+    """Describe the batch of one device."""
     micro = job.strategy.parallelism.micro_batches
     times = f", {micro:,} micro batches a step" if micro > 1 else ""
     samples = job.strategy.micro_batch_size
@@ -100,7 +100,7 @@ def batch_text(job: EmittedJob) -> str:
 
 
 def lines(job: EmittedJob) -> Iterator[str]:
-    """Lines for the script, Python and remarks on it. ``check`` first."""
+    """Yield lines for the script: Python and remarks on it. Call ``check`` first."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
         yield "import paceline"
@@ -117,7 +117,7 @@ def lines(job: EmittedJob) -> Iterator[str]:
 
 
 def _replicated(job: EmittedJob) -> Iterator[str]:
-    """DDP, its hook, and an optimizer that may share out its state."""
+    """Yield DDP, its hook, and an optimizer that may shard its state."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     yield f"model = torch.nn.parallel.DistributedDataParallel(model{_buckets(job)})"
     if strategy.precision == "fp16":
@@ -134,13 +134,13 @@ def _replicated(job: EmittedJob) -> Iterator[str]:
 
 
 def _buckets(job: EmittedJob) -> str:
-    """DDP's argument for buckets of another size than its own."""
+    """Return DDP's argument for buckets of another size than its default."""
     first, rest = job.strategy.first_bucket_bytes, job.strategy.bucket_bytes
     return "" if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES) else f", bucket_cap_mb={rest / 2**20:g}"
 
 
 def _fully_sharded(job: EmittedJob) -> Iterator[str]:
-    """FSDP2: one unit a block, and the rest."""
+    """Yield FSDP2: one unit a block, and one for the rest."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     arguments = [f"reshard_after_forward={mesh.sharding == 'zero3'}"]
     if mesh.shard_devices:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Target
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.script import PRECISIONS
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
@@ -31,4 +31,4 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"sbatch {place}"
 
 
-SBATCH = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
+SBATCH = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)

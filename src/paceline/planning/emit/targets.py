@@ -1,4 +1,4 @@
-"""Every target by name, and what writes a strategy for one."""
+"""Targets by name, and the file that each writes for a strategy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.hardware import Cluster
 from paceline.planning.emit.accelerate import ACCELERATE
 from paceline.planning.emit.clouds import DSTACK, SKYPILOT
 from paceline.planning.emit.deepspeed import DEEPSPEED
-from paceline.planning.emit.job import EmittedJob, Target
+from paceline.planning.emit.job import EmittedJob, Emitter
 from paceline.planning.emit.megatron import MEGATRON
 from paceline.planning.emit.nemo import NEMO
 from paceline.planning.emit.slurm import SBATCH
@@ -22,7 +22,7 @@ from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
-TARGETS: Mapping[str, Target] = {
+TARGETS: Mapping[str, Emitter] = {
     "torchrun": TORCHRUN,
     "sbatch": SBATCH,
     "accelerate": ACCELERATE,
@@ -36,18 +36,18 @@ TARGETS: Mapping[str, Target] = {
 
 
 def searched(target: str | None) -> Mapping[str, Any]:
-    """Fields of ``Space`` with what a plan tries for a target, where nobody names them; none without a target."""
+    """Return the target's default values of ``Space`` fields; none without a target."""
     return TARGETS[target].searched if target else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """What runs a strategy.
+    """A file that runs a strategy, with its command.
 
     Attributes:
-        text: of the target's file: arguments, a script, TOML, JSON or YAML.
-        left: what the file leaves to the user, in a sentence or two; empty where nothing.
-        job: what it was written for.
+        text: text of the target's file: arguments, a script, TOML, JSON or YAML.
+        left: what the file leaves to the user, in a sentence or two; empty without anything.
+        job: the job of the file.
     """
 
     text: str
@@ -55,12 +55,12 @@ class Emitted:
     job: EmittedJob
 
     def launch(self, place: str) -> str:
-        """The command that starts what was written to the file ``place``."""
+        """Return the command that starts the job, from the path of the file."""
         return TARGETS[self.job.target].launch(self.job, place)
 
     @property
     def placeholders(self) -> str:
-        """What the words in capitals of the command stand for, in a sentence; empty where it has none."""
+        """Explain the words in capitals of the command in a sentence; empty without any."""
         words = re.findall(r"\$?\b[A-Z_]{4,}\b", self.launch(""))
         meanings = [f"{word} is {_STANDS_FOR[word]}" for word in dict.fromkeys(words) if word in _STANDS_FOR]
         local = self.job.cluster.devices_per_node
@@ -73,11 +73,11 @@ _STANDS_FOR: Mapping[str, str] = {
     "$RANK": "the number of the node, from 0",
     "HOSTS": "a file with a line for each node: its host name, then slots={local}",
 }
-"""Words of commands that start a training."""
+"""Placeholders in commands that start a training run."""
 
 
 def emitted(job: EmittedJob) -> Emitted:
-    """``job`` as its target reads it. Raises UserError for an unknown target, and for a choice that it does not have."""
+    """Write ``job`` for its target. Raises UserError for an unknown target, and for a choice that it lacks."""
     check_name("target", job.target, TARGETS)
     target = TARGETS[job.target]
     _check(job, target)
@@ -85,26 +85,26 @@ def emitted(job: EmittedJob) -> Emitted:
 
 
 def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, recipe: Recipe | None = None) -> str:
-    """The text of the target's file for ``strategy`` with the learning rates of ``recipe``. Raises UserError as ``emitted``."""
+    """Return the target's file for ``strategy``, with the rates of ``recipe``. Raises UserError as ``emitted``."""
     return emitted(EmittedJob(target, strategy, workload, cluster, recipe)).text
 
 
 def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, place: str) -> str:
-    """The command that starts what ``emit`` wrote to the file ``place``. Raises UserError for an unknown target."""
+    """Return the command that starts the file ``place`` of ``emit``. Raises UserError for an unknown target."""
     check_name("target", target, TARGETS)
     return TARGETS[target].launch(EmittedJob(target, strategy, workload, cluster), place)
 
 
 def check_machine(target: str, clusters: Sequence[Cluster]) -> None:
-    """Raises UserError for an unknown target, and where it runs on none of ``clusters``."""
+    """Raise UserError for an unknown target, or if it runs on none of ``clusters``."""
     check_name("target", target, TARGETS)
     errors = [error for cluster in clusters if (error := _machine_error(target, TARGETS[target], cluster))]
     if errors and len(errors) == len(clusters):
         raise errors[0]
 
 
-def _machine_error(name: str, target: Target, cluster: Cluster) -> UserError | None:
-    """What the devices or the nodes are not; None where the target runs on them."""
+def _machine_error(name: str, target: Emitter, cluster: Cluster) -> UserError | None:
+    """Return why the devices or the nodes do not suit the target; None if they do."""
     device = cluster.device
     if device.kind == "tpu":
         why = "what runs there is PyTorch/XLA or JAX (MaxText)"
@@ -117,8 +117,8 @@ def _machine_error(name: str, target: Target, cluster: Cluster) -> UserError | N
     return None
 
 
-def _check(job: EmittedJob, target: Target) -> None:
-    """Raises UserError for what only some kinds of targets have."""
+def _check(job: EmittedJob, target: Emitter) -> None:
+    """Raise UserError for a choice that this kind of target lacks."""
     check_machine(job.target, (job.cluster,))
     strategy, workload = job.strategy, job.workload
     mesh, exchange = strategy.parallelism, strategy.gradient_exchange

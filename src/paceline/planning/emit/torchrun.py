@@ -1,4 +1,4 @@
-"""torchrun: a shell script that starts the user's script, and what stands in that script.
+"""torchrun: a shell script that starts the user's script, and the lines of that script.
 
 Options: https://docs.pytorch.org/docs/stable/elastic/run.html.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Target, torchrun
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Emitter, torchrun
 from paceline.planning.emit.script import PRECISIONS, SHARDINGS, check, lines
 
 SEARCHED: Mapping[str, Any] = {
@@ -19,17 +19,17 @@ SEARCHED: Mapping[str, Any] = {
     "shardings": SHARDINGS,
     "divided_shardings": SHARDINGS,
 }
-"""What is searched where the user's script wraps the model."""
+"""Space of strategies in which the user's script wraps the model."""
 
 
 def remarks(job: EmittedJob) -> str:
-    """The lines of the user's script as remarks of a shell script or of YAML."""
+    """Return the lines of the user's script as comments of a shell script or of YAML."""
     head = f"# {job.remark}\n" if job.remark else ""
     return head + "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *lines(job)))
 
 
 def checked(job: EmittedJob) -> EmittedJob:
-    """The job. Raises UserError for what a script that is started cannot do."""
+    """Return the job. Raises UserError for what a started script cannot do."""
     check(job)
     return job
 
@@ -49,4 +49,4 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"HEAD=FIRST_NODE bash {place}" if job.cluster.num_nodes > 1 else f"bash {place}"
 
 
-TORCHRUN = Target(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
+TORCHRUN = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)

@@ -1,7 +1,7 @@
 """torchtitan: a part of its TOML file.
 
 Names: ``torchtitan/config/job_config.py``, ``Parallelism``, ``Training``, ``ActivationCheckpoint``; pipelines of named modules:
-``module_fqns_per_model_part``. It refuses DDP beside other dimensions (``models/llama3/infra/parallelize.py``). Groups of
+``module_fqns_per_model_part``. It refuses DDP with other dimensions (``models/llama3/infra/parallelize.py``). Groups of
 experts: ``torchtitan/distributed/parallel_dims.py``.
 """
 
@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from paceline.planning.emit.job import DENSE, EmittedJob, Target, torchrun
+from paceline.planning.emit.job import DENSE, EmittedJob, Emitter, torchrun
 from paceline.strategy.recompute import BY_OPERATION
 from paceline.strategy.sharding import DISTRIBUTED
 
 
 def _write(job: EmittedJob) -> str:
-    """A part of a TOML file."""
+    """Return a part of a TOML file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if mesh.sharding in ("zero1", DISTRIBUTED):
         raise job.refused(mesh.sharding, "it has DDP and FSDP (zero2, zero3)")
     if mesh.sharding == "ddp" and mesh.model_devices > 1 and mesh.data > 1:
-        raise job.refused("ddp beside tensor, context or pipeline", "its DDP goes alone; share out with zero2 or zero3")
+        raise job.refused("ddp with tensor, context or pipeline", "its DDP goes alone; shard with zero2 or zero3")
     if mesh.tensor > 1 and not mesh.sequence:
         raise job.refused("tensor without sequence parallelism", "its tensor parallelism comes with it")
     if mesh.context_exchange != "ring":
@@ -75,8 +75,11 @@ def _write(job: EmittedJob) -> str:
 
 
 def _check_experts(job: EmittedJob, sharers: int) -> None:
-    """Raises UserError for groups of experts that are not whole contexts, and where experts are not divided by their width
-    whole tensor groups, of devices that share out one copy (torchtitan, ``parallel_dims.py``)."""
+    """Raise UserError for groups of experts that torchtitan lacks (``parallel_dims.py``).
+
+    A group must hold whole context groups. Unless experts are divided by their width, it must also hold whole tensor groups of
+    devices that shard one copy.
+    """
     mesh = job.strategy.parallelism
     if mesh.sharding == "ddp":
         raise job.refused("groups of experts with ddp", "they are of devices that share out; give zero2 or zero3")
@@ -88,7 +91,7 @@ def _check_experts(job: EmittedJob, sharers: int) -> None:
 
 
 def _modules(job: EmittedJob) -> Iterator[list[str]]:
-    """Modules of each part, by torchtitan's names."""
+    """Yield the modules of each part, by torchtitan's names."""
     parts = job.parts
     for number, part in enumerate(parts):
         before = ["tok_embeddings"] if number == 0 else []
@@ -105,15 +108,15 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
 
 
 def _left(job: EmittedJob) -> str:
-    """The rate, which it has a default for."""
-    return "The file has no learning rate: torchtitan's default, 8e-4, counts until you add lr to [optimizer]."
+    """Name the missing learning rate, for which it has a default."""
+    return "The file has no learning rate: torchtitan's default, 8e-4, is used until you add lr to [optimizer]."
 
 
 def _launch(job: EmittedJob, place: str) -> str:
     return torchrun(job, f"-m torchtitan.train --job.config_file {place}")
 
 
-TORCHTITAN = Target(
+TORCHTITAN = Emitter(
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp8-current"),  # its float8 has one scale a tensor, of the tensor itself

@@ -11,7 +11,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, RECIPES, Cluster
 from paceline.planning.search.space import Space
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
@@ -22,11 +22,11 @@ from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 
-def candidates(space: Space, work: TrainingTarget, left_out: Tally, workload: Workload | None = None) -> list[Candidate]:
-    """Every legal strategy on every cluster, of devices that each hold the network; others are counted in ``left_out``.
+def candidates(space: Space, work: TrainingTarget, left_out: Exclusions, workload: Workload | None = None) -> list[Candidate]:
+    """Return every legal strategy on every cluster, where each device holds the network. Count the others in ``left_out``.
 
     Args:
-        workload: where it is given and no precision is named, none is tried that is wider than its usual one.
+        workload: if given and no precision is named, precisions wider than its usual one are left out.
     """
     if not space.whole:
         return []
@@ -35,10 +35,10 @@ def candidates(space: Space, work: TrainingTarget, left_out: Tally, workload: Wo
     return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out, workload)]
 
 
-def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) -> Iterator[Strategy]:
-    """Legal combinations of what does not depend on the cluster or the batch, as strategies of as few workers as can be.
+def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: int) -> Iterator[Strategy]:
+    """Yield legal combinations of the choices that depend on neither cluster nor batch, with the fewest possible workers.
 
-    A bucket's size matters only where DDP's buckets or FSDP's units are cut by it.
+    The bucket size matters only if it cuts DDP's buckets or FSDP's units.
     """
     tried, barred = space.tried_precisions, space.barred(work)
     bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
@@ -57,7 +57,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
     for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
         serving = exchange == "parameter_server"
         if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
-            continue  # the same strategy once more; units of other sizes are tried with the engine's exchange
+            continue  # a duplicate; units of other sizes are tried with the engine's exchange
         if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
             continue  # not tried, as Space says
         if not space.gathers(precision, sharding):
@@ -101,11 +101,11 @@ def _templates(space: Space, work: TrainingTarget, left_out: Tally, times: int) 
 
 
 _SHARED = ("allreduce", "sharded", "hierarchical")
-"""Exchanges that are tried with compressed gradients and a sharded optimizer where none is named."""
+"""Exchanges to try with compressed gradients and a sharded optimizer unless one is named."""
 
 
 def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
-    """The same with further choices, without those that it cannot have."""
+    """Return the strategy with further choices, except those that do not apply to it."""
     for name, value in choices.items():
         in_card = (name, value) == ("codec_at", "nic")
         one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
@@ -115,7 +115,7 @@ def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
 
 
 def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:
-    """The kind of a combination that does not exist; its own words are the example."""
+    """Return why a combination is illegal. The count's example names the combination."""
     if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
         return "the exchange cannot carry the compression"
     if sharding == DISTRIBUTED or gradient_bits:
@@ -128,7 +128,7 @@ def _on(
     space: Space,
     work: TrainingTarget,
     templates: Sequence[Strategy],
-    left_out: Tally,
+    left_out: Exclusions,
     workload: Workload | None,
 ) -> Iterator[Candidate]:
     n = cluster.world_size
@@ -136,7 +136,7 @@ def _on(
     here = []
     for template in templates:
         if n == 1 and template.bucket_bytes != space.buckets[0]:
-            continue  # nothing is exchanged: the same strategy once more
+            continue  # a duplicate: nothing is exchanged
         why = _excluded_on(cluster, template, not space.precisions, workload)
         if why:
             left_out.add(why, len(batches) * len(space.accumulations))
@@ -181,7 +181,7 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
 
 
 def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: Workload | None) -> str:
-    """Why not on this cluster; a single worker exchanges nothing, so that only a plain all-reduce makes sense there."""
+    """Return why a strategy is not tried on this cluster. One worker exchanges nothing, so only a plain all-reduce remains."""
     if why := precision_left_out(cluster, template.precision, choose, workload):
         return why
     if cluster.world_size % template.parallelism.expert:
@@ -192,7 +192,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
         and template.parallelism.sharding == "ddp"
     )
     if cluster.world_size == 1 and not plain:
-        return "one worker has nobody to exchange with"
+        return "one worker has no other to exchange with"
     if cluster.world_size < template.gradient_exchange.servers:
         return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"
     if cluster.world_size > (most := MOST_WORKERS.get(template.gradient_exchange.exchange, MOST_OTHERS)):
@@ -209,7 +209,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
 
 
 def precision_left_out(cluster: Cluster, precision: str, choose: bool, workload: Workload | None) -> str:
-    """Why a precision is not tried there; empty where it is. ``choose``: none was named."""
+    """Return why a precision is not tried there; empty if it is. ``choose``: no precision was named."""
     if precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {precision}"
     if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:

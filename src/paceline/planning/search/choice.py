@@ -1,4 +1,4 @@
-"""What a plan holds: choices, each with its prediction, its time and its money."""
+"""Result of a plan: choices, each with its prediction, time and cost."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from paceline.tabular import Row, Tabular
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One strategy with its prediction and what the whole training takes with it.
+    """One strategy with its prediction and the time and cost of the whole run.
 
     Attributes:
-        time_s, usd: of the whole training, with the ends of their 80 % interval; dollars are NaN without a price.
-        meets: probability that it meets the goal's limit; None without one.
-        beyond_least: share of the samples that a small batch would not have needed; None where no curve says it.
-        recipe: learning rates, by a source that it names; None where there is none.
-        difference: how it differs from the best, which it was compared with; empty where it was not.
-        tied: whether it is as good as the best and others are too, as ``Plan.ties`` says.
-        preference: why it is the best though another is faster or cheaper; empty where none is.
+        time_s, usd: totals of the run, with the ends of their 80 % interval; dollars are NaN without a price.
+        meets: probability of meeting the goal's limit; None without one.
+        beyond_least: share of the samples that a small batch would not need; None without a convergence curve.
+        recipe: learning rates with their source; None without a source.
+        difference: how it differs from the best choice; empty if they were not compared.
+        tied: whether it ties with the best, as ``Plan.ties`` says.
+        preference: why it is the best although another is faster or cheaper; else empty.
     """
 
     cluster: Cluster
@@ -52,7 +52,7 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """Why it stands where it stands."""
+        """Reason for its place in the ranking."""
         against = self.difference or f"waits for {self.prediction.bottleneck} most"
         return f"{against}; {self.preference}" if self.preference else against
 
@@ -63,12 +63,12 @@ class Choice:
 
     @property
     def exposed(self) -> dict[str, float]:
-        """Seconds of the whole training by the resource that they wait for."""
+        """Seconds of the whole run by the resource that the step waits for."""
         steps = self.samples / self.strategy.global_batch_size
         return {name: seconds * steps for name, seconds in self.prediction.exposed.items()}
 
     def row(self) -> Row:
-        """Where, how, the time and the money of the training, and its step."""
+        """Return the row of a table: cluster, strategy, time and cost of the run, and its step."""
         names = ("time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high")
         p = self.prediction
         step = {name: getattr(p, name) for name in ("step_time_s", "samples_per_s", "memory_bytes", "bottleneck")}
@@ -107,22 +107,22 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Tabular):
-    """What ``plan`` found.
+    """The best strategies of a space for one goal.
 
     Attributes:
-        ranking: the best first; of strategies that differ only in exchange, bucket or micro steps the best one.
-        by_devices: the best by the goal's quantity for each device and number of them, whether or not it meets the limit.
-        critical_batch: in samples; beyond it more than half of the samples are due to the batch. None where it is unknown.
-        front: no other strategy is both faster and cheaper, or faster where there are no prices; fastest first.
-        excluded: by reason. ``considered``: legal strategies that were weighed.
-        layouts: how layouts that divide the network were weighed, in words; empty where none were.
-        layout: what pictures of the best show, where it divides the network.
-        compression: what compression is worth here, in words.
-        ties: what a tie is and how ties are ordered, in words; empty where the best has none.
-        notice: what must be known before the answer is used; empty where nothing.
-        why_not: of the strategy that was asked for, in words; ``asked`` is it, where it exists.
+        ranking: the best first. Strategies that differ only in exchange, bucket or micro steps are one entry.
+        by_devices: the best by the goal's quantity for each device and device count, even if it misses the limit.
+        critical_batch: batch in samples beyond which the batch causes more than half of the samples; None if unknown.
+        front: Pareto front of time and cost, or the fastest without prices; the fastest first.
+        excluded: illegal or unfit strategies by reason. ``considered``: number of legal strategies.
+        layouts: how divided layouts were searched, in words; empty without a search.
+        layout: data for pictures of the best, if it divides the network.
+        compression: what compression gains here, in words.
+        ties: definition and order of ties, in words; empty if the best has none.
+        notice: a warning about the answer; empty without one.
+        why_not: answer about the strategy that the user named, in words. ``asked``: that strategy, if it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
-        learning_rates: those of the best in words, or why they are unknown; empty where nobody asked for any.
+        learning_rates: learning rates of the best in words, or why they are unknown; empty if not requested.
     """
 
     workload: str
@@ -147,7 +147,7 @@ class Plan(Tabular):
     layout: LayoutView | None = field(default=None, repr=False)
 
     def rows(self) -> tuple[Row, ...]:
-        """A row for each strategy of the ranking."""
+        """Return one row for each strategy of the ranking."""
         return tuple({"rank": place, **choice.row()} for place, choice in enumerate(self.ranking, start=1))
 
     @property
@@ -157,7 +157,7 @@ class Plan(Tabular):
 
     @property
     def headroom(self) -> str:
-        """What every choice leaves of a device's memory, in words."""
+        """Share of device memory that every choice leaves free, in words."""
         return f"{FRAGMENTED:.0%} beyond what a step allocates stay free for fragments"
 
     def to_json(self) -> dict[str, Any]:

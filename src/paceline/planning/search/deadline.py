@@ -1,4 +1,4 @@
-"""When something must be done: a duration, a day of the week, or a date, as seconds from now."""
+"""Deadlines: a duration, a day of the week or a date, converted to seconds from now."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from paceline.units import parse_seconds
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 EVENING = time(17)
-"""When a day's work is due."""
+"""Time of day of a deadline that names only a day."""
 _WRITE = "write it as 3d, 36h, friday, tomorrow or 2026-12-01"
 
 
 def seconds_until(text: str, now: datetime) -> float:
-    """Seconds from ``now``: ``3d``, ``2 weeks``; ``friday``, ``tomorrow`` or ``2026-12-01``, each until 17:00; or
-    ``2026-12-01T09:00``.
+    """Parse a deadline into seconds from ``now``.
 
-    The day of ``now`` itself means that day of the next week once it is 17:00.
+    Accepted: ``3d``, ``2 weeks``; ``friday``, ``tomorrow`` or ``2026-12-01``, each until 17:00; or ``2026-12-01T09:00``.
+
+    The weekday of ``now`` itself means next week after 17:00.
 
     Raises:
-        UserError: anything else, or a date that is over.
+        UserError: any other text, or a date in the past.
     """
     word = text.strip().casefold()
     weeks = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*(?:w|weeks?)", word)
@@ -39,7 +40,7 @@ def seconds_until(text: str, now: datetime) -> float:
 
 
 def _day(word: str, now: datetime) -> datetime | None:
-    """The evening of a named day."""
+    """Return the evening of a named day; None for another word."""
     if word in ("today", "tonight", "tomorrow"):
         return _evening(now, 1 if word == "tomorrow" else 0)
     meant = [index for index, day in enumerate(DAYS) if len(word) >= 3 and day.startswith(word)]
@@ -54,7 +55,7 @@ def _evening(now: datetime, days: int) -> datetime:
 
 
 def _date(word: str, now: datetime) -> datetime | None:
-    """A date of ISO 8601, with or without a time of day."""
+    """Parse a date of ISO 8601, with or without a time of day; None for another word."""
     if not re.match(r"\d{4}-\d{2}-\d{2}", word):
         return None
     try:

@@ -1,4 +1,4 @@
-"""When a plan divides the network among devices, and which layouts it then searches on each cluster."""
+"""Decides if a plan divides the network among devices, and searches such layouts on each cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.planning.search.choice import Choice
 from paceline.planning.search.layout_space import MOST_VIRTUAL, LayoutSpace, powers
 from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
 from paceline.planning.search.space import Space
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
@@ -29,7 +29,7 @@ from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 SAMPLES = 8
-"""Without a batch, layouts are tried with a sample for each device, for each second one, and so on to each of this many."""
+"""Without a batch, global batches range from a sample for each device down to one for each of this many devices."""
 
 
 _NEAR = (
@@ -39,29 +39,29 @@ _NEAR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Searches:
-    """What the searches of all clusters gave. ``near``: whether some choices were tried near the best alone."""
+class LayoutSearches:
+    """Results of the searches on all clusters. ``near``: whether some choices were tried only near the best layout."""
 
     searches: tuple[LayoutSearch, ...]
     near: bool = False
 
     @property
     def legal(self) -> int:
-        """Layouts that were weighed."""
+        """Number of legal layouts."""
         return sum(search.legal for search in self.searches)
 
     @property
     def too_large(self) -> int:
-        """Layouts that do not fit."""
+        """Number of layouts that do not fit."""
         return sum(search.too_large for search in self.searches)
 
     @property
     def least(self) -> list[tuple[Candidate, float]]:
-        """Of each cluster, the layout that lacks least memory, and the bytes that it lacks."""
+        """For each cluster, the layout that lacks least memory, and the missing bytes."""
         return [search.least for search in self.searches if search.least]
 
     def added(self, candidates: Sequence[Candidate], steps: Steps) -> tuple[list[Candidate], Steps]:
-        """Other candidates and their steps, and behind them the best layouts of each cluster."""
+        """Return other candidates and their steps, followed by the best layouts of each cluster."""
         joined, parts = list(candidates), [(range(len(candidates)), steps)]
         for search in self.searches:
             parts.append((range(len(joined), len(joined) + len(search.candidates)), search.steps))
@@ -70,25 +70,25 @@ class Searches:
 
     @property
     def fitting(self) -> tuple[list[Candidate], Array] | None:
-        """The best layouts of each cluster, and seconds of their steps; None where nothing fits."""
+        """Return the best layouts of each cluster, with seconds of their steps; None if nothing fits."""
         candidates = [candidate for search in self.searches for candidate in search.candidates]
         return (candidates, np.concatenate([s.steps.step_s for s in self.searches])) if candidates else None
 
     @property
     def sentence(self) -> str:
-        """How the layouts were weighed; empty without any."""
+        """Summary of the search in one sentence; empty without a search."""
         if not self.searches:
             return ""
         bounded, predicted = (sum(getattr(search, name) for search in self.searches) for name in ("bounded", "predicted"))
         return (
-            f"Of {self.legal:,} layouts that divide the network among devices, {self.too_large:,} do not fit, {bounded:,} "
+            f"The search weighed {self.legal:,} layouts that divide the network: {self.too_large:,} do not fit, {bounded:,} "
             f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
             f"{_NEAR if self.near else ''}"
         )
 
 
 def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
-    """Whether layouts are searched: sizes are named, or no device of the plan holds the whole training state (DDP)."""
+    """Return whether layouts are searched: sizes are named, or no device holds the whole training state (DDP)."""
     if space.divides:
         return any(max(sizes) > 1 for sizes in (space.tensors, space.contexts, space.pipelines) if sizes)
     if not any(cluster.world_size > 1 for cluster in space.clusters):
@@ -101,16 +101,18 @@ def search_divided(
     workload: Workload,
     space: Space,
     target: TrainingTarget,
-    left_out: Tally,
+    left_out: Exclusions,
     predictor: Predictor,
     progress: Progress = silent,
     offload: str = "none",
-) -> Searches:
-    """The best layouts on every cluster of ``space``; what is left out is counted. ``space`` has its optimizer. ``offload``:
-    what lies in the host's memory, where that is known."""
+) -> LayoutSearches:
+    """Search the best layouts on every cluster of ``space``, and count the others by reason.
+
+    ``space`` has its optimizer. ``offload``: state in host memory, if that is fixed.
+    """
     if not _dense(space):
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
-        return Searches(())
+        return LayoutSearches(())
     found = []
     for cluster in space.clusters:
         layouts = _layouts(workload, cluster, space, target, offload)
@@ -134,12 +136,14 @@ def search_divided(
             found += [searched(_near(layouts, found[-1]))] if found[-1].candidates else []
         else:
             found.append(searched(layouts))
-    return Searches(tuple(found), near=has_experts(workload) and not space.divides)
+    return LayoutSearches(tuple(found), near=has_experts(workload) and not space.divides)
 
 
 def _plain(layouts: LayoutSpace) -> LayoutSpace:
-    """Without the choices that a mixture tries near its best layout alone: bounds of its many groups are too far from the step
-    to rank all together in a minute."""
+    """Return the space without the choices that a mixture tries only near its best layout.
+
+    Bounds of its many groups are too far from the step to rank all combinations within a minute.
+    """
     recomputes = tuple(x for x in layouts.recomputes if not str(x).startswith("selective"))
     return replace(
         layouts, contexts=(1,), schedules=("1f1b",), recomputes=recomputes or ("none",), balanced=False, node_groups=False
@@ -147,7 +151,7 @@ def _plain(layouts: LayoutSpace) -> LayoutSpace:
 
 
 def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
-    """All choices with the sizes of the best layout."""
+    """Return all choices with the sizes of the best layout."""
     strategy = best.candidates[0][1]
     mesh = strategy.parallelism
     return replace(
@@ -166,8 +170,11 @@ def _dense(space: Space) -> bool:
 
 
 def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> Space | None:
-    """Of ``space`` the layouts on the cluster of the best that have what is wanted; None where no division of the network is
-    wanted, or something that a search of layouts does not choose. Sizes that nobody named are those that a search tries."""
+    """Restrict ``space`` to the wanted layouts on the cluster of the best choice.
+
+    None if no division is wanted, or if a search of layouts does not choose one of the wanted values. Sizes that the user did
+    not name are those that a search tries.
+    """
     values: dict[str, tuple[object, ...]] = {_SEARCHED[name]: (of,) for name, of in wanted.items() if name in _SEARCHED}
     if len(values) < len(wanted) or not any(isinstance(wanted.get(name), int) and wanted[name] != 1 for name in _SIZES):
         return None
@@ -194,11 +201,11 @@ _SEARCHED = {
     "accumulation": "micro_batches",
     "schedule": "schedules",
 }
-"""What a search of layouts chooses, and the field of ``Space`` that holds its values."""
+"""Choices of a search of layouts, and the field of ``Space`` that holds their values."""
 
 
 def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
-    """What is searched on a cluster; None where nothing is."""
+    """Return the layouts to search on a cluster; None without any."""
     world = cluster.world_size
     choose = not space.precisions
     tried = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, choose, workload))
@@ -231,16 +238,16 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
 
 
 def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:
-    """Devices that share a sequence, where nobody named a number: powers of two within a node."""
+    """Return default sizes of a context group: powers of two within a node."""
     return tuple(powers(min(cluster.devices_per_node, 16) if workload.attends else 1))
 
 
 def expert_groups(workload: Workload, world: int) -> Iterator[int]:
-    """Groups that can share the experts of a mixture: powers of two that divide both."""
+    """Yield group sizes that can share the experts of a mixture: powers of two that divide both numbers."""
     count = expert_count(workload)
     return (size for size in powers(max(1, min(count, world))) if count % size == 0 and world % size == 0)
 
 
 def _batches(world: int) -> tuple[int, ...]:
-    """A sample for each device, for each second one, and so on."""
+    """Return batches of one sample for each device, for each second one, and so on."""
     return tuple(sorted(world // share for share in powers(SAMPLES) if world % share == 0))

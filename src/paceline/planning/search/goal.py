@@ -1,4 +1,4 @@
-"""What a plan is after: the shortest time, the least money, or one of them within a limit on the other."""
+"""Goals of a plan: the shortest time, the lowest cost, or one of them within a limit on the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: tuple[GoalKind, ...] = ("fastest", "cheapest", "deadline", "budget")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """``fastest``; ``cheapest``; the cheapest within a ``deadline`` of ``limit`` seconds; the fastest within a ``budget`` of
+    """A goal: ``fastest``; ``cheapest``; cheapest within a ``deadline`` of ``limit`` seconds; fastest within a ``budget`` of
     ``limit`` dollars.
     """
 
@@ -31,32 +31,34 @@ class Goal:
 
     @property
     def by_cost(self) -> bool:
-        """Whether what meets the goal is ranked by money; else by time."""
+        """Return whether choices that meet the goal are ranked by cost; else by time."""
         return self.kind in ("cheapest", "deadline")
 
     @property
     def needs_price(self) -> bool:
-        """Whether it cannot be judged without prices."""
+        """Return whether the goal needs prices."""
         return self.kind != "fastest"
 
     def score(self, time_s: Array, usd: Array) -> Array:
-        """What is to be made small, of each candidate."""
+        """Return the quantity to minimize, for each candidate."""
         return usd if self.by_cost else time_s
 
     def limited(self, time_s: Array, usd: Array) -> Array:
-        """What ``limit`` is a limit on."""
+        """Return the quantity that ``limit`` bounds."""
         return usd if self.kind == "budget" else time_s
 
     def chance(self, value: float, low: float, high: float) -> float | None:
-        """Probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within the limit,
-        by half of a log-normal distribution on each side; None without a limit."""
+        """Probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within the limit.
+
+        Each side is half of a log-normal distribution. None without a limit.
+        """
         if math.isinf(self.limit):
             return None
         spread = abs(math.log((high if self.limit > value else low) / value)) / Z80 if value else 0.0
         return NormalDist().cdf(math.log(self.limit / value) / spread) if spread else float(value <= self.limit)
 
     def amount(self, value: float) -> str:
-        """``value`` in the unit of the limit."""
+        """Format ``value`` in the unit of the limit."""
         return money(value) if self.kind == "budget" else format_seconds(value)
 
     def __str__(self) -> str:
@@ -64,14 +66,14 @@ class Goal:
 
 
 def money(usd: float) -> str:
-    """Dollars as text: cents below a hundred."""
+    """Format dollars: with cents below a hundred."""
     if not math.isfinite(usd):
         return "unknown"
     return f"${usd:,.0f}" if abs(usd) >= 100 else f"${usd:.2f}" if abs(usd) >= 1 else f"${usd:.3g}"
 
 
 def _day(text: str) -> float | None:
-    """Seconds until a day or a date; None where the text is neither."""
+    """Return seconds until a day or a date; None for other text."""
     try:
         return seconds_until(text, datetime.now().astimezone())
     except UserError:
@@ -79,7 +81,7 @@ def _day(text: str) -> float | None:
 
 
 def parse_goal(text: str) -> Goal:
-    """``fastest``, ``cheapest``, ``deadline=6h``, ``deadline=friday`` or ``budget=500`` (dollars).
+    """Parse ``fastest``, ``cheapest``, ``deadline=6h``, ``deadline=friday`` or ``budget=500`` (dollars).
 
     Raises UserError for anything else.
     """

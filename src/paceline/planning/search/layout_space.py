@@ -1,4 +1,4 @@
-"""The values of every choice that a search of layouts tries, and what they make: slices of the work, pipelines, shares."""
+"""Choices that a search of layouts tries, and their combinations: slices of the work, pipelines, shards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 
 from paceline.errors import UserError, check_count, shown
 from paceline.hardware import Cluster
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, Shares, Slice
+from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.stages import block_begins, part_sizes
 from paceline.strategy.parallelism import CONTEXT_EXCHANGES
@@ -17,27 +17,26 @@ from paceline.strategy.sharding import SHARDINGS, block
 from paceline.workload.table import Workload
 
 MOST_VIRTUAL = 8
-"""Virtual stages that are tried where none are given: 1 to this; each more costs as many sends again."""
+"""Largest number of virtual stages to try by default. Each further one repeats all sends between stages."""
 _SIZES = ("batches", "tensors", "contexts", "pipelines", "experts", "virtual_stages", "micro_batch_sizes", "micro_batches")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutSpace:
-    """The values of every choice that a search of layouts tries. Empty sizes: powers of two that the cluster and the network
-    allow.
+    """Values of every choice of a layout search. Empty sizes: powers of two that the cluster and the network allow.
 
     Attributes:
         batches: global batches.
-        tensors, contexts, pipelines: devices that share a layer (within a node), a sequence, and stages.
+        tensors, contexts, pipelines: sizes of the groups that divide a layer (within a node), a sequence, and the stages.
         virtual_stages: parts of the network on each stage.
         experts: devices of a stage that share the experts of a mixture.
-        micro_batch_sizes: samples of one micro batch on one replica; the number of micro batches follows from the batch.
-        balanced: whether a last stage is tried that has fewer blocks, as many as its logits take the time of.
-        node_groups: whether shares within each node are tried too (HSDP).
-        common: what all layouts have.
-        sequences: whether what lies between the divided products is divided too, where tensor is above 1.
+        micro_batch_sizes: samples of a micro batch on one replica. The number of micro batches follows from the batch.
+        balanced: whether to try a last stage with fewer blocks, to make up for the time of its logits.
+        node_groups: whether to try shards within each node too (HSDP).
+        common: choices that all layouts share.
+        sequences: whether to divide activations between the divided products too, if tensor is above 1.
         recomputes: values of ``Parallelism.recompute``.
-        micro_batches: of a step, where only some are wanted; the sizes follow from them.
+        micro_batches: numbers of micro batches to try, from which the sizes follow; empty for any.
     """
 
     batches: tuple[int, ...]
@@ -69,8 +68,8 @@ class LayoutSpace:
         if not self.batches:
             raise UserError("a search of layouts without a batch", "give global batches")
 
-    def slices(self, cluster: Cluster) -> Iterator[Slice]:
-        """What decides the work of a device, in every combination."""
+    def slices(self, cluster: Cluster) -> Iterator[LayoutSlice]:
+        """Yield every combination of the choices that determine the work of a device."""
         local = cluster.devices_per_node
         tensors = self.tensors or tuple(powers(local))
         for tensor, context, precision in product(tensors, self.contexts, self.precisions):
@@ -79,7 +78,7 @@ class LayoutSpace:
             sizes = self._sizes(cluster, tensor * context)
             others = product(sequences, exchanges, sizes, self.recomputes, self.experts)
             for sequence, exchange, micro, recompute, expert in others:
-                yield Slice(
+                yield LayoutSlice(
                     tensor=tensor,
                     sequence=sequence,
                     context=context,
@@ -91,7 +90,7 @@ class LayoutSpace:
                 )
 
     def _sizes(self, cluster: Cluster, devices: int) -> tuple[int, ...]:
-        """Samples of a micro batch: those that are tried, or what follows from the numbers of micro batches."""
+        """Return samples of a micro batch: the given sizes, or those that follow from the numbers of micro batches."""
         if not self.micro_batches:
             return self.micro_batch_sizes
         world = cluster.world_size
@@ -100,16 +99,16 @@ class LayoutSpace:
         return tuple(sorted({batch // of for batch in self.batches for of in products if batch % of == 0})) or (1,)
 
     def shared(self, cluster: Cluster) -> tuple[Shares, ...]:
-        """What the replicas share out, and by whom."""
+        """Return how replicas shard their state, and among which devices."""
         in_nodes = [Shares(name, True) for name in self.shardings if SHARDINGS[name].optimizer]
         several = self.node_groups and cluster.num_nodes > 1
         return (*map(Shares, self.shardings), *(in_nodes if several else ()))
 
     def shapes(self, cluster: Cluster, blocks: int, logits: float = 0.0) -> Iterator[PipelineShape]:
-        """Pipelines in every combination; a single stage has no schedule, and virtual stages have 1F1B alone.
+        """Yield every pipeline. A single stage has no schedule, and virtual stages have only 1F1B.
 
         Args:
-            logits: blocks that take as long as what the last stage has beside its own.
+            logits: time of the last stage's own work (norm, logits, loss), in blocks.
         """
         for stages in self.pipelines or tuple(powers(min(blocks, cluster.world_size))):
             if stages == 1:
@@ -123,7 +122,7 @@ class LayoutSpace:
 
 
 def logits_blocks(workload: Workload) -> float:
-    """How many blocks take as many operations as what follows the last of them: norm, logits, loss."""
+    """Return the operations after the last block (norm, logits, loss), in blocks."""
     begins = list(block_begins(workload).values())
     if not begins:
         return 0.0
@@ -134,7 +133,8 @@ def logits_blocks(workload: Workload) -> float:
 
 
 def _last_blocks(blocks: int, stages: int, virtual: int, logits: float) -> int:
-    """Blocks of a last stage that works as long as the others; 0 where it has them anyway, or its parts do not divide them."""
+    """Return the blocks of a last stage that takes as long as the others; 0 for an even split or if its parts do not divide
+    them."""
     last = round((blocks - logits * (stages - 1)) / stages)
     last -= last % virtual
     usual = sum(part_sizes(blocks, stages, virtual)[stages - 1 :: stages])
@@ -142,7 +142,7 @@ def _last_blocks(blocks: int, stages: int, virtual: int, logits: float) -> int:
 
 
 def powers(most: int) -> Iterator[int]:
-    """Powers of two up to ``most``."""
+    """Yield powers of two up to ``most``."""
     power = 1
     while power <= most:
         yield power

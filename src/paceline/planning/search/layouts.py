@@ -1,8 +1,8 @@
-"""The best layouts among very many: every way to divide a network among the devices, and few of them predicted whole.
+"""Search of the best layouts among all ways to divide a network among devices.
 
-Every layout is checked for legality and bounded (``prediction.layout_bounds``). Those whose bound of bytes does not fit are
-left out. The others are predicted in the order of their bounds, until no bound is below what the best are predicted to take:
-the ranking is that of the model over all of them (branch and bound: Land and Doig 1960, Econometrica 28(3)).
+Every layout is checked for legality and bounded (``prediction.layouts.layout_bounds``). Layouts whose bound on memory does not
+fit are dropped. The others are predicted in the order of their bounds, until no bound is below the best predictions. So the
+ranking equals a full prediction of all (branch and bound: Land and Doig 1960, Econometrica 28(3)).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paceline.array_types import Array, Ints
 from paceline.hardware import Cluster
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.search.ranking import PLAIN, TIE, detours
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
@@ -28,7 +28,7 @@ from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
 KEPT = 8
-"""Divisions of the network (tensor, context, pipeline, batch) of which the best layout is found."""
+"""Number of divisions (tensor, context, pipeline, batch) whose best layout is returned."""
 Progress = Callable[[str], None]
 Division = tuple[int, str, int, int, int, int]
 """Batch, precision, tensor, context, expert, pipeline."""
@@ -42,14 +42,14 @@ def silent(line: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutSearch:
-    """What a search of layouts gives.
+    """Result of a search of layouts.
 
     Attributes:
-        candidates: the best layout of each division, the best first; ``steps``: of each, predicted whole.
-        considered: layouts, legal or not. ``legal``: those that the network, the cluster and the batch allow.
-        too_large: legal ones that do not fit the device's memory; ``bounded``: that fit and are slower by their bound alone.
-        predicted: layouts that were predicted whole.
-        least: the layout that lacks least memory where nothing fits, and the bytes that it lacks.
+        candidates: the best layout of each division, the best first. ``steps``: their predictions.
+        considered: number of layouts, legal or not. ``legal``: those that the network, the cluster and the batch allow.
+        too_large: legal ones that do not fit the device's memory. ``bounded``: those that fit and are slower by their bound.
+        predicted: number of layouts that were predicted in full.
+        least: the layout that lacks least memory if nothing fits, and the missing bytes.
     """
 
     candidates: tuple[Candidate, ...]
@@ -62,8 +62,8 @@ class LayoutSearch:
     illegal: Mapping[str, int] = field(default_factory=dict)
     least: tuple[Candidate, float] | None = None
 
-    def tally(self, left_out: Tally) -> None:
-        """Count what was left out, by reason, but for what does not fit."""
+    def tally(self, left_out: Exclusions) -> None:
+        """Count the layouts that were left out by reason, except those that do not fit."""
         for reason, count in self.illegal.items():
             left_out.add(reason, count)
         left_out.add(_SLOWER, self.bounded)
@@ -79,17 +79,18 @@ def search_layouts(
     weight: Callable[[int], float] = lambda batch: 1.0 / batch,
     progress: Progress = silent,
 ) -> LayoutSearch:
-    """The best layouts of ``space`` on ``cluster``, by the predicted step times ``weight`` of its batch. A choice that is not
-    plain counts as in a plan's ranking.
+    """Search the best layouts of ``space`` on ``cluster``, by the predicted step times ``weight`` of its batch.
+
+    A choice that is not plain counts as in a plan's ranking.
 
     Args:
-        keep: divisions (batch, tensor, context, pipeline) of which the best layout is found.
-        weight: what a second of a step with this batch counts.
-        progress: called with a line now and then.
+        keep: number of divisions (batch, tensor, context, pipeline) whose best layout is returned.
+        weight: factor on the step time for a batch.
+        progress: called with a line at intervals.
     """
-    # Observed steps say nothing of a layout's bound: their correction is applied to those that are kept.
+    # Observed steps say nothing about the bound of a layout. Their correction is applied to the layouts that remain.
     plain = predictor if predictor.uncorrected is predictor else predictor.uncorrected.changed(loader=0.0)
-    search = _Search(workload, cluster, space, plain, keep, weight)
+    search = _LayoutScreening(workload, cluster, space, plain, keep, weight)
     search.screen(progress)
     search.predict(progress)
     best = sorted(search.best.values(), key=lambda of: of[:2])[:keep]
@@ -110,8 +111,8 @@ def search_layouts(
     )
 
 
-class _Search:
-    """The state of one search."""
+class _LayoutScreening:
+    """State of one layout search."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class _Search:
         self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
 
     def screen(self, progress: Progress) -> None:
-        """Legality, memory and bounds of all layouts."""
+        """Check legality, memory and bounds of all layouts."""
         scores, places = [], []
         for number, shape in enumerate(self.shapes if self.bounds.slices else ()):
             score, place = self._screened(number, shape)
@@ -160,7 +161,7 @@ class _Search:
             self.order = np.argsort(self.score, kind="stable")
 
     def _screened(self, number: int, shape: PipelineShape) -> tuple[Array, Ints]:
-        """Of the layouts with this pipeline that may fit: bounds as scores, and where they are."""
+        """Return the layouts with this pipeline that may fit: bounds as scores, and their positions."""
         bounds, space = self.bounds, self.space
         of_shape = bounds.bounds(shape)
         times, legal = of_shape.micro_batches, of_shape.legal
@@ -168,7 +169,7 @@ class _Search:
             legal = legal & np.isin(times, space.micro_batches)[:, None, :]
         divided = np.array([own.tensor * own.context * shape.stages > 1 for own in bounds.slices], dtype=np.bool_)
         divided = np.broadcast_to(divided[:, None, None], legal.shape)
-        self.considered -= int((~divided).sum())  # those are no layouts
+        self.considered -= int((~divided).sum())  # they divide nothing
         self.illegal[_UNEVEN] += int((~legal & divided).sum())
         possible = legal & divided
         self.legal += int(possible.sum())
@@ -188,7 +189,7 @@ class _Search:
         return score[tuple(at.T)], place
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
-        """Number of choices that are not plain, at least (``ranking.detours``), (rows, shardings, batches)."""
+        """Least number of choices that are not plain (``ranking.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + (of.recompute != "none"), shape.stages) for of in own]
         rare = (shape.schedule != "1f1b") + (shape.ends != (0, 0)) + (self.space.common.offload != "none")
@@ -198,14 +199,14 @@ class _Search:
         return counted
 
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:
-        """Remember the layout that lacks least."""
+        """Remember the layout that lacks least memory."""
         row, sharding, batch = np.unravel_index(int(needed.argmin()), needed.shape)
         lacking = float(needed[row, sharding, batch]) - usable_bytes(self.cluster.device)
         if self.least is None or lacking < self.least[1]:
             self.least = self._candidate(number, int(row), int(sharding), int(batch), int(times[row, batch])), lacking
 
     def _candidate(self, number: int, row: int, sharding: int, batch: int, times: int) -> Candidate:
-        """One layout as a strategy."""
+        """Return one layout as a strategy."""
         shape, own, size = self.shapes[number], self.bounds.slices[row], self.space.batches[batch]
         shares = self.shared[sharding]
         mesh = replace(
@@ -230,7 +231,7 @@ class _Search:
         return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
 
     def predict(self, progress: Progress) -> None:
-        """Predict whole what may be among the best, the least bound first."""
+        """Predict in full what may be among the best, in the order of bounds."""
         without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
         enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
         limit = inf
@@ -251,7 +252,7 @@ class _Search:
             progress(f"{self.predicted:,} layouts predicted whole")
 
     def _predicted(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
-        """The score of one layout; infinite where it does not fit after all."""
+        """Return the score of one layout; inf if it does not fit."""
         number, row, sharding, batch = place
         own, size = self.bounds.slices[row], self.space.batches[batch]
         samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))

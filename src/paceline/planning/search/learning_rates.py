@@ -1,4 +1,4 @@
-"""The source of a plan's learning rates: a run of the user's or published rows of the network. Without either, a reason."""
+"""Source of a plan's learning rates: a run of the user's or published runs of the network; else why there is none."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Recipes:
     """Learning rates of one network by batch.
 
     Attributes:
-        target: ``mlperf`` takes only rows of MLPerf's target; empty takes the network's first table.
-        own: the recipe of a run of the user's, scaled in place of published rows; ``own_batch``: its global batch.
+        target: ``mlperf`` takes only runs of MLPerf's target; empty takes the network's first table.
+        own: recipe of a run of the user's, scaled instead of published ones. ``own_batch``: its global batch.
     """
 
     network: str
@@ -30,7 +30,7 @@ class Recipes:
     own_batch: int = 0
 
     def at(self, batch: int, samples: float, optimizer: str = "") -> Recipe | None:
-        """The recipe of a run of ``samples``; None where no source has one for ``optimizer`` (empty: any)."""
+        """Return the recipe for a run of ``samples``; None if no source has one for ``optimizer`` (empty: any)."""
         if self.own:
             return self._scaled(self.own, batch, samples) if optimizer in ("", self.own.optimizer) else None
         try:
@@ -40,11 +40,11 @@ class Recipes:
 
     @property
     def of_curve(self) -> str:
-        """The optimizer of the runs behind the convergence curve; empty where it is unknown."""
+        """Return the optimizer of the runs behind the convergence curve; empty if unknown."""
         return reference_optimizer(self.network) if self.target == "mlperf" else ""
 
     def why_not(self, optimizer: str) -> str:
-        """Why there is no recipe, and how to get one."""
+        """Return why there is no recipe, and how to get one."""
         if self.own:
             return f"your run used {self.own.optimizer}; add records of {optimizer} (--records), and its rates are scaled"
         others = [name for name in optimizers(self.network, self.target) if name != optimizer]
@@ -68,7 +68,7 @@ class Recipes:
 
 
 def of_records(network: str, records: Iterable[RunRecord]) -> Recipes | None:
-    """The recipe of the last run of ``network`` that has one; None without such a run."""
+    """Return recipes from the last run of ``network`` that has one; None without such a run."""
     for record in reversed(list(records)):
         if record.workload == network and record.recipe:
             return Recipes(network, own=Recipe.from_json(record.recipe), own_batch=int(record.strategy["global_batch_size"]))

@@ -1,7 +1,7 @@
-"""What would fit where a job does not: the nearest changes of its strategy on the same devices, then other devices.
+"""Nearest changes with which a job fits: of its strategy on the same devices, then of the devices.
 
-Micro steps, recomputation, sharding, offload and the layouts of the planner are predicted: one change first, then several at
-once, until something fits. Of those that change the same, the fastest counts.
+Micro steps, recomputation, sharding, offload and the layouts of the planner are predicted, one change first, then several
+together, until something fits. The fastest represents all that change the same choices.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _LAYOUT = (
     *("sequence", "context_exchange", "virtual_stages", "schedule", "first_stage_layers", "last_stage_layers"),
     *("grad_accum_steps", "sharding", "shard_devices", "recompute", "recompute_layers"),
 )
-"""What a search of layouts chooses."""
+"""Choices of a search of layouts."""
 _IN_NODE = 8
-"""Devices of a node, where more are offered than there are."""
+"""Devices of a node, if more are offered than the cluster has."""
 _DOUBLINGS = 4
-"""Larger clusters that are tried, each twice as large as the one before."""
+"""Number of larger clusters to try, each twice as large as the one before."""
 BETWEEN = "100Gb/s"
-"""The network of several nodes, where they are offered in place of one."""
+"""Network between nodes, if several are offered instead of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fitting:
-    """A way in which the job fits.
+    """A change with which the job fits.
 
     Attributes:
-        kinds: what was changed, of ``ORDER``.
-        prediction: of it; its ``fit`` is ``fits``.
+        kinds: kinds of the change, from ``ORDER``.
+        prediction: prediction of the changed job. Its ``fit`` is ``fits``.
     """
 
     kinds: tuple[str, ...]
@@ -70,7 +70,7 @@ class Fitting:
         return f"{describe(self.cluster, self.strategy)} ({figures})"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict; bytes on the fullest device, seconds, samples/s."""
+        """Return a plain dict: bytes on the fullest device, seconds, samples/s."""
         names = ("memory_bytes", "step_time_s", "low_s", "high_s", "samples_per_s", "cluster", "strategy")
         return {"changes": list(self.kinds), **{name: getattr(self.prediction, name) for name in names}}
 
@@ -84,12 +84,13 @@ def nearest_fit(
     network: Link | None = None,
     most_batches: int = 1,
 ) -> tuple[Fitting, ...]:
-    """The nearest changes with which the job fits its devices with the headroom for fragments, the nearest first; empty where
-    it fits as it is, or nothing is found.
+    """Return the nearest changes with which the job fits with the headroom for fragments, the nearest first.
+
+    Empty if it fits unchanged, or if nothing is found.
 
     Args:
-        network: between nodes, where several are offered in place of one; by default ``BETWEEN``.
-        most_batches: how many times the global batch may be taken, by powers of two, where that fits too.
+        network: network between nodes, if several are offered instead of one; by default ``BETWEEN``.
+        most_batches: largest factor on the global batch, a power of two, if that fits too.
 
     Raises:
         UserError: as ``Predictor.step``.
@@ -97,7 +98,7 @@ def nearest_fit(
     base = predictor.step(workload, cluster, strategy)
     if base.fit == "fits":
         return ()
-    search = _Search(workload, predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset()))
+    search = _ChangeSearch(workload, predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset()))
     strategy = strategy.settled(workload, cluster)
     offers = search.offers(cluster, strategy, network, base.memory_bytes)
     if not offers and (dense := _dense(strategy)) != strategy:
@@ -117,14 +118,14 @@ Offer = tuple[tuple[str, ...], Candidate]
 
 
 @dataclass(frozen=True)
-class _Search:
-    """What is tried, and which of it fits."""
+class _ChangeSearch:
+    """Choices to try, and a predictor to find which of them fit."""
 
     workload: Workload
     predictor: Predictor
 
     def offers(self, cluster: Cluster, strategy: Strategy, network: Link | None, needed: float) -> list[Offer]:
-        """On the same devices; on more of them where optimizer state would leave them; on larger ones. ``needed``: bytes."""
+        """Return offers on the same devices, on more of them if state is sharded, and on larger ones. ``needed``: bytes."""
         offers = self.nearest(cluster, strategy, host=offloads(cluster.device))
         larger = self.larger_device(cluster, strategy, needed)
         if all("offload" in kinds for kinds, _ in offers):
@@ -134,10 +135,10 @@ class _Search:
         return offers + larger
 
     def nearest(self, cluster: Cluster, strategy: Strategy, *, host: bool = False) -> list[Offer]:
-        """On the same devices: for the farthest kind that is changed, those of the fewest changes, and of these the fastest.
+        """Return offers on the same devices, by the farthest kind of change: the fewest changes, then the fastest.
 
         Args:
-            host: whether optimizer state may lie in the host's memory where nothing else fits.
+            host: whether optimizer state may move to host memory if nothing else fits.
         """
         fitting = [*self._fitting(self._whole(cluster, strategy)), *self._fitting(self._divided(cluster, strategy))]
         fitting = fitting or self._fitting(self._divided(cluster, strategy, free=True))
@@ -152,8 +153,8 @@ class _Search:
         return [(_kinds(strategy, candidate[1]), candidate) for _, (*_, candidate) in nearest]
 
     def more_devices(self, cluster: Cluster, strategy: Strategy, network: Link) -> list[Offer]:
-        """The fewest more devices of the same kind on which it fits."""
-        words = 1 + OPTIMIZERS[strategy.optimizer].state_words  # fp32, all shared out
+        """Return the fewest more devices of the same kind on which the job fits."""
+        words = 1 + OPTIMIZERS[strategy.optimizer].state_words  # fp32, all sharded
         least = 4 * words * self.workload.num_parameters / usable_bytes(cluster.device)
         for local, nodes in _larger(cluster, least):
             changes = [Change("devices-per-node", "=", str(local)), Change("nodes", "=", str(nodes))]
@@ -167,14 +168,14 @@ class _Search:
         return []
 
     def larger_device(self, cluster: Cluster, strategy: Strategy, needed: float) -> list[Offer]:
-        """As many of the device with the least memory in which it fits without another change."""
+        """Return the device with the least memory on which the job fits without another change, as many as now."""
         for machines in _others(cluster, strategy.precision):
             if usable_bytes(machines.device) >= needed and (offers := self._as_it_is(machines, strategy)):
                 return [(("larger device",), offers[0][1])]
         return []
 
     def any_device(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
-        """As many of the device with the least memory in which it fits with other changes."""
+        """Return the device with the least memory on which the job fits with other changes, as many as now."""
         memory = cluster.device.memory.value
         for machines in _others(cluster, strategy.precision):
             if machines.device.memory.value > memory:
@@ -184,13 +185,13 @@ class _Search:
         return []
 
     def grown(self, cluster: Cluster, strategy: Strategy, most: int) -> Strategy:
-        """The strategy with the largest batch that fits, of powers of two up to ``most`` times its own."""
+        """Return the strategy with the largest batch that fits, a power of two up to ``most`` times its own."""
         sizes = [(cluster, strategy.changed(global_batch_size=strategy.global_batch_size * n)) for n in powers(most)]
         fitting = [s for _, (_, s) in self._fitting(sizes)] if most > 1 else []
         return max(fitting, key=lambda s: s.global_batch_size, default=strategy)
 
     def _fitting(self, candidates: list[Candidate]) -> list[tuple[float, Candidate]]:
-        """Those that fit, with seconds of their step."""
+        """Return the candidates that fit, with seconds of their step."""
         if not candidates:
             return []
         try:
@@ -204,7 +205,7 @@ class _Search:
         return [((), candidate) for _, candidate in self._fitting([(cluster, strategy)])]
 
     def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
-        """Every legal combination of choices that do not divide the network further, but for the strategy itself."""
+        """Return every other legal combination of choices that do not divide the network further."""
         mesh, micro = strategy.parallelism, strategy.micro_batch_size
         level = TORCH_SHARDINGS.index(mesh.sharding) if mesh.sharding in TORCH_SHARDINGS else 0
         again = saves_memory(self.workload) and mesh.recompute != "full"
@@ -222,7 +223,7 @@ class _Search:
         return candidates
 
     def _divided(self, cluster: Cluster, strategy: Strategy, *, free: bool = False) -> list[Candidate]:
-        """The best layout on the cluster. ``free``: also with other shardings and recomputation."""
+        """Return the best layout on the cluster. ``free``: also with other shardings and recomputation."""
         mesh, exchange = strategy.parallelism, strategy.gradient_exchange
         dense = (exchange.compression, exchange.exchange) == ("dense", "allreduce")
         if cluster.world_size == 1 or not cluster.even or not dense:
@@ -243,18 +244,18 @@ class _Search:
         divided = [best for _, best in search.candidates if best.parallelism.model_devices > 1]
         try:
             return [(cluster, strategy.changed(**{name: best.choice(name) for name in _LAYOUT})) for best in divided]
-        except UserError:  # it does not go with another choice of the strategy
+        except UserError:  # it conflicts with another choice of the strategy
             return []
 
 
 def _changes(before: Strategy, after: Strategy) -> list[str]:
-    """Names of the choices that are others."""
+    """Return names of the choices that differ."""
     old, new = before.to_json(), after.to_json()
-    return [name for name in new if new[name] != old[name] and name != "sequence"]  # it comes with ``tensor``
+    return [name for name in new if new[name] != old[name] and name != "sequence"]  # ``tensor`` implies it
 
 
 def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
-    """What was changed, of ``ORDER``. A layout brings its own micro steps."""
+    """Return the kinds of change, from ``ORDER``. A layout includes its own micro steps."""
     kinds = {kind for name, kind in _KINDS.items() if before.choice(name) != after.choice(name)}
     if any(before.choice(name) != after.choice(name) for name in _SIZES):
         kinds = {*kinds, "layout"} - {"micro steps"}
@@ -262,7 +263,7 @@ def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
 
 
 def _dense(strategy: Strategy) -> Strategy:
-    """The strategy with dense gradients in all-reduces, which go with every sharding and layout."""
+    """Return the strategy with dense gradients in all-reduces, which every sharding and layout supports."""
     exchange = strategy.gradient_exchange
     if (exchange.compression, exchange.exchange) == ("dense", "allreduce"):
         return strategy
@@ -270,7 +271,7 @@ def _dense(strategy: Strategy) -> Strategy:
 
 
 def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:
-    """Devices a node and nodes of clusters with twice as many devices, and so on, that have at least ``least``."""
+    """Yield (devices a node, nodes) of clusters with twice as many devices, and so on, that have at least ``least``."""
     local, nodes, tries = cluster.devices_per_node, cluster.num_nodes, 0
     while cluster.even and tries < _DOUBLINGS and local * nodes <= 4 * max(least, cluster.world_size):
         local, nodes = (min(2 * local, _IN_NODE), 1) if nodes == 1 and local < _IN_NODE else (local, 2 * nodes)
@@ -280,7 +281,7 @@ def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:
 
 
 def _others(cluster: Cluster, precision: str) -> Iterator[Cluster]:
-    """As many devices of the same sort with more memory that somebody lets: by memory, then by price."""
+    """Yield as many listed devices of the same kind with more memory, by memory, then by price."""
     device = cluster.device
     listed = [(d, price(d.name)) for d in hardware.devices() if _larger_than(d, device) and precision in d.precisions]
     known = [(d.memory.value, listing.usd_per_device_hour, d.name, d) for d, listing in listed if listing]

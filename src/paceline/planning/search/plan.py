@@ -1,4 +1,4 @@
-"""``plan(workload, space, goal)``: the best strategy, what comes next, what was left out, and what compression is worth."""
+"""``plan(workload, space, goal)``: the best strategy, the next ones, the excluded ones, and the gain of compression."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, of_devices, price
 from paceline.planning.compare.comparison import illegal, lacking
-from paceline.planning.compare.compression_worth import competing, compression_worth, meets_beside
+from paceline.planning.compare.compression_worth import competing, compression_worth, meets_unranked
 from paceline.planning.compare.layout_view import layout_view
 from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.search.candidates import candidates
 from paceline.planning.search.choice import Choice, Plan
-from paceline.planning.search.divided_layouts import Searches, divides, narrowed, search_divided
+from paceline.planning.search.divided_layouts import LayoutSearches, divides, narrowed, search_divided
 from paceline.planning.search.goal import Goal, money
 from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.nearest_fit import nearest_fit
@@ -35,7 +35,7 @@ from paceline.planning.search.ranking import (
     tie_text,
 )
 from paceline.planning.search.space import Space
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps
@@ -50,10 +50,10 @@ from paceline.workload.table import Workload
 
 _TOO_LARGE = f"does not fit the device's memory with a headroom of {FRAGMENTED:.0%} for fragments"
 SHOWN = 8
-"""Strategies in the ranking."""
+"""Number of strategies in the ranking."""
 TRIED = (
     "Batches tried: those given, else powers of two for each worker, up to 1024, up to the largest published batch and as "
-    "large as one micro step holds. Of ties the smaller batch wins."
+    "large as one micro step holds. The smaller batch wins a tie."
 )
 
 
@@ -69,20 +69,20 @@ def plan(
     progress: Progress = silent,
     offers: bool = True,
 ) -> Plan:
-    """The best strategy and cluster within ``space`` to train ``workload`` to ``target``.
+    """Find the best strategy and cluster within ``space`` to train ``workload`` to ``target``.
 
-    Where sizes of a division are named, or no device holds the whole training state, layouts that divide the network are
-    searched on every cluster (``layouts``).
+    Divided layouts are searched on every cluster (``layouts``) if the space names sizes of a division, or if no device holds
+    the whole training state.
 
     Args:
-        prices: dollars a device and hour, or a listing, by device, under the empty name of the only one; else the listings.
-        why_not: choices of a strategy that is to be set beside the best.
-        progress: called with a line now and then while layouts are searched.
-        offers: whether the error where nothing fits names what would (``nearest_fit``), which takes up to seconds.
+        prices: dollars a device and hour, or a listing, by device; the empty name means the only device. Default: listings.
+        why_not: choices of a strategy to compare with the best.
+        progress: called with a line at intervals during a search of layouts.
+        offers: whether the error about memory names changes that fit (``nearest_fit``), which takes up to seconds.
 
     Raises:
-        UserError: nothing legal; nothing fits, with the least number of GiB that are missing; no price where the goal needs
-            one; a deadline or budget that nothing meets, with the nearest that does.
+        UserError: nothing is legal; nothing fits, with the least missing GiB; no price if the goal needs one; a deadline or
+            budget that nothing meets, with the nearest that does.
     """
     target = target or TrainingTarget()
     if not space.batches and target.curve is None:
@@ -96,7 +96,7 @@ def plan(
             f"goal {goal} needs prices, and no price of {unknown[0]} is known",
             f"give its price in dollars for a device and hour: {unknown[0]}=DOLLARS",
         )
-    left_out = Tally()
+    left_out = Exclusions()
     pointless = len(space.recomputes) > 1 and not saves_memory(workload)
     if pointless:
         space = replace(space, recomputes=(False,))
@@ -106,7 +106,7 @@ def plan(
     steps = predictor.many(workload, legal)
     for why in steps.refused.values():
         left_out.add(why)
-    whole, searches = len(legal), Searches(())
+    whole, searches = len(legal), LayoutSearches(())
     if divides(space, legal, steps):
         searches = search_divided(workload, space, target, left_out, predictor, progress)
         if space.offloads and not searches.fitting and not steps.fits.any():
@@ -121,9 +121,9 @@ def plan(
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
     whole_table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
-    competes, beside = competing(whole_table, [*space.compressions, *target.penalties], left_out)
+    competes, unranked = competing(whole_table, [*space.compressions, *target.penalties], left_out)
     table = whole_table.only(competes)
-    order = ranked(goal, table, left_out, SHOWN, meets_beside(whole_table, competes))
+    order = ranked(goal, table, left_out, SHOWN, meets_unranked(whole_table, competes))
     best = replace(table.choice(order.best), preference=preferred(table, order), tied=len(order.ties) > 1)
     why, asked = _why_not(why_not, whole_table, best, goal, space, target)
     ranking = (best, *(shown_choice(table, i, best, order) for i in distinct(order.order, table.candidates)[1:SHOWN]))
@@ -144,7 +144,7 @@ def plan(
         considered=whole + searches.legal,
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
-        compression=compression_worth(whole_table, beside),
+        compression=compression_worth(whole_table, unranked),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
         notice=notice,
@@ -168,16 +168,16 @@ def _fitting(
     workload: Workload,
     legal: Sequence[Candidate],
     steps: Steps,
-    left_out: Tally,
-    searches: Searches,
+    left_out: Exclusions,
+    searches: LayoutSearches,
     experts: bool,
     asked: Predictor | None,
 ) -> NDArray[np.intp]:
-    """Indices of the candidates that fit their device.
+    """Return indices of the candidates that fit their device.
 
     Args:
         experts: whether groups of experts were tried.
-        asked: by whom the error where nothing fits names what would; None: it does not.
+        asked: predictor that finds changes that fit, for the error; None for an error without them.
     """
     too_large = ~steps.fits
     missed = steps.memory_bytes - steps.available_bytes
@@ -191,7 +191,7 @@ def _fitting(
             larger = f"give a device with more memory, more nodes or a smaller global batch{groups}"
             offers = nearest_fit(workload, *candidate, predictor=asked) if asked else ()
             raise UserError(
-                f"{workload.name} fits nowhere here: at least {short}, with {describe(*candidate)}",
+                f"{workload.name} fits on no device here: at least {short}, with {describe(*candidate)}",
                 "; ".join([larger, *(f"this fits: {offer}" for offer in offers)]),
             )
         example = f"least missing {format_gib(missing)}, with {describe(*candidate)}"
@@ -199,9 +199,11 @@ def _fitting(
     return np.flatnonzero(~too_large & np.isfinite(steps.step_s))
 
 
-def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Tally) -> NDArray[np.intp]:
-    """Those whose batch some strategy holds in one micro step on the same cluster: where nobody knows what a larger batch
-    costs, micro steps must not make it larger."""
+def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Exclusions) -> NDArray[np.intp]:
+    """Return the candidates whose batch fits in one micro step for some strategy on the same cluster.
+
+    If the cost of a larger batch is unknown, micro steps must not make it larger.
+    """
     largest: dict[int, int] = {}
     for cluster, strategy in (legal[i] for i in fitting.tolist()):
         if strategy.parallelism.micro_batches == 1:
@@ -218,7 +220,7 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ta
 
 
 def _precision(workload: Workload, space: Space, best: Choice) -> tuple[str, ...]:
-    """That the precision was chosen, where nobody named it and others take another."""
+    """Note that the precision was chosen automatically, if another command would take another."""
     usual = usual_precision(workload, best.cluster.device).name
     if space.precisions or usual == best.strategy.precision:
         return ()
@@ -227,7 +229,7 @@ def _precision(workload: Workload, space: Space, best: Choice) -> tuple[str, ...
 
 
 def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
-    """That the batch was chosen by speed alone; empty where it was not."""
+    """Note that the batch was chosen by speed alone; empty if it was not."""
     if target.curve or len(space.batches) == 1:
         return ""
     unknown = f"unknown for {workload.name} and not counted; a target RUNS.csv counts it from runs of your own"
@@ -239,14 +241,14 @@ def _notice(workload: Workload, space: Space, target: TrainingTarget) -> str:
 
 
 def _same_devices(space: Space, best: Choice) -> list[Cluster]:
-    """The clusters of the plan with the devices and links of the best, the smallest first."""
+    """Return the clusters of the plan with the devices and links of the best, the smallest first."""
     own = best.cluster
     alike = [c for c in space.clusters if (c.device, c.network, c.intra_link) == (own.device, own.network, own.intra_link)]
     return sorted(alike, key=lambda c: c.world_size)
 
 
 def _learning_rates(target: TrainingTarget, best: Choice) -> str:
-    """Learning rates of the best in words, or why they are unknown; empty where nobody asked for any."""
+    """Return learning rates of the best in words, or why they are unknown; empty if not requested."""
     if target.recipes is None:
         return ""
     return str(best.recipe) if best.recipe else f"unknown: {target.recipes.why_not(best.strategy.optimizer)}"
@@ -255,14 +257,14 @@ def _learning_rates(target: TrainingTarget, best: Choice) -> str:
 def _why_not(
     wanted: Wanted | None, table: RankedTable, best: Choice, goal: Goal, space: Space, target: TrainingTarget
 ) -> tuple[str, Choice | None]:
-    """Why the strategy that the user asked for is not the best, and its choice where it was tried."""
+    """Return why the strategy that the user named is not the best, and its choice if it was tried."""
     if not wanted:
         return "", None
     there = [i for i, candidate in enumerate(table.candidates) if matches(candidate, wanted)]
     if not there:
         if (layouts := narrowed(wanted, best, table.workload, space)) is None:
             return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor), None
-        search = search_divided(table.workload, layouts, target, Tally(), table.predictor)
+        search = search_divided(table.workload, layouts, target, Exclusions(), table.predictor)
         if not search.fitting:
             return illegal(wanted, best, table.workload, space, space.barred(target), table.predictor, search.least), None
         candidates, step_s = search.fitting
@@ -279,13 +281,13 @@ def _why_not(
 
 
 def _price_notes(listed: Mapping[str, Price | None]) -> tuple[str, ...]:
-    """The price of each device, and the range of its listings."""
+    """Return the price of each device, and the range of its listings."""
     notes = []
     for name, listing in listed.items():
         others = [x.usd_per_device_hour for x in listings(name)]
         apart = f" Listed from {money(min(others))} to {money(max(others))}." if len(others) > 1 else ""
         spot = listing and listing.spot_usd_per_device_hour
-        if listing and listing.date:  # the user's own price says what it says
+        if listing and listing.date:  # a user's own price has no range
             apart += f" Spot: {money(spot)} a device and hour, and may be taken away." if spot else " Spot: unknown."
         notes.append(f"{listing}.{apart}" if listing else f"{name}: no price is known; give one as {name}=DOLLARS.")
     return tuple(notes)

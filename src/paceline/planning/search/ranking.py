@@ -1,4 +1,4 @@
-"""What is best among candidates: by the goal, by number of devices, and the front of time against money."""
+"""Ranking of candidates by the goal, by number of devices, and the Pareto front of time and cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.goal import Goal
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.layouts.batch import Candidate
@@ -29,17 +29,17 @@ from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.workload.table import Workload
 
 PLAIN: float = assumed("plan_plain")
-"""Two strategies are a tie where the goal's quantity differs by less than this share;"""
+"""Two strategies tie if the goal's quantity differs by less than this share;"""
 TIE: float = assumed("plan_tie")
-"""or by less than this one, where the difference lies inside the range of their ratio."""
+"""or by less than this one if the difference is within the range of their ratio."""
 
 
 @dataclass(frozen=True)
 class RankedTable:
-    """The candidates that fit, with what each takes for the whole training.
+    """Candidates that fit, with time and cost of the whole run.
 
     Attributes:
-        known: whether it is known how many samples each takes to the target.
+        known: whether the number of samples to the target is known.
     """
 
     workload: Workload
@@ -55,21 +55,21 @@ class RankedTable:
 
     @property
     def score(self) -> Array:
-        """What the goal makes small."""
+        """Return the quantity that the goal minimizes."""
         return self.goal.score(self.time_s, self.usd)
 
     def only(self, kept: Bools) -> RankedTable:
-        """The table of some of its candidates."""
+        """Return the table of some of its candidates."""
         candidates = [self.candidates[i] for i in np.flatnonzero(kept).tolist()]
         columns = {name: getattr(self, name)[kept] for name in ("step_s", "time_s", "usd", "known")}
         return replace(self, candidates=candidates, **columns)
 
     def step(self, index: int) -> Prediction:
-        """The whole prediction of one."""
+        """Return the full prediction of one candidate."""
         return self.predictor.step(self.workload, *self.candidates[index])
 
     def choice(self, index: int, best: Choice | None = None) -> Choice:
-        """The whole prediction of one; ``best``: the choice that it is compared with."""
+        """Return one candidate as a choice. ``best``: the choice to compare it with."""
         cluster, strategy = self.candidates[index]
         p = self.step(index)
         samples = self.target.samples(strategy)
@@ -107,7 +107,7 @@ def table_of(
     step_s: Array,
     predictor: Predictor,
 ) -> RankedTable:
-    """Seconds and dollars of the whole training with each of ``candidates``, whose steps take ``step_s`` seconds."""
+    """Return the table of time and cost of the whole run. ``step_s``: seconds of each candidate's step."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
     clusters = {id(cluster): cluster for cluster, _ in candidates}
     rate = {key: _usd_per_second(prices[cluster.device.name], cluster) for key, cluster in clusters.items()}
@@ -122,14 +122,14 @@ def _usd_per_second(price: Price | None, cluster: Cluster) -> float:
     return price.usd_per_hour(cluster.node_sizes) / 3600 if price else math.nan
 
 
-def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1, instead: str = "") -> Ranking:
-    """Of what meets the goal with a known number of samples: ``most`` ties, and the others.
+def ranked(goal: Goal, table: RankedTable, left_out: Exclusions, most: int = 1, instead: str = "") -> Ranking:
+    """Rank the candidates that meet the goal with a known number of samples: up to ``most`` ties, then the others.
 
     Args:
-        instead: what else the user may do where nothing meets the limit.
+        instead: further advice if nothing meets the limit.
 
     Raises:
-        UserError: nothing meets the limit; the nearest, and by how much it misses.
+        UserError: nothing meets the limit; the nearest candidate, and by how much it misses.
     """
     known = table.known
     unknown = "how many more samples the compression needs to the target is unknown"
@@ -149,8 +149,8 @@ def ranked(goal: Goal, table: RankedTable, left_out: Tally, most: int = 1, inste
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Indices of a table. ``ties`` are as good as the ``least``, in the order of ``tie_text``, the best first; ``others``
-    follow by the goal's quantity alone.
+    """Indices of a table. ``ties`` tie with the ``least``, in the order of ``tie_text``, the best first. ``others`` follow by
+    the goal's quantity alone.
     """
 
     least: int
@@ -164,25 +164,25 @@ class Ranking:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """All that were ranked."""
+        """All ranked indices."""
         return (*self.ties, *self.others)
 
 
 def tie_text(table: RankedTable, ranking: Ranking) -> str:
-    """What a tie is, and in which order ties stand; empty without any."""
+    """Define a tie and the order of ties, in words; empty without ties."""
     if len(ranking.ties) == 1:
         return ""
     what, other = ("cost", "faster") if table.goal.by_cost else ("time", "cheaper")
     batch = "" if table.target.curve else "the smaller batch, then "
     return (
-        f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. Of ties "
-        f"the best of each number of devices comes first, the {other} before. On as many devices what shards and divides "
-        f"nothing is before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. All others follow by {what}."
+        f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. "
+        f"The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that neither "
+        f"shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. All others follow by {what}."
     )
 
 
 def shown_choice(table: RankedTable, index: int, best: Choice, ranking: Ranking) -> Choice:
-    """A row of the ranking beside the best; of a tie also what distinguishes it."""
+    """Return a row of the ranking compared with the best; for a tie also what distinguishes it."""
     choice = table.choice(index, best)
     if index not in ranking.ties:
         return choice
@@ -198,10 +198,10 @@ def _ranking(table: RankedTable, allowed: NDArray[np.intp], most: int = 1) -> Ra
 
 
 def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
-    """What is as good as the first, in the order of ``tie_text``, one of each kind.
+    """Yield candidates that tie with the first, in the order of ``tie_text``, one of each kind.
 
-    A tie differs by less than ``PLAIN``, or by less than ``TIE`` and than their ratio may be off, of which common errors are no
-    part (``speedup_factor``).
+    A tie differs by less than ``PLAIN``, or by less than ``TIE`` and the error of their ratio. Errors that both share cancel
+    (``speedup_factor``).
     """
     score, least = table.score, int(by_score[0])
     behind = score / score[least] - 1 if score[least] else np.zeros(len(score))
@@ -249,8 +249,10 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
 
 
 def _plain(strategy: Strategy, fastest: Strategy) -> bool:
-    """Whether every device holds the whole network and its optimizer, and where the fastest does not, has room for its micro
-    batch without recomputing more: what anyone runs where it is no slower than a tie."""
+    """Return whether a strategy is plain: every device holds the whole network and its optimizer.
+
+    If the fastest strategy does not, a plain one must also hold its micro batch without recomputing more.
+    """
     whole = [
         s.parallelism.sharding == "ddp" and s.parallelism.model_devices == 1 and s.gradient_exchange.compression == "dense"
         for s in (strategy, fastest)
@@ -260,20 +262,22 @@ def _plain(strategy: Strategy, fastest: Strategy) -> bool:
 
 
 def by_devices(table: RankedTable, best: int) -> list[int]:
-    """The best of each device and number of devices, the fewest devices first, device by device: of what meets the limit, or
-    what is nearest to it."""
+    """Return the best of each device and device count, the fewest devices first.
+
+    It is the best that meets the limit, or the nearest to it.
+    """
     members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
         members_of.setdefault(_devices(table, index), []).append(index)
     winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
     winners[_devices(table, best)] = best
-    # Layouts that divide the network are behind all other candidates: the order of these is not that of the devices.
+    # Divided layouts follow all other candidates, so candidates are not in the order of devices.
     places = list(dict.fromkeys(cluster.device.name for cluster, _ in table.candidates))
     return [winners[where] for where in sorted(winners, key=lambda of: (places.index(of[0]), of[1]))]
 
 
 def _devices(table: RankedTable, index: int) -> tuple[str, int]:
-    """Which device a candidate runs on, and how many."""
+    """Return the device of a candidate, and the device count."""
     cluster = table.candidates[index][0]
     return cluster.device.name, cluster.world_size
 
@@ -285,7 +289,7 @@ def _best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
 
 
 def preferred(table: RankedTable, ranking: Ranking) -> str:
-    """Why the best is not the one with the smallest time or cost; empty where it is."""
+    """Return why the best is not the one with the smallest time or cost; empty if it is."""
     first, least = ranking.best, ranking.least
     behind = float(table.score[first] / table.score[least]) - 1 if table.score[least] else 0.0
     if behind < 0.0005:
@@ -299,7 +303,7 @@ def preferred(table: RankedTable, ranking: Ranking) -> str:
 
 
 def distinction(own: Candidate, other: Candidate) -> str:
-    """What tells ``own`` from another that is as good: its detours and its batch; empty where these are equal."""
+    """Return how ``own`` differs from a tied candidate: its detours and its batch; empty if these are equal."""
     (_, strategy), (_, than) = own, other
     simpler, batches = detours(than) - detours(strategy), than.global_batch_size - strategy.global_batch_size
     words = [
@@ -314,7 +318,7 @@ def _over(ratio: float) -> str:
 
 
 def _wide(goal: Goal, value: float) -> str:
-    """A limit that holds ``value``, as it is typed."""
+    """Format a limit that includes ``value``, as a user types it."""
     if goal.kind == "budget":
         return f"{math.ceil(value)}"
     return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
@@ -331,7 +335,7 @@ def detours(s: Strategy) -> int:
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-    """Of strategies that differ only in exchange, bucket, recomputation, micro steps or parts of a stage, the first."""
+    """Return the first of strategies that differ only in exchange, bucket, recomputation, micro steps or virtual stages."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         first.setdefault(_kind(candidates[i]), i)
@@ -339,7 +343,7 @@ def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]
 
 
 def _kind(candidate: Candidate) -> tuple[object, ...]:
-    """What tells strategies apart that are shown beside each other."""
+    """Return the choices that distinguish strategies in a ranking."""
     cluster, s = candidate
     mesh = s.parallelism
     return (
@@ -353,8 +357,10 @@ def _kind(candidate: Candidate) -> tuple[object, ...]:
 
 
 def front(table: RankedTable, rows: Sequence[int]) -> list[int]:
-    """Those of ``rows`` than which no other is both faster and cheaper, the fastest first. One without a price counts by its
-    time alone, so that it is on the front only as the fastest of all."""
+    """Return the Pareto front of time and cost among ``rows``, the fastest first.
+
+    Without a price only time counts, so such a row is on the front only if it is the fastest of all.
+    """
     usd = np.nan_to_num(table.usd, nan=math.inf)
     order = sorted(rows, key=lambda i: (float(table.time_s[i]), float(usd[i])))
     costs = usd[order]

@@ -1,4 +1,4 @@
-"""What a plan tries: the values of every choice."""
+"""The values of every choice that a plan tries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gather
 from paceline.strategy.strategy import CHOICES
 
 DOUBLINGS = 11
-"""Batches of a worker that are tried where none are given: 1 to 1024."""
+"""Number of default batches of a worker: powers of two from 1 to 1024."""
 MAX_LOSS = 0.5
-"""Points of accuracy that a compression may have lost in any measured setting and still competes without being named."""
+"""Accuracy loss in points up to which a compression competes without being named, in every measured setting."""
 
 
 _NAMED: Mapping[str, StrategyChoice] = {
@@ -40,7 +40,7 @@ _SIZES = (
 )
 """Fields that hold whole numbers."""
 UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
-"""What to do where nodes hold different numbers of devices."""
+"""Advice if nodes have different numbers of devices."""
 
 
 OTHERS: Mapping[str, StrategyChoice] = {
@@ -50,21 +50,21 @@ OTHERS: Mapping[str, StrategyChoice] = {
 
 
 def _usual_others() -> Mapping[str, tuple[Any, ...]]:
-    """The values of further choices that are tried where none is named."""
+    """Default values of further choices."""
     return {name: item.plan.values for name, item in OTHERS.items() if item.plan is not None and item.plan.values}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The values of every choice that a plan tries. Empty ``batches``: as ``batches_on`` says.
+    """The values of every choice that a plan tries. Empty ``batches``: see ``batches_on``.
 
     Attributes:
         clusters: kinds and numbers of devices.
         precisions: those that a device lacks are left out for it. Empty: the usual one (``strategy.usual_precision``) and the
             narrower ones, but for fp8, whose accuracy is not known, and fp16 where a device has bf16, which is as fast and
             needs no loss scaling.
-        compressions: empty: dense, and those of which no measured setting lost more than ``max_loss`` points of accuracy
-            against dense in equal epochs; what was never measured is left out too.
+        compressions: empty: dense, and compressions that lost at most ``max_loss`` points of accuracy against dense in equal
+            epochs in every measured setting. Unmeasured ones are left out too.
         exchanges: without sums in the switch, which few switches have, unless they are named.
         others: values of further choices, by name, such as ``codec_at`` and ``dense_bits``. A strategy that cannot have a value
             keeps its own.
@@ -183,36 +183,40 @@ class Space:
                 check_gathered(precision, shared[0], self.gather_bits)
 
     def gathers(self, precision: str, sharding: str) -> bool:
-        """Whether weights of a precision can travel in ``gather_bits`` with a sharding; of one that gathers none they can."""
+        """Return whether weights can travel in ``gather_bits`` with this precision and sharding; true if none are gathered."""
         return not SHARDINGS[sharding].optimizer or can_gather(precision, sharding, self.gather_bits)
 
     @property
     def tried_precisions(self) -> tuple[str, ...]:
-        """Those that were named, else all."""
+        """The named precisions, else all."""
         return self.precisions or PRECISIONS
 
     @property
     def divides(self) -> bool:
-        """Whether sizes of a division are named."""
+        """Return whether sizes of a division are named."""
         return bool(self.tensors or self.contexts or self.pipelines)
 
     @property
     def whole(self) -> bool:
-        """Whether strategies are tried in which each device holds the network whole."""
+        """Return whether to try strategies in which each device holds the whole network."""
         return all(1 in sizes for sizes in (self.tensors, self.contexts, self.pipelines) if sizes)
 
     def barred(self, work: TrainingTarget) -> Mapping[str, str]:
-        """Compressions that do not compete for what is known of their accuracy, and why. One that was named competes, and so
-        does one whose penalty on the samples to the target is given."""
+        """Compressions that do not compete because of their accuracy, and why.
+
+        A compression competes if it was named, or if its penalty on the samples to the target is given.
+        """
         if self.compressions:
             return {}
         others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
         return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
 
     def batches_on(self, workers: int, work: TrainingTarget) -> tuple[int, ...]:
-        """Batches to try there: those that were given; to a target powers of two, for all or for each worker, up to the largest
-        that was seen to reach it, and down to a sixteenth of the smallest, where the curve is flat; else powers of two for
-        each worker."""
+        """Return the batches to try: the given ones, or powers of two.
+
+        To a target they range from a sixteenth of the curve's smallest batch, below which it is flat, to its largest.
+        They are powers of two in total or for each worker. Without a target they are powers of two for each worker.
+        """
         if self.batches:
             return self.batches
         own = {workers * 2**n for n in range(DOUBLINGS)}
@@ -224,7 +228,7 @@ class Space:
 
 
 def _too_lossy(compression: str, most: float) -> str:
-    """Why its accuracy keeps it out; empty where it does not."""
+    """Return why its accuracy excludes a compression; empty if it does not."""
     seen = accuracies(compression)
     if not seen:
         return f"{compression}: accuracy unknown, never measured; naming it lets it compete"
@@ -235,3 +239,16 @@ def _too_lossy(compression: str, most: float) -> str:
         f"{compression}: measured {worst.points:.2f} points on {worst.network} with {worst.workers} workers; "
         f"a max loss of {math.ceil(-worst.points)} points lets it compete"
     )
+
+
+def worlds(devices_per_node: int, max_nodes: int) -> tuple[tuple[int, int], ...]:
+    """Return (devices a node, nodes) to try: powers of two inside one node, then whole nodes up to ``max_nodes``."""
+    inside = [(2**n, 1) for n in range(devices_per_node.bit_length()) if 2**n < devices_per_node]
+    steps = {n for n in range(1, max_nodes + 1) if n <= 8 or n % (1 << (n.bit_length() - 2)) == 0} | {max_nodes}
+    return (*inside, *((devices_per_node, n) for n in sorted(steps)))
+
+
+def smaller(largest: Cluster) -> tuple[Cluster, ...]:
+    """Return the clusters to try up to ``largest``: fewer devices of its first node, fewer nodes, full leaf switches."""
+    sizes = [size for size in worlds(largest.devices_per_node, largest.num_nodes) if largest.fills_leaves(size[1])]
+    return tuple(largest.changed(devices_per_node=local, num_nodes=nodes) for local, nodes in sizes)

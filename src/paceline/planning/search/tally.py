@@ -1,4 +1,4 @@
-"""What a plan leaves out, counted by reason: there are thousands of each."""
+"""Strategies that a plan leaves out, counted by reason."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """Strategies that were left out: how many, why, and one of them in words."""
+    """Strategies that were left out: their number, the reason, and one of them in words."""
 
     count: int
     reason: str
     example: str = ""
 
 
-class Tally:
-    """Counts what is left out, by reason, with the first example of each."""
+class Exclusions:
+    """Counter of left-out strategies by reason, with the first example of each."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
     def add(self, reason: str, count: int = 1, example: str = "") -> None:
-        """``count`` more for that reason."""
+        """Add ``count`` for a reason."""
         if count:
             self.counts[reason] += count
             self.examples.setdefault(reason, example)

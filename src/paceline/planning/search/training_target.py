@@ -1,4 +1,4 @@
-"""How much to train: a number of samples, or a target that needs more samples with a larger batch."""
+"""Amount of training: a number of samples, or a target that needs more samples with a larger batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTarget:
-    """The samples to train.
+    """Samples to train.
 
     Attributes:
         title: description, such as "1,000,000 samples".
@@ -26,8 +26,8 @@ class TrainingTarget:
         curve: samples to a target by batch.
         penalties: measured factor on the samples to a target, by compression; without an entry the factor is unknown.
         epoch_samples: samples of one epoch; 0 if unknown.
-        recipes: learning rates by batch; None if nobody asked for them.
-        published: the largest batch where there is no curve and the user names no batch; None: no bound.
+        recipes: learning rates by batch; None if not requested.
+        published: largest published batch, a bound if there is no curve and the user names no batch; None: no bound.
     """
 
     title: str = "1,000,000 samples"
@@ -40,10 +40,10 @@ class TrainingTarget:
 
     @classmethod
     def reaching(cls, curve: Convergence, sample: str = "", seq_len: int | None = None) -> TrainingTarget:
-        """The quality of ``curve``, with its starting point and its samples in the title.
+        """Return the target of the quality of ``curve``, with its starting point and its samples in the title.
 
         Args:
-            sample: what one is, where the curve does not say it: ``image 3x224x224``.
+            sample: description of a sample if the curve has none: ``image 3x224x224``.
             seq_len: tokens of a sequence that the user states instead of the curve's own.
         """
         if curve.tokens:
@@ -59,20 +59,20 @@ class TrainingTarget:
 
     @property
     def computed_tokens(self) -> int | None:
-        """Tokens of a sequence without its padding; None where the target does not say it."""
+        """Tokens of a sequence without its padding; None if unknown."""
         return self.curve.computed_tokens() if self.curve and self.curve.tokens else None
 
     @property
     def tokens(self) -> int | None:
-        """Tokens of a sequence with its padding; None where the target does not say it."""
+        """Tokens of a sequence with its padding; None if unknown."""
         return (self.curve and self.curve.tokens) or None
 
     def known(self, compression: str) -> bool:
-        """Whether the number of samples with this compression is known; it is without a curve."""
+        """Return whether the number of samples with this compression is known. Without a curve it always is."""
         return self.curve is None or compression == "dense" or compression in self.penalties
 
     def samples(self, strategy: Strategy) -> float:
-        """Samples that ``strategy`` needs. An unknown penalty (``known``) counts as 1.
+        """Return the samples that ``strategy`` needs. An unknown penalty (``known``) counts as 1.
 
         Raises:
             UserError: a batch beyond the largest that has reached the target.
@@ -83,7 +83,7 @@ class TrainingTarget:
 
     @property
     def largest_batch(self) -> float:
-        """The largest batch for which the curve is known; without a curve the largest that was published, or infinite."""
+        """Largest batch for which the curve is known; without a curve the largest published one, or inf."""
         if self.curve is None:
             return self.published.samples if self.published else math.inf
         return self.curve.high_batch * 1.001
@@ -97,9 +97,9 @@ class TrainingTarget:
         return self.curve.beyond_least(batch) if self.curve else None
 
     def optimizer(self, batches: Sequence[int]) -> str:
-        """The optimizer of the learning rates for these batches, or of the user's own run; empty if no source has one.
+        """Return the optimizer of the learning rates for these batches, or of the user's own run; empty without a source.
 
-        Without batches the lowest batch of the curve counts.
+        Without batches, the curve's lowest batch counts.
         """
         if self.recipes and self.recipes.own:
             return self.recipes.own.optimizer
@@ -109,13 +109,13 @@ class TrainingTarget:
         return next((recipe.optimizer for recipe in recipes if recipe), "")
 
     def recipe(self, strategy: Strategy) -> Recipe | None:
-        """Learning rates of ``strategy``; None if no source has them."""
+        """Return learning rates of ``strategy``; None if no source has them."""
         if self.recipes is None:
             return None
         return self.recipes.at(strategy.global_batch_size, self.samples(strategy), strategy.optimizer)
 
     def notes(self, strategy: Strategy) -> tuple[str, ...]:
-        """The assumptions about the samples, as sentences."""
+        """Return the assumptions about the samples, as sentences."""
         notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if self.published:
             notes = (*notes, f"The largest batch that was published for such a network: {self.published}.")
@@ -138,7 +138,7 @@ class TrainingTarget:
 
 
 def parse_penalties(texts: list[str]) -> dict[str, float]:
-    """Factors on the samples to a target from texts such as ``["terngrad=1.05"]``. Raises UserError for other texts."""
+    """Parse factors on the samples to a target, such as ``["terngrad=1.05"]``. Raises UserError for other texts."""
     from paceline.errors import unknown
     from paceline.strategy import COMPRESSIONS
 

@@ -1,4 +1,4 @@
-"""The assumptions of a prediction, in plain sentences."""
+"""Assumptions of a prediction, in plain sentences."""
 
 from __future__ import annotations
 
@@ -9,22 +9,16 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import TYPICAL, Efficiency
 from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Link
 from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.answer.division_assumptions import division_assumptions
-from paceline.prediction.answer.fabric_assumptions import fabric_assumptions, residual_assumptions
-from paceline.prediction.answer.local_assumptions import local_accuracy, local_assumptions, local_overlap
+from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.passes.costs import slowest
 from paceline.prediction.passes.memory import memory_range, numbers_of, reserve_bytes
-from paceline.strategy.exchange import chunk_elements
-from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
-    format_bandwidth,
     format_byte_rate,
-    format_bytes,
     format_flops,
     format_gib,
     format_memory,
@@ -50,7 +44,7 @@ def assumptions(
     missed: HeldOut | None = None,
     free: Collection[str] = (),
 ) -> tuple[Assumption, ...]:
-    """Every assumption behind a prediction.
+    """Return every assumption behind a prediction.
 
     Args:
         needed: bytes of memory on one device.
@@ -66,7 +60,7 @@ def assumptions(
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *_attention(workload, cluster, strategy.precision, efficiency),
-        *(_exchange(cluster, strategy, calibration, overlap, efficiency) if several else ()),
+        *(exchange_assumptions(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
         *(local_accuracy(strategy) if local else ()),
@@ -92,7 +86,7 @@ def _unused(cluster: Cluster) -> Iterator[Assumption]:
 
 
 def _reserve(cluster: Cluster) -> Iterator[Assumption]:
-    """The memory that training cannot use."""
+    """Yield the memory that training cannot use."""
     reserve = reserve_bytes(cluster.device)
     if reserve:
         yield Assumption(
@@ -115,7 +109,7 @@ def _input_pipeline(loader_samples_per_s: float) -> Iterator[Assumption]:
     if loader_samples_per_s:
         text = f"The input pipeline delivers {loader_samples_per_s:.4g} samples/s to all workers together while the step runs."
     else:
-        text = "The input pipeline is assumed to be fast enough: its speed is not known."
+        text = "The input pipeline is assumed to be fast enough: its speed is unknown."
     yield Assumption("input pipeline", text)
 
 
@@ -141,7 +135,8 @@ def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
 def _activations(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     if numbers_of(strategy) != "fp32" and not workload.counts_half:
         yield Assumption(
-            "memory", "What the layers keep at 16 bits was not counted: half of what they keep at fp32 is taken, which is less."
+            "memory",
+            "The activations of the layers at 16 bits are taken to be half of those at fp32, a low estimate.",
         )
 
 
@@ -226,7 +221,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
 
 
 def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
-    """The kernel of attention, where it was named or is not as fast as FlashAttention-2 on an A100."""
+    """Yield the kernel of attention, if it was named or is not as fast as FlashAttention-2 on an A100."""
     if workload.attends and not workload.fuses_attention:
         yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
         return
@@ -242,105 +237,3 @@ def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficien
             f"FlashAttention-2 reaches on an A100. Also run there: {', '.join(others)}.",
             "Dao 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608, figure 5",
         )
-
-
-def _exchange(
-    cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool, e: Efficiency
-) -> Iterator[Assumption]:
-    x = strategy.gradient_exchange
-    if calibration is None:
-        if cluster.devices_per_node > 1:
-            yield _link(cluster.intra_link, "inside a node", e)
-        if cluster.num_nodes > 1:
-            yield _link(cluster.network, "between nodes, per node", e)
-        if cluster.leaf_nodes:
-            blocking = f"{cluster.leaf_nodes} nodes, oversubscribed {cluster.oversubscription:g} times"
-            yield Assumption("exchange", f"Leaf switches have {blocking}; ranks lie leaf by leaf.")
-        if not cluster.even:
-            yield Assumption("exchange", f"Nodes of {cluster.node_text} devices: the busiest link of each kind sets the time.")
-        if cluster.device.kind != "cpu":
-            yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
-        if x.compression != "dense" or x.exchange != "allreduce":
-            yield from _codec(cluster, strategy, e)
-        if cluster.num_nodes > 1:
-            yield from fabric_assumptions(cluster, strategy, e)
-    yield from _payload(strategy)
-    if x.exchange == "hierarchical":
-        between = f"dense inside a node, {x.compression} between nodes; wire bytes count both"
-        yield Assumption("exchange", f"Nodes of {x.ranks_per_node} ranks: {between}.")
-    if x.exchange == "parameter_server":
-        owners = "One of the workers holds" if x.servers == 1 else f"{x.servers} of the workers, spread over the nodes, hold"
-        serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
-        yield Assumption("exchange", f"{owners} the parameters and {serve}.")
-    if not x.compress_pull:
-        yield Assumption("exchange", f"Only the push is compressed: sums return as {'bf16' if x.dense_bits == 16 else 'fp32'}.")
-    if x.dense_bits == 16:
-        yield Assumption("exchange", "What is not compressed travels as bf16.")
-    if strategy.sync_every > 1:
-        yield from local_assumptions(strategy)
-        yield local_overlap(strategy, overlap)
-    elif overlap:
-        cost = f". Running both at once loses {e.overlap_penalty:.0%} of that time" if e.overlap_penalty else ""
-        passes = (
-            "forward and backward, one unit ahead"
-            if strategy.parallelism.shares.weights
-            else "the backward pass, bucket by bucket"
-        )
-        yield Assumption("overlap", f"The exchange overlaps {passes}{cost}.")
-    else:
-        same = ": the same cores do both" if calibration else ""
-        yield Assumption("overlap", f"The exchange begins after the backward pass{same}.")
-
-
-def _link(link: Link, where: str, e: Efficiency) -> Assumption:
-    why = ": TCP with few flows rarely fills the link" if link.carried and e.level == "ordinary" else ""
-    return Assumption(
-        "links",
-        f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}). "
-        f"{e.bandwidth(link) / link.bandwidth.value:.0%} of it is reached{why}. Latency {format_seconds(link.latency.value)}.",
-        link.bandwidth.source,
-    )
-
-
-def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
-    """How fast the codec is, and how it shares the time with the network."""
-    x = strategy.gradient_exchange
-    if x.codec_at:
-        pass  # fabric_assumptions says it
-    elif cluster.device.kind == "cpu":
-        rate = strategy.description.cpu_rate
-        yield Assumption(
-            "codec",
-            f"The codec has {e.codec_cores} cores a rank. A core encodes {format_byte_rate(rate.encode.value)} of fp32 and "
-            f"decodes {format_byte_rate(rate.decode.value)} ({rate.encode.source}).",
-            rate.encode.source,
-        )
-    else:
-        yield Assumption("codec", "The codec runs beside the backward pass at memory bandwidth.")
-    if x.exchange != "allreduce":
-        chunk = chunk_elements(x.exchange)
-        yield Assumption(
-            "codec",
-            f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
-        )
-        if cluster.device.kind == "cpu" and not x.codec_at:
-            what = "Tensors that stay dense" if strategy.codes_in_place else "Gradients"
-            yield Assumption("codec", f"{what} are copied into one buffer before they are sent, and sums back.")
-
-
-def _payload(strategy: Strategy) -> Iterator[Assumption]:
-    """The payload of a compression whose length depends on the gradients."""
-    fmt = strategy.description.format
-    if fmt.spread is None:
-        return
-    name = strategy.gradient_exchange.compression
-    taken = f"The payload of {name} depends on the gradients: {fmt.element_bits:.3g} bits an element"
-    least, most = INCEPTIONN_BITS[0], fmt.spread.most
-    if fmt.spread.low == fmt.spread.high:
-        text = f"{taken} ({fmt.spread.source}). The format allows {least:g} to {most:g}."
-    else:
-        text = (
-            f"{taken}, {fmt.spread.low:.3g} to {fmt.spread.high:.3g} for the range ({fmt.spread.source}). The format allows "
-            f"{least:g} to {most:g}. Give a measured ratio as the option ratio=R."
-        )
-    yield Assumption("payload", text, fmt.spread.source)

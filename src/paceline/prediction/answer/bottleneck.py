@@ -1,4 +1,4 @@
-"""The step if one of its resources took no time, and its next bottleneck.
+"""Time of the step if one of its resources took no time, and its next bottleneck.
 
 Each step gets a new schedule, so it then waits for work that the resource hid. No upgrade of the resource can gain more.
 """
@@ -20,8 +20,8 @@ class ResourceSpeedup:
     """The step if ``resource`` took no time.
 
     Attributes:
-        step_time_s: its seconds.
-        before_s: seconds of the step as it is.
+        step_time_s: seconds of that step.
+        before_s: seconds of the step with the resource.
         bottleneck: the resource that it then waits for most.
     """
 
@@ -32,14 +32,14 @@ class ResourceSpeedup:
 
     @property
     def speedup(self) -> float:
-        """Upper bound of the speed-up from a faster resource."""
+        """Upper bound of the speedup from a faster resource."""
         return self.before_s / self.step_time_s if self.step_time_s else float("inf")
 
 
 def resource_speedups(
     predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
 ) -> tuple[ResourceSpeedup, ...]:
-    """The speed-up without each resource that the step waits for, by the longest wait first.
+    """Return the speedup without each resource that the step waits for, the longest wait first.
 
     Args:
         prediction: the step by ``predictor``, if already known.

@@ -1,4 +1,4 @@
-"""The assumptions of a prediction about how the work is divided among devices and in time, in plain sentences."""
+"""Assumptions about the division of the work among devices and in time, in plain sentences."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 UNEVEN = 1.1
-"""Work of the fullest stage, over the mean, from which an assumption says it."""
+"""Work of the fullest stage over the mean from which an assumption mentions it."""
 
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    """How the work is divided: the mesh, micro steps, sharding, the optimizer and recomputation."""
+    """Yield assumptions about the mesh, micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.shares
     yield from _divided(strategy)
     heads = _key_heads(workload)
@@ -47,7 +47,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         yield Assumption(
             "parallelism",
             f"{mesh.sharding} as Megatron-Core's distributed optimizer: gradients are reduce-scattered in {bits}. Updated "
-            "weights are gathered at the width of the precision, beside the next step's first forward pass.",
+            "weights are gathered at the width of the precision, during the next step's first forward pass.",
             "Megatron-Core, user guide, distributed optimizer",
         )
     elif level.optimizer:
@@ -66,7 +66,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         yield Assumption(
             "parallelism",
             f"{mesh.offload.capitalize()} in the host's memory, which is taken to be large enough. The host updates at the "
-            "rate of its memory. Gradients leave beside the backward pass.",
+            "rate of its memory. Gradients leave during the backward pass.",
             "Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840",
         )
     if workload.frozen:
@@ -83,7 +83,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
 
 
 def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, ...]:
-    """What stages that work unequally long cost; nothing where they are nearly even.
+    """Return the cost of uneven stages; empty if they are nearly even.
 
     Args:
         work_s: seconds of the passes of each stage.
@@ -99,7 +99,7 @@ def uneven_stages(work_s: Sequence[float], step_s: float) -> tuple[Assumption, .
 
 
 def _key_heads(workload: Workload) -> int:
-    """Heads of the keys in the first attention; 0 where no layer's name tells."""
+    """Return the heads of the keys in the first attention layer; 0 if no layer's name shows them."""
     keys = 0.0
     for layer in workload.layers:
         product = forward_product(layer)
@@ -112,7 +112,7 @@ def _key_heads(workload: Workload) -> int:
 
 
 def _recomputation(workload: Workload, choice: Recomputation) -> str:
-    """What runs again, or why nothing does."""
+    """Describe what runs again, or why nothing does."""
     count = len(recomputed(workload, choice).names)
     if choice.kind == "full":
         if not count:
@@ -128,7 +128,7 @@ def _recomputation(workload: Workload, choice: Recomputation) -> str:
 
 
 def _divided(strategy: Strategy) -> Iterator[Assumption]:
-    """How several devices hold a replica."""
+    """Yield how several devices divide a replica."""
     mesh = strategy.parallelism
     if mesh.tensor > 1:
         between = "divided by tokens" if mesh.sequence else "repeated on each device"
@@ -136,12 +136,12 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
             "parallelism",
             f"Tensor parallelism of {mesh.tensor} as in Megatron: neighbours of a node divide attention by heads, the "
             f"feed-forward network by its width and the vocabulary. Norms, dropout and sums are {between}. Collectives of the "
-            "backward pass run beside the weights' gradients; tuned software with sequence parallelism runs all of them beside "
-            "their products.",
+            "backward pass run during the weights' gradients; tuned software with sequence parallelism overlaps all of them "
+            "with their products.",
             "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
         )
     if mesh.context > 1:
-        how = "pass around a ring beside attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
+        how = "pass around a ring during attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
         yield Assumption(
             "parallelism",
             f"Context parallelism of {mesh.context}: each device has a part of every sequence. Keys and values {how}. "
@@ -166,7 +166,7 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
 
 
 def _blocks(mesh: Parallelism) -> str:
-    """How many blocks the stages have."""
+    """Describe the number of blocks of the stages."""
     ends = (("first", mesh.first_stage_layers), ("last", mesh.last_stage_layers))
     given = " and ".join(f"the {name} stage has {count} blocks" for name, count in ends if count)
     others = "the others have" if given else "Stages have"
@@ -175,12 +175,12 @@ def _blocks(mesh: Parallelism) -> str:
 
 
 def _experts(mesh: Parallelism) -> Iterator[Assumption]:
-    """How devices share the experts, and how evenly tokens go to them."""
+    """Yield how devices share the experts, and how evenly tokens go to them."""
     width = f", and {mesh.expert_tensor} devices divide each by its width" if mesh.expert_tensor > 1 else ""
     once = "once to each node" if mesh.expert_exchange == "once_per_node" else "once for each expert"
     hides = "Another micro batch's kernels hide" if mesh.expert_overlap else "Nothing hides"
-    alike = mesh.expert_replicas.data
-    summed = f"Gradients of experts are exchanged among the {alike} devices that have the same ones." if alike > 1 else ""
+    same = mesh.expert_replicas.data
+    summed = f"Gradients of experts are exchanged among the {same} devices that have the same ones." if same > 1 else ""
     yield Assumption(
         "parallelism",
         f"Expert parallelism of {mesh.expert}: neighbours in a stage share the experts{width}. {hides} the two "

@@ -9,11 +9,11 @@ from paceline.prediction.passes.costs import RESOURCES, Resource, StepCosts
 from paceline.prediction.timeline import Schedule, StepDurations
 
 ROUNDING = 1e-9
-"""Share of a step below which a wait is what differences of rounded seconds leave."""
+"""Share of a step below which a wait is only a rounding error."""
 
 
 def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) -> dict[Resource, float]:
-    """Seconds of the step by the resource it waits for; they sum to the step.
+    """Return the seconds of the step by the resource that it waits for; they sum to the step.
 
     Compute counts in full. An exchange counts from the end of the backward pass to the optimizer. In that time every bucket
     is ready, so one stage always runs. If codec and network work at the same time, the step waits for the slower one. With
@@ -46,7 +46,7 @@ def exposed_seconds(costs: StepCosts, parts: StepDurations, placed: Schedule) ->
 
 
 def _add_waits(spent: dict[Resource, float], costs: StepCosts, waits: Array) -> None:
-    """Add what a step waits for each piece of its exchange, (pieces,)."""
+    """Add the waits of a step for each piece of its exchange, (pieces,)."""
     x, codec = costs.exchange, costs.exchange.plan.codec
     spent["codec"] += float(waits[codec].sum())
     spent["network"] += float(waits[~codec & x.network].sum())
@@ -54,7 +54,7 @@ def _add_waits(spent: dict[Resource, float], costs: StepCosts, waits: Array) -> 
 
 
 def waits_within(costs: StepCosts, parts: StepDurations) -> tuple[float, float]:
-    """Seconds of a step that its passes wait for collectives within them: by the link inside a node, and by the network."""
+    """Return the seconds that a step's passes wait for collectives: by the link inside a node, and by the network."""
     times, again = parts.micro_steps, 1 + costs.again_share
     near = float(np.sum(costs.forward.near * again)) + float(np.sum(costs.backward.near))
     far = float(np.sum(costs.forward.far * again)) + float(np.sum(costs.backward.far))
@@ -62,7 +62,7 @@ def waits_within(costs: StepCosts, parts: StepDurations) -> tuple[float, float]:
 
 
 def without_rounding(seconds: float, step_s: float) -> float:
-    """``seconds`` of a step of ``step_s``; 0 where they are so few, of either sign, that they come from rounding alone."""
+    """Return ``seconds`` of a step of ``step_s``; 0 if they are within the rounding error."""
     return seconds if abs(seconds) > ROUNDING * step_s else 0.0
 
 
@@ -76,7 +76,7 @@ def share_wait(spent: dict[Resource, float], costs: StepCosts, seconds: float) -
 
 
 def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Resource, float]:
-    """Seconds of the passes and of the update by resource; 0 of all that moves gradients, weights and samples."""
+    """Return the seconds of the passes and of the update by resource; 0 for gradients, weights and samples on a link."""
     spent = dict.fromkeys(RESOURCES, 0.0)
     times = parts.micro_steps
     for part, share in ((costs.forward, 1 + costs.again_share), (costs.backward, 1.0)):

@@ -1,4 +1,4 @@
-"""What a prediction is asked about: whether it can be that, and a cluster by its names."""
+"""Inputs of a prediction: a check of their types, and a cluster by its names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.workload.layers import LayerTable
 
 
 def check_inputs(workload: object, cluster: object, strategy: object) -> None:
-    """Raises UserError where one of the three is of another type."""
+    """Raise UserError if one of the three has another type."""
     if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
         return
     for value, kind, name in (
@@ -24,7 +24,7 @@ def check_inputs(workload: object, cluster: object, strategy: object) -> None:
 
 
 def described(cluster: Cluster) -> dict[str, Any]:
-    """Its device, sizes and links by name."""
+    """Return its device, sizes and links by name."""
     return {
         "device": cluster.device.name,
         "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,

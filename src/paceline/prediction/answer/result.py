@@ -1,4 +1,4 @@
-"""A prediction: its figures, the assumptions behind them, and both as text."""
+"""A prediction: its figures, its assumptions, and both as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 
 NARROWEST = 40
-"""Columns that an explanation takes at least."""
+"""Least number of columns of an explanation."""
 AssumptionKind = Literal[
     "accuracy",
     "calibrated",
@@ -41,14 +41,14 @@ AssumptionKind = Literal[
     "uncalibrated",
     "unused",
 ]
-"""The subject of an assumption. ``read back``: it comes from a file, which keeps only the text."""
+"""Subjects of an assumption. ``read back``: it comes from a file, which stores only the text."""
 
 
 class Assumption(str):
-    """One assumption of a prediction: the string is its text, ``kind`` its subject.
+    """One assumption of a prediction. The string is its text, ``kind`` its subject.
 
     Attributes:
-        source: where its fact comes from, by the catalogue or the file of constants; empty where the model itself assumes it.
+        source: source of the fact, by the catalogue or the file of constants; empty for an assumption of the model itself.
     """
 
     kind: AssumptionKind
@@ -66,20 +66,19 @@ class Assumption(str):
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Metrics):
-    """A predicted step. The metrics are those of ``RunRecord``, so a measurement can be subtracted.
+    """A predicted step. Its metrics are those of ``RunRecord``, so a measurement can be subtracted.
 
     Attributes:
         cluster: the predicted cluster, by names.
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
-        fits: whether they fit the device's memory; ``missing_bytes``: how many more it would need. ``fit``: the same in words;
-            ``may not fit`` where the headroom for fragments does not (``memory.FRAGMENTED``), which a plan keeps.
+        fits: whether they fit the device's memory. ``missing_bytes``: how many more it would need. ``fit``: the same in words;
+            ``may not fit`` if the headroom for fragments does not (``memory.FRAGMENTED``), which a plan reserves.
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
-        attention: the kernel that attention runs as (``calibration.attention``); empty in a network without attention.
-        held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without runs of
-            this kind.
-        exposed: seconds of the step by the resource that it waits for; they sum to ``step_time_s``, the largest is the
+        attention: kernel of attention (``calibration.attention``); empty in a network without attention.
+        held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
+        exposed: seconds of the step by the resource that it waits for. They sum to ``step_time_s``; the largest is the
             ``bottleneck``.
-        assumptions, timeline: computed when they are read.
+        assumptions, timeline: computed on first access.
     """
 
     assumptions: tuple[Assumption, ...]
@@ -94,7 +93,7 @@ class Prediction(Metrics):
     exposed: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """One line: the network, where, the main choices and the step time. ``explain()`` says everything."""
+        """Return one line: the network, the cluster, the main choices and the step time. ``explain()`` gives the rest."""
         s, on = self.strategy, self.cluster
         usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
         names = ("precision", "optimizer", "compression", "exchange", "sharding")
@@ -107,36 +106,36 @@ class Prediction(Metrics):
         return f"{type(self).__name__}({self.workload!r}{where}: {', '.join(filter(None, [batch, *choices, step]))})"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict with ``schema``, the texts of the assumptions, and without the timeline (that goes to a trace file)."""
+        """Return a plain dict with ``schema`` and the texts of the assumptions, without the timeline (see a trace file)."""
         plain: Any = tuple(str(assumption) for assumption in self.assumptions)
         return super(Prediction, replace(self, assumptions=plain, timeline=())).to_json()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_json``; keys of later schemas are ignored."""
+        """Read what ``to_json`` returns. Keys of later schemas are ignored."""
         texts = tuple(Assumption("read back", text) for text in data["assumptions"])
         return super().from_json({**data, "assumptions": texts})
 
     @property
     def headline(self) -> str:
-        """Says by how much the step does not fit, or that it may not; empty where it fits."""
+        """Warning that the step does not fit and by how much, or that it may not; empty if it fits."""
         if self.fit == "may not fit":
             return f"MAY NOT FIT: fragments of memory may take the {FRAGMENTED:.0%} beyond what the step allocates."
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
 
     @property
     def overlap_loss_s(self) -> float:
-        """Seconds of ``exposed_comm_s`` that compute and exchange lose because they run at once, by the timeline."""
+        """Seconds of ``exposed_comm_s`` that compute and exchange lose by running at once, by the timeline."""
         lost = sum(event.duration_s for event in self.timeline if event.name == OVERLAP_LOSS)
         return min(lost, self.exposed_comm_s)
 
     @property
     def critical_path(self) -> str:
-        """The chain of events that sets the step, in one sentence."""
+        """The chain of events that determines the step, in one sentence."""
         return _critical_path(self)
 
     def explain(self, width: int = 80) -> str:
-        """Where the time goes, the critical path, the reasons for the range, and the assumptions.
+        """Explain where the time goes, the critical path, the reasons for the range, and the assumptions.
 
         Args:
             width: columns of a line, such as ``shutil.get_terminal_size().columns``.
@@ -158,7 +157,7 @@ def _lines(p: Prediction, width: int) -> Iterator[str]:
         width,
     )
     yield ""
-    yield from wrap("Where the time goes (seconds of the step that wait for each resource):", width)
+    yield from wrap("Time of the step by the resource that it waits for:", width)
     for name, seconds in sorted(p.exposed.items(), key=lambda item: -item[1]):
         if seconds > 0:
             yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
@@ -204,7 +203,7 @@ def _critical_path(p: Prediction) -> str:
 
 
 def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
-    """The same where several devices hold the network: what the stage with the most work waits for."""
+    """Describe the critical path if several devices hold the network: the waits of the stage with the most work."""
     bubble, sends = (p.exposed.get(name, 0.0) for name in ("pipeline bubble", "pipeline send"))
     worked, exchanged = p.compute_s - bubble, max(0.0, p.exposed_comm_s - sends)
     waits = [f"{format_seconds(exchanged)} for collectives and the exchange"] if exchanged else []
@@ -217,7 +216,7 @@ def _path_on_a_mesh(p: Prediction, update_s: float) -> str:
 
 
 def _range(p: Prediction) -> str:
-    """What the range covers."""
+    """Describe the coverage of the range."""
     kinds = {assumption.kind for assumption in p.assumptions}
     payload = ". It covers the smallest and the largest payload of the gradients" if "payload" in kinds else ""
     if "calibrated" in kinds:

@@ -1,4 +1,4 @@
-"""What a device waits for, as bars in a lane of their own: with the bars of its computing they fill the step, without a gap."""
+"""Waits of a device, as bars in a separate lane. With the bars of its computing they fill the step without a gap."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paceline.record import Event
 LANE = "wait"
 BUBBLE = "pipeline bubble"
 OVERLAP_LOSS = "overlap loss"
-"""Compute and collectives that run at once slow each other down: the time that both lose, drawn where they have ended."""
+"""Name of the time that compute and collectives lose by running at once, drawn after their end."""
 _ROUNDING = 1e-10
-"""Share of a step below which a gap is one of rounding."""
+"""Share of a step below which a gap is a rounding error."""
 
 
 def wait(name: str, start_s: float, seconds: float) -> Event:
-    """A wait as a bar."""
+    """Return a wait as a bar."""
     return Event(name=name, lane=LANE, start_s=start_s, duration_s=seconds)
 
 
 def in_turn(start_s: float, waits: Sequence[tuple[str, float]]) -> Iterator[Event]:
-    """Waits one behind the other, from ``start_s`` on; those that take no time, or that of a rounding, are left out."""
+    """Yield consecutive waits from ``start_s`` on, without those that are 0 up to rounding."""
     for name, seconds in waits:
         if seconds > _ROUNDING * start_s:
             yield wait(name, start_s, seconds)
@@ -32,13 +32,13 @@ def in_turn(start_s: float, waits: Sequence[tuple[str, float]]) -> Iterator[Even
 
 
 def waits(bars: Sequence[Event], step_s: float, known: Sequence[Event] = (), otherwise: str = "wait") -> tuple[Event, ...]:
-    """The gaps between the bars of computing, from 0 to ``step_s`` seconds, by what runs in them.
+    """Return the gaps between the bars of computing, from 0 to ``step_s`` seconds, named by what runs in them.
 
     Args:
-        bars: of the lane ``compute``, and of those that it may wait for. Where several run in a gap, the last to end is waited
-            for; the input only where nothing else is.
-        known: waits by their names, which count first.
-        otherwise: the name of a gap in which nothing runs.
+        bars: bars of the lane ``compute``, and of the lanes that it may wait for. If several run in a gap, the device waits for
+            the last to end, and for the input only if nothing else runs.
+        known: waits with known names, which take precedence.
+        otherwise: name of a gap in which nothing runs.
     """
     others = [bar for bar in bars if bar.lane != "compute"]
     starts, ends = (np.array([getattr(bar, end) for bar in others]) for end in ("start_s", "end_s"))
@@ -57,7 +57,7 @@ def waits(bars: Sequence[Event], step_s: float, known: Sequence[Event] = (), oth
 
 
 def _gaps(bars: Sequence[Event], step_s: float) -> Iterator[tuple[float, float]]:
-    """Where nothing is computed."""
+    """Yield the intervals in which nothing is computed."""
     clock = 0.0
     for bar in sorted((bar for bar in bars if bar.lane == "compute"), key=lambda bar: bar.start_s):
         if bar.start_s - clock > _ROUNDING * step_s:
@@ -68,7 +68,7 @@ def _gaps(bars: Sequence[Event], step_s: float) -> Iterator[tuple[float, float]]
 
 
 def _cuts(begin: float, end: float, bars: Sequence[Event], least: float) -> list[float]:
-    """Where bars begin and end between ``begin`` and ``end``, both included, ``least`` or more apart."""
+    """Return the moments at which bars begin and end from ``begin`` to ``end``, at least ``least`` apart."""
     cuts = [begin]
     for cut in sorted(t for bar in bars for t in (bar.start_s, bar.end_s) if t < end - least):
         if cut > cuts[-1] + least:
@@ -77,7 +77,7 @@ def _cuts(begin: float, end: float, bars: Sequence[Event], least: float) -> list
 
 
 def _waited_for(running: Sequence[Event], otherwise: str) -> str:
-    """The name of a gap while these run."""
+    """Return the name of a gap while these bars run."""
     named = [bar.name for bar in running if bar.lane == LANE]
     if named:
         return named[0]

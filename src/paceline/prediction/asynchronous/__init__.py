@@ -1,7 +1,7 @@
-"""Asynchronous SGD with parameter servers: throughput and staleness of N workers and M servers, from the profile of one."""
+"""Asynchronous SGD with parameter servers: throughput and staleness of N workers and M servers, from a one-worker profile."""
 
-from paceline.prediction.asynchronous.profile import LayerProfile, Profile
+from paceline.prediction.asynchronous.profile import Profile, WorkerLayer
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
 
-__all__ = ["AsyncResult", "LayerProfile", "Profile", "simulate"]
+__all__ = ["AsyncResult", "Profile", "WorkerLayer", "simulate"]

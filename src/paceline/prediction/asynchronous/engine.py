@@ -1,4 +1,4 @@
-"""The event simulation of an asynchronous job. ``simulate`` calls it and documents the model."""
+"""Event simulation of an asynchronous job. ``simulate`` calls it and documents the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from paceline.prediction.asynchronous.profile import Profile, assign_servers
-from paceline.prediction.asynchronous.sharing import Fabric
+from paceline.prediction.asynchronous.sharing import SharedLinks
 from paceline.record import Event
 
 Pull = Literal["step", "server", "tensor"]
@@ -20,8 +20,8 @@ _DRAWS = 64  # profiled steps per draw
 _READY, _UPDATED, _ASKED = range(3)
 
 
-class Count(NamedTuple):
-    """The counts up to one moment."""
+class MomentCounts(NamedTuple):
+    """Counts up to one moment."""
 
     seconds: float
     steps: tuple[int, ...]
@@ -34,16 +34,16 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """The counts at ``begin`` and at ``end``; ``stale`` is the number of updates by staleness between them."""
+    """Counts at ``begin`` and at ``end``. ``stale``: number of updates by staleness between them."""
 
-    begin: Count
-    end: Count
+    begin: MomentCounts
+    end: MomentCounts
     stale: Counter[int]
     events: tuple[Event, ...]
 
 
 class _Worker:
-    """The state of a worker. It computes as early as it can; ``clock`` is the end of its last computation."""
+    """State of a worker. It computes as early as it can. ``clock``: end of its last computation."""
 
     __slots__ = ("applied", "arrived", "clock", "draws", "finished", "layer", "missing", "random", "read", "row", "steps")
 
@@ -84,7 +84,7 @@ class Simulation:
         self.backward = list(zip(*(layer.backward_s for layer in layers), strict=True))
         self.cost = {i: profile.update_s + profile.update_s_per_byte * self.sizes[i] for i in self.tensors}
         self.rate = bandwidth * profile.link_share
-        self.up, self.down = Fabric(workers, servers, self.rate), Fabric(servers, workers, self.rate)
+        self.up, self.down = SharedLinks(workers, servers, self.rate), SharedLinks(servers, workers, self.rate)
         self.alone_s = profile.compute_s + 2 * profile.size / self.rate
         self.free = [0.0] * servers
         self.versions = dict.fromkeys(self.tensors, 0)
@@ -98,7 +98,7 @@ class Simulation:
         self.sent, self.received = [0.0] * servers, [0.0] * servers
 
     def _groups(self) -> dict[int, int]:
-        """Groups of tensors: a worker reads any tensor of a group only after the updates of all of them."""
+        """Return groups of tensors. A worker reads any tensor of a group only after the updates of all of them."""
         if self.pull == "step":
             return dict.fromkeys(self.tensors, 0)
         if self.pull == "tensor":
@@ -108,7 +108,7 @@ class Simulation:
 
     def run(self, steps: int, warm: int) -> SimulatedRun:
         """Run until every worker has done ``steps`` steps. Counting begins when every worker has done ``warm`` steps."""
-        begin: Count | None = None
+        begin: MomentCounts | None = None
         waiting, behind = self.workers, self.workers
         for worker, state in enumerate(self.states):
             start = state.random.uniform(
@@ -198,7 +198,7 @@ class Simulation:
         return state.draws.pop()
 
     def _arrived(self, worker: int, tensor: int, size: float, began: float, now: float) -> None:
-        """A gradient has arrived. The server applies gradients one at a time, in the order of arrival."""
+        """Add a gradient that has arrived. The server applies gradients one at a time, in the order of arrival."""
         server = self.server[tensor]
         self.received[server] += size
         self._draw(worker, f"push {self.names[tensor]}", "network", began, now - began)
@@ -227,9 +227,9 @@ class Simulation:
                 self._push(now, _ASKED, worker, group)
         return ended
 
-    def _count(self, now: float) -> Count:
+    def _count(self, now: float) -> MomentCounts:
         steps, last = zip(*((state.steps, state.finished) for state in self.states), strict=True)
-        return Count(now, steps, last, self.computed, tuple(self.received), tuple(self.sent), tuple(self.updating))
+        return MomentCounts(now, steps, last, self.computed, tuple(self.received), tuple(self.sent), tuple(self.updating))
 
     def _draw(self, worker: int, name: str, lane: str, start: float, seconds: float, rank: int | None = None) -> None:
         if self.states[worker].steps < self.drawn and seconds > 0:

@@ -1,4 +1,4 @@
-"""The times of one worker and one server, measured alone. They are the whole input of the simulation about the job."""
+"""Times of one worker and one server, measured alone: the simulation's whole input about the job."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from paceline.errors import UserError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerProfile:
+class WorkerLayer:
     """One layer of one worker.
 
     Attributes:
-        size: bytes of its parameters, which are those of its gradient; 0 for a layer without parameters.
+        size: bytes of its parameters, equal to those of its gradient; 0 for a layer without parameters.
         forward_s, backward_s: seconds in each profiled step, (steps,).
     """
 
@@ -26,7 +26,7 @@ class LayerProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """One worker's steps and one server's work, measured (or predicted) with nothing else running.
+    """Steps of one worker and work of one server, measured (or predicted) with nothing else running.
 
     Attributes:
         batch_size: samples of one worker's mini-batch.
@@ -48,7 +48,7 @@ class Profile:
 
     name: str
     batch_size: int
-    layers: tuple[LayerProfile, ...]
+    layers: tuple[WorkerLayer, ...]
     update_s_per_byte: float = 0.0
     update_s: float = 0.0
     link_share: float = 1448 / 1514
@@ -89,7 +89,7 @@ class Profile:
 
 
 def assign_servers(sizes: Sequence[float], servers: int) -> tuple[int, ...]:
-    """The server of each tensor. Each tensor in turn goes to the server with the fewest bytes so far.
+    """Assign a server to each tensor. Each tensor in turn goes to the server with the fewest bytes so far.
 
     This is TensorFlow's ``GreedyLoadBalancingStrategy`` with ``byte_size_load_fn`` (tf.contrib.training).
     """

@@ -15,7 +15,7 @@ class AsyncResult:
     """Throughput and staleness of an asynchronous job in its steady state, after the first steps of every worker.
 
     Attributes:
-        samples_per_s: that of all workers; ``low_samples_per_s`` to ``high_samples_per_s`` is its 80 % interval.
+        samples_per_s: samples/s of all workers; ``low_samples_per_s`` to ``high_samples_per_s`` is its 80 % interval.
         updates_per_s: gradients of the whole model that the servers apply per second.
         step_s: mean seconds of a worker's step, from one answer of the servers to the next.
         staleness: share of the updates with 0, 1, 2, ... updates by others to the same parameters since the worker read them.
@@ -43,7 +43,7 @@ class AsyncResult:
         return sum(k * share for k, share in enumerate(self.staleness))
 
     def staleness_quantile(self, share: float) -> int:
-        """The least staleness that at least ``share`` of the updates do not exceed; for 1 the largest that occurred."""
+        """Return the least staleness that at least ``share`` of the updates do not exceed; for 1 the largest that occurred."""
         sums = accumulate(self.staleness)
         return next((k for k, reached in enumerate(sums) if reached >= share - 1e-9), len(self.staleness) - 1)
 
@@ -54,14 +54,14 @@ class AsyncResult:
 
     @property
     def limit(self) -> str:
-        """The kind of the bottleneck: worker compute, worker network, server network or server update."""
+        """Kind of the bottleneck: worker compute, worker network, server network or server update."""
         if self.bottleneck == "workers":
             return "worker compute"
         host, *_, what = self.bottleneck.split()
         return f"{host} update" if what == "update" else f"{host} network"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict without the timeline."""
+        """Return a plain dict without the timeline."""
         values = {k: v for k, v in asdict(self).items() if k != "timeline"}
         quantiles = {"median": 0.5, "p90": 0.9, "max": 1.0}
         return {

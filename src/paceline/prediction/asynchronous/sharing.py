@@ -15,7 +15,7 @@ from paceline.array_types import Array, Bools
 
 
 def fair_shares(sending: Bools, bandwidth: float) -> Array:
-    """Bytes/s of every connection, (senders, receivers); 0 for idle ones.
+    """Return bytes/s of every connection, (senders, receivers); 0 for idle ones.
 
     The connections of the fullest link share it equally. The same then holds for the fullest of the remaining links, until
     every connection has a share.
@@ -36,7 +36,7 @@ def fair_shares(sending: Bools, bandwidth: float) -> Array:
     return rates
 
 
-class Fabric:
+class SharedLinks:
     """One direction of all links: ``senders`` links out of hosts and ``receivers`` links into hosts, of equal bandwidth.
 
     The owner calls :meth:`settle` after a change (``changed``), before time advances, and :meth:`pop` at ``next_time``.
@@ -86,7 +86,7 @@ class Fabric:
         self._find()
 
     def pop(self) -> tuple[int, int, float, float, int]:
-        """The piece that arrives at ``next_time``: sender, receiver, its start, its bytes and its content."""
+        """Return the piece that arrives at ``next_time``: sender, receiver, its start, its bytes and its content."""
         connection, now = self._next, self.next_time
         queue, began = self.queues[connection], self.began[connection]
         sender, receiver = divmod(connection, self.receivers)

@@ -24,12 +24,12 @@ from typing import get_args
 from paceline.calibration.uncertainty import Z80
 from paceline.errors import UserError, unknown
 from paceline.prediction.asynchronous.engine import Pull, SimulatedRun, Simulation
-from paceline.prediction.asynchronous.profile import LayerProfile, Profile
+from paceline.prediction.asynchronous.profile import Profile, WorkerLayer
 from paceline.prediction.asynchronous.result import AsyncResult
 
 STARTS = 4
 """Number of simulations. A few workers keep their initial phases for long, so one start does not represent the
-others. A setting: the time grows with it."""
+others. A setting: the run time grows with it."""
 
 
 def simulate(
@@ -44,7 +44,7 @@ def simulate(
     pull: Pull = "server",
     drawn_steps: int = 0,
 ) -> AsyncResult:
-    """Throughput and staleness of ``workers`` workers and ``servers`` parameter servers, each on its own host.
+    """Simulate ``workers`` workers and ``servers`` parameter servers, each on its own host.
 
     Args:
         link_bandwidth: bytes/s of every host's link in each direction; ``profile.link_share`` of it is payload.
@@ -72,7 +72,7 @@ def simulate(
     rate = math.fsum(rates) / STARTS
 
     def slower(compute: float = 0.0, network: float = 0.0, server: float = 0.0) -> float:
-        """Updates/s of the first start if its parts take the given numbers of standard deviations longer."""
+        """Return updates/s of the first start if its parts take the given numbers of standard deviations longer."""
         other = _stretched(profile, math.exp(compute * profile.compute_spread), math.exp(server * profile.server_spread))
         bandwidth = link_bandwidth * math.exp(-network * profile.network_spread)
         return _updates_per_s(
@@ -98,8 +98,8 @@ def simulate(
         assumptions=(
             "hosts are equally fast, and every worker's steps are drawn from one profile",
             "links are shared max-min fairly; switches do not block and nothing else loads them",
-            "the range holds what is not known of the workers' steps, of what their links carry, of the servers, and of what "
-            "more hosts than one worker and one server add",
+            "the range covers what is unknown about the workers' steps, the capacity of their links, the servers, and the "
+            "effects of more hosts than one worker and one server",
         ),
         timeline=runs[0].events,
     )
@@ -121,7 +121,7 @@ def _check(profile: Profile, workers: int, servers: int, bandwidth: float, laten
 
 
 def _updates_per_s(run: SimulatedRun) -> float:
-    """Sum over the workers of counted steps divided by the seconds from the first to the last end of one."""
+    """Return the sum over workers of counted steps divided by the seconds from the first to the last end of one."""
     begin, end = run.begin, run.end
     counted = zip(begin.steps, end.steps, begin.last, end.last, strict=True)
     return math.fsum((after - before) / (last - first) for before, after, first, last in counted)
@@ -148,9 +148,9 @@ def _mean(shares: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
 
 
 def _stretched(profile: Profile, compute: float, server: float) -> Profile:
-    """The profile with the times of the worker multiplied by ``compute`` and those of the server by ``server``."""
+    """Return the profile with the worker's times multiplied by ``compute`` and the server's by ``server``."""
 
-    def longer(layer: LayerProfile) -> LayerProfile:
+    def longer(layer: WorkerLayer) -> WorkerLayer:
         forward, backward = (tuple(x * compute for x in times) for times in (layer.forward_s, layer.backward_s))
         return replace(layer, forward_s=forward, backward_s=backward)
 

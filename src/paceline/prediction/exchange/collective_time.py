@@ -1,9 +1,10 @@
 """Seconds of one collective on a cluster, by the alpha-beta model: a message of n bytes takes ``alpha + n / bandwidth``.
 
-Two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major; nodes may
-hold different numbers of devices, and the busiest one sets the time. Nothing else loads the links, all devices are equally
-fast, and switches do not block, but for leaf switches with oversubscription: what leaves a leaf shares its links up. An engine
-runs each collective with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its size.
+There are two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
+Nodes may hold different numbers of devices, and the busiest one sets the time. Nothing else loads the links, all devices are
+equally fast, and switches do not block. Only oversubscribed leaf switches do: traffic that leaves a leaf shares its uplinks.
+An engine runs each collective with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its
+size.
 
 Sources: Hockney 1994, The communication challenge for MPP, Parallel Computing 20(3) (alpha-beta); Thakur, Rabenseifner,
 Gropp 2005, Optimization of collective communication operations in MPICH, IJHPCA 19(1) (ring, pairwise exchange); Li et al.
@@ -34,10 +35,10 @@ from paceline.strategy.phase import Phase
 
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "tree", "switch")
-"""The algorithms that an engine chooses from. Some frameworks add ``hierarchical`` on top."""
+"""Algorithms of an engine. Some frameworks add ``hierarchical``."""
 COLUMNS = 10
 NOTHING = (4.0, *[0.0] * (COLUMNS - 1))
-"""The row of a phase in which no rank sends anything."""
+"""Row of a phase in which no rank sends anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """The loads of many phases on nodes of one size. They do not depend on the speed of links. Arrays are (phases,).
+    """Loads of many phases on nodes of one size. They do not depend on the speed of links. Arrays are (phases,).
 
     Attributes:
         pattern: 0 all-reduce, 1 all-gather or reduce-scatter, 2 push or pull, 3 shift, 4 nothing to send, 5 a sum in the
@@ -66,8 +67,8 @@ class Loads:
         intra, network: bytes over the busiest link of each level, for all other patterns.
         near, far: messages per round for a push or pull; for a shift the share of the ring's links in each level.
         rounds: number of rounds.
-        plain: bytes between nodes as the hosts send them, where cards compress them; else 0.
-        members, stride: of an engine's collective in groups, their ranks and how far apart these are; 0: all ranks together.
+        plain: bytes between nodes as the hosts send them, if cards compress them; else 0.
+        members, stride: for an engine's collective in groups, their ranks and the distance of these; 0: all ranks together.
     """
 
     pattern: Ints
@@ -83,7 +84,7 @@ class Loads:
 
     @classmethod
     def of(cls, rows: Array) -> Loads:
-        """From rows of ``load_rows``, (phases, COLUMNS)."""
+        """Build from rows of ``load_rows``, (phases, COLUMNS)."""
         groups = rows[:, -2:].astype(np.int64)
         return cls(rows[:, 0].astype(np.int64), *rows[:, 1:-2].T, *groups.T)
 
@@ -103,12 +104,12 @@ class AlgorithmCost:
 
 
 def loads(phases: Sequence[Phase], places: Places) -> Loads:
-    """The loads of phases. They are slow to compute, so callers cache them. ``places``: ``Cluster.places``."""
+    """Return the loads of phases. They are slow to compute, so callers cache them. ``places``: ``Cluster.places``."""
     return Loads.of(load_rows(phases, places))
 
 
 def load_rows(phases: Sequence[Phase | None], places: Places) -> Array:
-    """A row of ``Loads`` for each phase, (phases, COLUMNS); a None sends nothing."""
+    """Return a row of ``Loads`` for each phase, (phases, COLUMNS). A None sends nothing."""
     rows = [NOTHING if phase is None else _row(phase, places) for phase in phases]
     return np.array(rows, dtype=np.float64).reshape(-1, COLUMNS)
 
@@ -125,7 +126,7 @@ def _row(phase: Phase, places: Places) -> tuple[float, ...]:
     load = phase_load(phase, places)
     network = max(float(load.network), spine_load(phase, places))
     plain = 0
-    if phase.plain:  # a card is at the edge of a node: inside, and up to it, messages are as the hosts send them
+    if phase.plain:  # a card is at the edge of a node; inside the node messages are as the hosts send them
         own = phase_load(replace(phase, sizes=phase.plain), places)
         load, plain = replace(load, intra=own.intra), own.network
     if phase.pattern == "shift":
@@ -136,14 +137,14 @@ def _row(phase: Phase, places: Places) -> tuple[float, ...]:
 
 
 def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric: Fabric = PLAIN) -> tuple[Array, Bools]:
-    """Seconds of every phase, (phases,), and whether the network between nodes sets them, (phases,).
+    """Return seconds of every phase, (phases,), and whether the network between nodes sets them, (phases,).
 
     An engine runs its own collective with the fastest algorithm. In a push or pull both levels work at the same time, and the
-    slower one sets the time. A rank has several messages in flight, so latencies add from round to round only; with one message
+    slower one sets the time. A rank has several messages in flight, so latencies add from round to round only. With one message
     in flight this is the pairwise exchange of Thakur et al. 2005. In a shift a message passes from member to member. Its
-    latencies add over ``rounds`` links, divided between the levels as the links of the ring are; the slower level sets the
-    bandwidth. A card passes what the hosts send at the rate of its engine, in both directions at once, while the line carries
-    what the engine made of it; it adds its cycles to each message. A switch receives and sends at once.
+    latencies add over ``rounds`` links, divided between the levels as the links of the ring are. The slower level sets the
+    bandwidth. A card passes the hosts' bytes at the rate of its engine, in both directions at once, and the line carries the
+    engine's output. The card adds its cycles to each message. A switch receives and sends at once.
     """
     near, far = cluster.intra_link, cluster.network
     alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
@@ -187,7 +188,7 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
 def collective_seconds(
     sizes: Array, cluster: Cluster, efficiency: Efficiency, *, halves: bool = False, among: Sequence[Algorithm] = ALGORITHMS
 ) -> tuple[Array, Bools]:
-    """Seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network between nodes sets them.
+    """Return seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network between nodes sets them.
 
     Args:
         sizes: bytes, (collectives,), as are both results.
@@ -214,16 +215,16 @@ def collective_seconds(
 def alltoall_seconds(
     sizes: Array, cluster: Cluster, efficiency: Efficiency, *, copies: float = 1.0, once_per_node: bool = False
 ) -> tuple[Array, Bools]:
-    """Seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
+    """Return seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
 
     Each device keeps 1/N of its bytes and sends the rest, an equal part to each other device. A node of R devices sends
     ``R (N-R)/N`` of them; inside the node each sends ``(R-1)/N``. Both levels work at once, and a rank has several messages in
     flight (``phase_seconds``).
 
     Args:
-        copies: how many devices each number goes to.
-        once_per_node: numbers cross the network once for each node that they go to, and are copied there: copies to M nodes at
-            random reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
+        copies: number of devices that each number goes to.
+        once_per_node: numbers cross the network once for each target node and are copied there. Copies to M nodes at random
+            reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
             DeepEP; arXiv:2412.19437, section 3.2.2).
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
@@ -251,16 +252,16 @@ def alltoall_seconds(
 def _algorithm_costs(
     cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
 ) -> Iterator[AlgorithmCost]:
-    """The cost of every algorithm with every protocol that the cluster's links support. R is of the fullest node.
+    """Yield the cost of every algorithm with every protocol that the cluster's links support. R is that of the fullest node.
 
-    The buffer has n bytes; there are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, the network of a node
+    The buffer has n bytes. There are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, the network of a node
     carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
     Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
-    and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or a switch of their own, which
-    receives n and sends n; where links inside a node do not reduce, its devices scatter and gather their sums as a ring does
-    (NCCL's CollNet). All of these cross a leaf switch with one node's traffic in each direction, as ranks lie leaf by leaf; L
-    nodes of a leaf that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n
-    inside, then 2 (M-1)/M n between nodes over all devices of a node.
+    and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or another switch that receives n
+    and sends n. If links inside a node do not reduce, its devices scatter and gather their sums as a ring does (CollNet).
+    All of these cross a leaf switch with one node's traffic in each direction, as ranks lie leaf by leaf. L nodes of a leaf
+    that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n inside, then
+    2 (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
@@ -305,7 +306,7 @@ def _algorithm_costs(
 
 
 def phase_load(phase: Phase, places: Places) -> Load:
-    """Load of the links in a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
+    """Return the load of the links in a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
 
     A group has k members with S bytes in a node. In a push each member outside the node sends S bytes into it, and each of
     the k members sends out the bytes of all members outside. The same holds inside the node. In a shift the network of a node
@@ -315,8 +316,10 @@ def phase_load(phase: Phase, places: Places) -> Load:
 
 
 def _switch_load(phase: Phase, places: Places) -> float:
-    """Bytes of the busier direction of a node's network where a switch adds up: those of all its ranks. A leaf switch sends one
-    sum on to the others, which takes its links up as long as ``x / L`` of it take a node's."""
+    """Return bytes of the busier direction of a node's network if a switch adds up: those of all its ranks.
+
+    A leaf switch sends one sum to the others, which takes its uplinks as long as ``x / L`` of it take a node's.
+    """
     where = placement(places)
     node = nodes_of_ranks(places, phase.world_size)
     own = max(float(np.bincount(node, weights=of).max()) for of in (phase.by_rank(), phase.back_by_rank()))
@@ -325,8 +328,10 @@ def _switch_load(phase: Phase, places: Places) -> float:
 
 
 def spine_load(phase: Phase, places: Places) -> float:
-    """Bytes of a node's network that take as long as what the busiest leaf switch carries to other leaves; 0 where none
-    blocks."""
+    """Return bytes of a node's network that take as long as the traffic of the busiest leaf switch to other leaves.
+
+    0 if no leaf blocks.
+    """
     where = placement(places)
     if not where.leaf_nodes:
         return 0.0
@@ -335,7 +340,7 @@ def spine_load(phase: Phase, places: Places) -> float:
 
 
 def _load(phase: Phase, domains: Ints) -> Load:
-    """``phase_load`` for the domains of the ranks, (world_size,), nodes or leaves; they rise with the rank."""
+    """Return ``phase_load`` for the domains of the ranks, (world_size,), nodes or leaves. They rise with the rank."""
     if phase.members == 1:
         return Load(0, 0, 0, 0)
     if phase.members == phase.world_size and phase.pattern != "shift":
@@ -360,12 +365,12 @@ def _load(phase: Phase, domains: Ints) -> Load:
     out = (count * (held.sum(axis=1, keepdims=True) - held)).sum(axis=0)
     beside, kept = count[rows, node] - 1, held[rows, node] - sizes
     intra = int(max((sizes * beside).max(), kept.max()))
-    # The fewer members of the group a node has, the more of them are outside it.
+    # The fewer members a node has, the more of the group are outside it.
     return Load(intra, int(max(into.max(), out.max())), int(beside.max()), int(phase.members - 1 - beside.min()))
 
 
 def _flat_load(phase: Phase, domains: Ints) -> Load:
-    """``_load`` for one group of all ranks."""
+    """Return ``_load`` for one group of all ranks."""
     n, sizes = phase.world_size, phase.by_rank()
     count = np.bincount(domains)
     held = np.add.reduceat(sizes, np.cumsum(count) - count)

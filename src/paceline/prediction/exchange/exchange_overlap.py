@@ -1,6 +1,6 @@
-"""The exchange of a stage's gradients and weights beside the passes of its pipeline, as tuned software runs it.
+"""Overlap of a stage's exchange with the passes of its pipeline, as in tuned software.
 
-A bucket is exchanged as soon as the last micro batch has completed its gradients: with several parts on a stage those of the
+A bucket is exchanged as soon as the last micro batch has completed its gradients. With several parts on a stage, those of the
 later parts are complete long before the last pass (Megatron-Core, ``--overlap-grad-reduce``). Updated weights are gathered when
 the next step's forward pass needs them, part by part in the order of the network (``--overlap-param-gather``).
 """
@@ -23,14 +23,14 @@ from paceline.record import Event
 
 @dataclass(frozen=True, eq=False)
 class ExchangeBeside:
-    """When a stage exchanges, in seconds.
+    """Times at which a stage exchanges, in seconds.
 
     Attributes:
-        starts: of each bucket's exchange, after the first pass of the step could begin, (buckets,).
-        gather_starts: of each bucket's all-gather, after the update, (buckets,); empty without.
-        after_s: from the stage's last pass to the end of its exchange, with what running both at once loses.
-        delay_s: that the passes of a step wait for weights in all, with what running both at once loses.
-        after_loss_s, delay_loss_s: of both, what running both at once loses.
+        starts: start of each bucket's exchange, after the earliest first pass of the step, (buckets,).
+        gather_starts: start of each bucket's all-gather, after the update, (buckets,); empty without.
+        after_s: time from the stage's last pass to the end of its exchange, including the overlap loss.
+        delay_s: time that the passes of a step wait for weights, including the overlap loss.
+        after_loss_s, delay_loss_s: overlap losses in both.
     """
 
     starts: Array
@@ -42,15 +42,17 @@ class ExchangeBeside:
 
 
 def megatron_bucket_bytes(replicas: int) -> int:
-    """The bytes of fp32 gradients that Megatron-Core exchanges at once if no size is given: those of 40 million parameters, or
-    of a million for each replica (``DistributedDataParallel``, ``bucket_size``)."""
+    """Return the bytes of fp32 gradients that Megatron-Core exchanges at once by default.
+
+    They are those of 40 million parameters, or of a million for each replica (``DistributedDataParallel``, ``bucket_size``).
+    """
     return 4 * max(40_000_000, 1_000_000 * replicas)
 
 
 def exchange_beside(
     step: WholeStep, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule, exchange: ExchangeSeconds
 ) -> ExchangeBeside:
-    """When stage ``number`` of ``stages`` exchanges what ``exchange`` prices."""
+    """Return when stage ``number`` of ``stages`` exchanges the buckets that ``exchange`` prices."""
     first = exchange.plan.first
     needed, ready = _needed_and_ready(step, stage, number, stages, pipeline)
     penalty = step.pieces.penalty
@@ -75,8 +77,10 @@ def exchange_beside(
 def _needed_and_ready(
     step: WholeStep, stage: Stage, number: int, stages: int, pipeline: PipelineSchedule
 ) -> tuple[Array, Array]:
-    """When the first forward pass of a step needs each layer's weights, and when the last backward pass has completed its
-    gradients, both (layers,)."""
+    """Return when a step first needs each layer's weights, and when its last backward pass has completed the gradients.
+
+    Both are (layers,).
+    """
     costs = step.costs
     forward = sums(costs.forward.total * costs.slowest)
     backward = sums((costs.backward.total + costs.again) * costs.slowest)
@@ -84,13 +88,13 @@ def _needed_and_ready(
     for turn, layers in enumerate(stage.parts):
         part, own = number + turn * stages, slice(layers.start, layers.stop)
         needed[own] = pipeline.first_start(part) + forward[own] - forward[layers.start]
-        start, end = pipeline.last_pass(part)  # in a zero-bubble pipeline it computes gradients of weights alone
+        start, end = pipeline.last_pass(part)  # in a zero-bubble pipeline it computes only gradients of weights
         ready[own] = np.maximum(start, end - (backward[own] - backward[layers.start]))
     return needed, ready
 
 
 def exchange_events(own: ExchangeBeside, exchange: ExchangeSeconds, delay_s: float) -> Iterator[Event]:
-    """The exchange of a stage as bars, where the first pass of the step begins after ``delay_s``."""
+    """Yield the exchange of a stage as bars. The first pass of the step begins after ``delay_s``."""
     for index, (start, seconds) in enumerate(zip(own.starts.tolist(), exchange.buckets.tolist(), strict=True)):
         name = f"{exchange.plan.pieces[int(exchange.plan.begin[index])].name} bucket {index}"
         yield Event(name=name, lane="network", start_s=delay_s + start, duration_s=seconds)

@@ -1,7 +1,7 @@
-"""The exchange of a network whose experts have other replicas than the rest: two exchanges on one network.
+"""Exchange of a network whose experts have other replicas than the rest: two exchanges on one network.
 
-Gradients of the experts are summed up among the devices that have the same ones (Megatron-Core: expert data parallelism). Their
-buckets are apart from the others, and both kinds travel in the order in which they become ready.
+Gradients of experts are summed among the devices that have the same ones (Megatron-Core: expert data parallelism). Their
+buckets are separate, and both kinds travel in the order in which they become ready.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True)
 class ExpertReplicas:
-    """The experts that one device has, and the devices that have the same ones.
+    """The experts of one device, and the devices that have the same ones.
 
     Attributes:
         workload: the network with the parameters of experts alone.
-        cluster: those devices as a cluster of their own. ``strategy``: theirs.
+        cluster: those devices as a separate cluster. ``strategy``: their strategy.
     """
 
     workload: Workload
@@ -41,17 +41,18 @@ class ExpertReplicas:
         return exchange_plan(self.workload, self.strategy, self.cluster.places, level)
 
     def fixed_bytes(self) -> dict[str, float]:
-        """Bytes by purpose on one device that do not grow with the batch; what is frozen counts with the rest."""
+        """Return bytes by purpose on one device that do not grow with the batch. Frozen weights count with the rest."""
         return fixed_bytes(self.workload, self.strategy, self.plan(), divided=True)
 
 
 def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, ExpertReplicas | None]:
-    """The network without the parameters of experts, and the replicas of these; the network itself, and None, where they have
-    the replicas of all parameters.
+    """Return the network without the parameters of experts, and the replicas of these.
+
+    If experts have the same replicas as all parameters, return the network itself and None.
 
     Args:
-        workload: what one device has.
-        strategy: of the whole mesh.
+        workload: the part of one device.
+        strategy: strategy of the whole mesh.
 
     Raises:
         UserError: nodes' boundaries cut the groups unevenly.
@@ -79,13 +80,13 @@ def _apart(workload: Workload) -> tuple[Workload, Workload | None]:
 
 
 def together(rest: ExchangeSeconds, experts: ExchangeSeconds) -> ExchangeSeconds:
-    """Both exchanges as one, whose buckets become ready from the last layer to the first."""
+    """Join both exchanges into one, whose buckets become ready from the last layer to the first."""
     if not experts.plan.count:
         return rest
     if not rest.plan.count:
         return experts
     both = rest.plan, experts.plan
-    # Buckets keep the order that each exchange has: one never passes another that is late.
+    # Each exchange keeps the order of its buckets: one never passes another that is late.
     latest = np.concatenate([np.minimum.accumulate(plan.first) for plan in both])
     order = np.argsort(-latest, kind="stable")
     place = np.empty_like(order)
@@ -103,10 +104,10 @@ def together(rest: ExchangeSeconds, experts: ExchangeSeconds) -> ExchangeSeconds
 
 
 def _joined(both: tuple[ExchangePlan, ExchangePlan], order: Ints, bucket: Ints, pieces: Ints) -> ExchangePlan:
-    """The plan of both. Its loads stay those of the first: it is priced already.
+    """Return the plan of both. Its loads remain those of the first, because it is priced already.
 
     Args:
-        order: of the buckets of both, one plan after the other, (buckets,). ``pieces``: the same of the pieces.
+        order: order of the buckets of both, one plan after the other, (buckets,). ``pieces``: the same of the pieces.
         bucket: of each piece in the new order.
     """
     rest, experts = both

@@ -1,6 +1,6 @@
-"""Seconds and bytes of the collectives within the passes of a network that several devices hold together.
+"""Seconds and bytes of the collectives within the passes of a divided network.
 
-``tensor_parallel``, ``context_parallel`` and ``expert_parallel`` say what is exchanged; here it is priced for one micro batch.
+``tensor_parallel``, ``context_parallel`` and ``expert_parallel`` define the collectives. This module prices one micro batch.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from paceline.strategy.strategy import Strategy
 def with_collectives(
     model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
 ) -> PassTimes:
-    """The passes with what their layers wait for the groups' collectives, which take ``waits`` (``group_seconds``)."""
+    """Return the passes including the waits of their layers for the groups' collectives (``group_seconds``)."""
     if not collectives:
         return passes
     seconds, far = waits
     # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
     # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
     pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
-    # A zero-bubble pipeline runs the gradients of weights later, so no collective hides beside them.
+    # A zero-bubble pipeline computes the gradients of weights later, so they hide no collective.
     later = strategy.parallelism.schedule == "zero_bubble"
     covered = _beside_other_batches(model, passes, collectives, seconds, strategy)
     added = []
     for backward, part in enumerate(passes):
         near_s, far_s = np.zeros_like(part.flops), np.zeros_like(part.flops)
         kernels = part.kernels.tolist()
-        taken = np.zeros_like(part.flops)  # of each layer's kernels, seconds beside which something is exchanged already
+        taken = np.zeros_like(part.flops)  # seconds of each layer's kernels that overlap an exchange already
         for index, c in enumerate(collectives):
             if c.backward != bool(backward):
                 continue
@@ -60,10 +60,10 @@ def with_collectives(
 def _beside_other_batches(
     model: StepModel, passes: PassTimes, collectives: Sequence[Collective], seconds: Array, strategy: Strategy
 ) -> dict[int, float]:
-    """Of each exchange of experts, seconds beside which another micro batch computes.
+    """Return the seconds of another micro batch's computing that overlap each exchange of experts.
 
     The forward pass of one micro batch and the backward pass of another take turns block by block. The exchanges of
-    each run beside the kernels of the other. The first forward pass and the last backward pass have no other.
+    each overlap the kernels of the other. The first forward pass and the last backward pass have no other.
     """
     mesh = strategy.parallelism
     if not mesh.expert_overlap or not model.overlap:
@@ -84,7 +84,7 @@ def _beside_other_batches(
 def group_seconds(
     collectives: Sequence[Collective], cluster: Cluster, strategy: Strategy, e: Efficiency
 ) -> tuple[Array, Bools]:
-    """Seconds of each for one micro batch, and whether the network sets them."""
+    """Return seconds of each collective for one micro batch, and whether the network sets them."""
     mesh = strategy.parallelism
     groups = {
         "tensor": (mesh.tensor, 1),
@@ -108,7 +108,8 @@ def group_seconds(
 
 
 def width(c: Collective, strategy: Strategy) -> float:
-    """Bytes of its elements, of fp32's four. Sums are never quantised (Transformer Engine, quantized all-gather)."""
+    """Return bytes of a collective's elements, of fp32's four. Sums are never quantised (Transformer Engine, quantized
+    all-gather)."""
     if c.wide:
         return 1.0
     recipe = RECIPES.get(strategy.precision)
@@ -116,7 +117,7 @@ def width(c: Collective, strategy: Strategy) -> float:
 
 
 def group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strategy) -> dict[int, tuple[float, float]]:
-    """Seconds of the groups' collectives of each layer in a step, and bytes that a device sends for them."""
+    """Return seconds of the groups' collectives of each layer in a step, and the bytes that a device sends for them."""
     mesh = strategy.parallelism
     members = {name: getattr(mesh, name) for name in ("tensor", "context", "expert", "expert_tensor")}
     work: dict[int, tuple[float, float]] = {}

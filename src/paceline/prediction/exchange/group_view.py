@@ -1,7 +1,7 @@
-"""A cluster as one of many equal groups of its devices sees it, when all of them exchange at once.
+"""A cluster as seen by one of many equal groups of its devices, when all of them exchange at once.
 
-Ranks are node-major. A group has ``members`` ranks, ``stride`` apart. What it has of a node's network is its share among the
-groups that lie in that node; the link inside a node belongs to each device.
+Ranks are node-major. A group has ``members`` ranks, ``stride`` apart. Its network is an equal share of a node's among the
+groups in that node. The link inside a node belongs to each device.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from paceline.hardware.levels import Level
 from paceline.hardware.placement import Places, placement
 
 ACROSS = "data x context"
-"""The replicas of a stage, which no size of the mesh keeps inside unlike nodes."""
+"""Name of the replicas of a stage, which no size of the mesh keeps inside unlike nodes."""
 
 
 def group_view(cluster: Cluster, members: int, stride: int, whose: str = "") -> Cluster:
-    """The members of one group as a cluster of their own: of ``members`` devices.
+    """Return the members of one group as a separate cluster of ``members`` devices.
 
     Args:
-        whose: the sizes of the mesh that make the group, such as ``tensor``, for the error.
+        whose: sizes of the mesh that make the group, such as ``tensor``, for the error.
 
     Raises:
         UserError: nodes' boundaries cut the groups unevenly.
@@ -49,7 +49,7 @@ def _groups(whose: str, members: int, stride: int) -> str:
 
 
 def _uneven_view(cluster: Cluster, members: int, stride: int, whose: str) -> Cluster:
-    """``group_view`` of nodes that hold different numbers of devices: of all ranks, or of groups within nodes."""
+    """Return ``group_view`` for nodes with different numbers of devices: of all ranks, or of groups within nodes."""
     if members == cluster.world_size:
         return cluster
     if members > 1 and any(size % (members * stride) for size in cluster.unlike_sizes):
@@ -84,8 +84,11 @@ def _view(cluster: Cluster, members: int, stride: int) -> Cluster:
 
 
 def _leaf_nodes(cluster: Cluster, nodes: int, apart: int) -> int:
-    """Nodes of one leaf switch that a group of ``nodes`` nodes, ``apart`` nodes apart, has. What leaves the leaf shares its
-    links up with the groups of the nodes in between. Leaves that cut groups unevenly count as smaller ones."""
+    """Return the nodes of one leaf switch in a group of ``nodes`` nodes, ``apart`` nodes apart.
+
+    Traffic that leaves the leaf shares its uplinks with the groups of the nodes in between. Leaves that cut groups unevenly
+    count as smaller ones.
+    """
     if not cluster.leaf_nodes:
         return 0
     if cluster.leaf_nodes % (nodes * apart) == 0:
@@ -94,7 +97,7 @@ def _leaf_nodes(cluster: Cluster, nodes: int, apart: int) -> int:
 
 
 def nodes_of_ranks(places: Places, world_size: int) -> Ints:
-    """The node of each rank, (world_size,)."""
+    """Return the node of each rank, (world_size,)."""
     sizes = placement(places).sizes
     if isinstance(sizes, int):
         return np.arange(world_size, dtype=np.int64) // sizes
@@ -102,7 +105,7 @@ def nodes_of_ranks(places: Places, world_size: int) -> Ints:
 
 
 def divided(link: Link, users: float) -> Link:
-    """The link with its bandwidth shared by ``users`` at once."""
+    """Return the link with its bandwidth shared by ``users`` at once."""
     if users == 1:
         return link
     rate = link.bandwidth
@@ -110,11 +113,13 @@ def divided(link: Link, users: float) -> Link:
 
 
 def pairs_between(cluster: Cluster, devices: int, first: int, second: int) -> tuple[Link, float, bool]:
-    """Between two blocks of ``devices`` ranks, partner by partner: the link, how many pairs share it at most, and whether
-    it is the network between nodes. Pairs that share a leaf switch's links up count by what these lack.
+    """Describe the link between two blocks of ``devices`` ranks, partner by partner.
+
+    Returns the link, the most pairs that share it, and whether it is the network between nodes. Pairs that share a leaf
+    switch's uplinks count by the missing bandwidth.
 
     Args:
-        first, second: which blocks, counted from the first rank; the stages of a pipeline.
+        first, second: indices of the blocks, counted from the first rank; the stages of a pipeline.
     """
     places = cluster.places
     if isinstance(places, int):

@@ -1,7 +1,7 @@
-"""What local steps cost: a step is the mean over the steps from one exchange of a fragment to its next.
+"""Cost of local steps. A step is the mean over the steps from one exchange of a fragment to its next.
 
-``step = compute + (exchange + outer step) / H``. An exchange beside d steps of compute costs what it takes beyond them. The
-sources are those of ``strategy/local_steps.py``.
+``step = compute + (exchange + outer step) / H``. An exchange that overlaps d steps of compute costs only its excess over them.
+The sources are those of ``strategy/local_steps.py``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 _WORDS = {True: 14, False: 8}
-"""fp32 values read or written per parameter in an exchange, by whether the outer step has momentum. The pseudo-gradient: two
-read, one written. The step: three for the momentum, three for Nesterov's sum, three for the anchor. The new weights: two."""
+"""fp32 values read or written per parameter in an exchange, by whether the outer step has momentum.
+
+The pseudo-gradient: two read, one written. The step: three for the momentum, three for Nesterov's sum, three for the anchor.
+The new weights: two."""
 _KERNELS = 2
-"""Of each tensor: its difference from the anchor, and its new weights."""
+"""Kernels of each tensor: its difference from the anchor, and its new weights."""
 
 
 def outer_seconds(workload: Workload, strategy: Strategy, device: Device, efficiency: Efficiency) -> tuple[float, float]:
-    """Seconds a step of memory traffic and of kernel launches for pseudo-gradients and outer steps."""
+    """Return seconds a step of memory traffic and of kernel launches for pseudo-gradients and outer steps."""
     local = strategy.local
     if local.sync_every == 1 or strategy.world_size == 1:
         return 0.0, 0.0
@@ -39,13 +41,13 @@ def outer_seconds(workload: Workload, strategy: Strategy, device: Device, effici
 
 
 def beside_share(strategy: Strategy, overlap: bool) -> float:
-    """Share of a step's compute that each fragment's exchange, in its mean over the steps, runs beside."""
+    """Return the share of a step's compute that each fragment's exchange overlaps, as a mean over the steps."""
     local = strategy.local
     return local.sync_delay / local.sync_every if overlap else 0.0
 
 
 def local_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
-    """Bytes by purpose: the anchor, the outer momentum, and the pseudo-gradient of one fragment; empty without local steps."""
+    """Return bytes of the anchor, the outer momentum, and a fragment's pseudo-gradient; empty without local steps."""
     if strategy.sync_every == 1 or not plan.count:
         return {}
     whole = float(FP32.push_bytes(workload.num_parameters))

@@ -1,7 +1,7 @@
-"""What a step waits for where embedding tables lie divided among all devices (``EmbeddingTables``).
+"""Waits of a step for embedding tables that are divided among all devices (``EmbeddingTables``).
 
-Every device looks up rows of its part for the samples of all, as much as all rows for its own samples; an all-to-all then
-brings each its vectors, and another the gradients back. Both are waited for in full. Parts are taken to be balanced.
+Every device looks up rows of its part for the samples of all, as much as all rows for its own samples. An all-to-all then
+sends each device its vectors, and another returns the gradients. Both waits count in full. Parts are assumed to be balanced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FP32 = 4.0
 def with_table_exchange(
     passes: tuple[Seconds, Seconds], tables: EmbeddingTables, cluster: Cluster, strategy: Strategy, e: Efficiency
 ) -> tuple[Seconds, Seconds]:
-    """The passes of one micro batch with what the tables' layer waits for its vectors, and for their gradients."""
+    """Return the passes of one micro batch including the waits of the tables' layer for vectors and for their gradients."""
     seconds, far = alltoall_seconds(np.array([_sent(tables, strategy)]), cluster, e)
     wait = np.zeros_like(passes[0].flops)
     wait[tables.layer] = seconds[0]
@@ -35,7 +35,7 @@ def with_table_exchange(
 
 
 def wire_bytes(tables: EmbeddingTables | None, strategy: Strategy) -> int:
-    """Bytes of vectors and of their gradients that a device sends in a step."""
+    """Return bytes of vectors and of their gradients that a device sends in a step."""
     if tables is None:
         return 0
     each = 2 * _sent(tables, strategy) * (1 - 1 / strategy.world_size)
@@ -43,11 +43,12 @@ def wire_bytes(tables: EmbeddingTables | None, strategy: Strategy) -> int:
 
 
 def table_bytes(tables: EmbeddingTables | None, workers: int) -> float:
-    """Bytes of a device's part, with the optimizer's state. Rows and state are fp32; no gradient outlives the backward pass."""
+    """Return bytes of a device's part, with the optimizer's state. Rows and state are fp32. No gradient outlives the backward
+    pass."""
     return 0.0 if tables is None else FP32 * tables.elements * (1 + tables.state) / workers
 
 
 def _sent(tables: EmbeddingTables, strategy: Strategy) -> float:
-    """Bytes of the vectors of a micro batch, at the width of the precision; a recipe's are 16 bits wide."""
+    """Return bytes of the vectors of a micro batch, at the width of the precision; a recipe's are 16 bits wide."""
     width = 2 if strategy.precision in RECIPES else BYTES_PER_ELEMENT[strategy.precision]
     return tables.bytes * strategy.micro_batch_size * width / FP32

@@ -1,4 +1,4 @@
-"""A step over each transport that a network may have: where only its speed is said, the answer depends on what is not."""
+"""A step over each transport of a network. If only a network's speed is given, the answer depends on the transport."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _FIGURES = ("step_time_s", "low_s", "high_s", "samples_per_s", "exposed_comm_s",
 
 
 def clusters_by_transport(cluster: Cluster, predictor: Predictor) -> Mapping[str, Cluster]:
-    """What a cluster may be, by ``RDMA`` and ``TCP``; empty where the transport is said, where nothing crosses the network,
-    where the predictor has measured it, and on CPUs and TPUs, whose software has one transport."""
+    """Return the cluster with each transport, ``RDMA`` and ``TCP``.
+
+    Empty if the transport is given, if nothing crosses the network, if the predictor has measured it, and on CPUs and TPUs,
+    whose software has one transport.
+    """
     if cluster.num_nodes == 1 or predictor.calibration is not None or cluster.device.kind in ("cpu", "tpu"):
         return {}
     return {name: cluster.changed(network=link) for name, link in by_transport(cluster.network).items()}
@@ -26,7 +29,7 @@ def clusters_by_transport(cluster: Cluster, predictor: Predictor) -> Mapping[str
 def steps_by_transport(
     predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy
 ) -> Mapping[str, Prediction]:
-    """The step over each transport, by ``RDMA`` and ``TCP``; empty as ``clusters_by_transport`` is.
+    """Return the step over each transport, by ``RDMA`` and ``TCP``; empty as ``clusters_by_transport``.
 
     ``Predictor.step`` of the cluster itself is that over TCP. Raises UserError as it does. Cards that compress follow TCP.
     """
@@ -38,5 +41,5 @@ def steps_by_transport(
 
 
 def figures_by_transport(steps: Mapping[str, Prediction]) -> dict[str, dict[str, Any]]:
-    """The main figures of each, as plain values."""
+    """Return the main figures of each as plain values."""
     return {name: {key: getattr(step, key) for key in _FIGURES} for name, step in steps.items()}

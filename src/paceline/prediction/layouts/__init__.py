@@ -1,1 +1,1 @@
-"""Step time and memory of many layouts at once."""
+"""Step time and memory of many layouts at once: an exact batch of undivided layouts, and bounds of divided ones."""

@@ -1,12 +1,12 @@
-"""Bounds of very many layouts at once: seconds that no step of a layout undercuts, and bytes that it needs at least.
+"""Bounds of very many layouts at once: lower bounds on the step time and on the bytes of memory.
 
-A layout is a strategy whose replicas are several devices each. The model of one step (``mesh_step``) takes milliseconds; a
-search over a million of them needs a figure in microseconds. The bounds here are put together from the model's own seconds of
-each layer (``division``), bytes of each block and parameter (``memory``) and collectives (``network``). Only what waits for
-what is bounded, not simulated (``pipeline_bounds``). One collective of all bytes takes no longer than several of parts of them,
-since the time of one is concave in its bytes.
+A layout is a strategy whose replicas are several devices each. The model of one step (``mesh_step``) takes milliseconds. A
+search over a million layouts needs a figure in microseconds. The bounds combine the model's own seconds of each layer
+(``division``), bytes of each block and parameter (``memory``) and collectives (``network``). Only the waits are bounded, not
+simulated (``pipeline_bounds``). One collective of all bytes takes no longer than several of parts of them, since the time of
+one is concave in its bytes.
 
-A search predicts the layouts with the least bounds whole, until the bound of the next is above what it has.
+A search predicts the layouts with the least bounds in full, until the bound of the next is above its best results.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ from typing import Any, TypeVar
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
-from paceline.prediction.layouts.layout_exchange import exchange_bounds
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, PROBE, Common, Shares, Slice, probe_network
+from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, PROBE, Common, LayoutSlice, Shares, probe_network
 from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
-from paceline.prediction.mesh.segments import Segments, segments_of
-from paceline.prediction.mesh.stages import block_begins, part_sizes
+from paceline.prediction.mesh.stages import Segments, block_begins, part_sizes, segments_of
+from paceline.prediction.passes.compute import optimizer_seconds
 from paceline.prediction.passes.costs import run_again, slowest
 from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.step_model import StepModel
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 
 T = TypeVar("T")
 _MANY = 512
-"""Tensors that ask what frozen elements need."""
+"""Number of tensors in a probe of the bytes of frozen elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of every combination of slices, shardings and batches with one pipeline; arrays are (slices, shardings, batches).
+    """Bounds of every combination of slices, shardings and batches with one pipeline. Arrays are (slices, shardings, batches).
 
     Attributes:
-        micro_batches: of a step, (slices, batches); 0 where the batch does not divide, or not in rounds of virtual stages.
-        legal: whether the mesh covers the devices, the micro batches exist and the groups do.
-        memory_bytes: needed at least on one device.
+        micro_batches: micro batches of a step, (slices, batches); 0 if the batch does not divide, or not in rounds of virtual
+            stages.
+        legal: whether the mesh covers the devices, and the micro batches and the groups exist.
+        memory_bytes: lower bound of the bytes on one device.
     """
 
     micro_batches: Ints
@@ -62,14 +66,13 @@ class LayoutBounds:
     """Bounds of the layouts of ``model.workload`` on ``cluster``.
 
     Args:
-        slices, shardings, batches: what is combined. Slices that the network cannot be divided into are left out
-            (``refused``).
-        template: optimizer and buckets of every layout; ``common``: what else all have.
+        slices, shardings, batches: choices to combine. Slices that cannot divide the network are left out (``refused``).
+        template: strategy with the optimizer and buckets of every layout. ``common``: other common choices.
     """
 
     model: StepModel
     cluster: Cluster
-    slices: tuple[Slice, ...]
+    slices: tuple[LayoutSlice, ...]
     shardings: tuple[Shares, ...]
     batches: tuple[int, ...]
     template: Strategy
@@ -77,7 +80,7 @@ class LayoutBounds:
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of ``make()``, computed once."""
+        """Return the result of ``make()``, computed once."""
         if key not in self._memo:
             self._memo[key] = make()
         result: T = self._memo[key]
@@ -88,8 +91,8 @@ class LayoutBounds:
         """Blocks of the network: the most parts of a pipeline."""
         return len(block_begins(self.model.workload))
 
-    def segments(self, own: Slice) -> Segments:
-        """The blocks of a device's part of the layers. Raises UserError where they do not divide."""
+    def segments(self, own: LayoutSlice) -> Segments:
+        """Return the blocks of a device's part of the layers. Raises UserError if they do not divide."""
 
         def make() -> Segments:
             workload, *_ = shared_layers(self.model.workload, own.mesh())
@@ -97,8 +100,8 @@ class LayoutBounds:
 
         return self._once(("segments", own.division), make)
 
-    def refused(self, own: Slice) -> str:
-        """Why no layout has this slice; empty where there are some."""
+    def refused(self, own: LayoutSlice) -> str:
+        """Return why no layout has this slice; empty if there are some."""
         if own.tensor > self.cluster.devices_per_node:
             return "a tensor-parallel group lies within a node"
         if self.cluster.world_size % (own.tensor * own.context):
@@ -110,12 +113,12 @@ class LayoutBounds:
             return error.message
         return ""
 
-    def replicas(self, own: Slice, pipeline: int) -> int:
-        """Devices that add up the gradients of one device's part."""
+    def replicas(self, own: LayoutSlice, pipeline: int) -> int:
+        """Return the number of devices that add up the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
-    def _inner(self, own: Slice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
-        """What the replicas of a stage see; ``count``: how many, where it is not those of all parameters."""
+    def _inner(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
+        """Return the strategy of the replicas of a stage. ``count``: their number, if not that of all parameters."""
         chosen: dict[str, Any] = {"sharding": shares.sharding, **self.common.of(shares.sharding)}
         if count:
             mesh = Parallelism(data=count, pipeline=2, **chosen)  # several devices hold the network
@@ -126,7 +129,7 @@ class LayoutBounds:
         return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
-        """Legality and memory of all combinations."""
+        """Return legality and memory of all combinations."""
         p = shape.stages
         devices = np.array([own.tensor * own.context * p for own in self.slices])
         micro = np.array([own.micro_batch_size for own in self.slices])
@@ -146,8 +149,9 @@ class LayoutBounds:
         groups = np.stack([self._groups(own, p) for own in self.slices])
         return Bounds(times, legal[:, None, :] & groups[:, :, None], self._memory(shape, times))
 
-    def _groups(self, own: Slice, pipeline: int) -> Bools:
-        """For which shardings groups share out, (shardings,). Experts with replicas of their own have none in a node."""
+    def _groups(self, own: LayoutSlice, pipeline: int) -> Bools:
+        """Return which shardings have groups that share state, (shardings,). Experts with their own replicas have none in a
+        node."""
 
         def make() -> Bools:
             apart = has_experts(self.model.workload) and own.expert != own.tensor
@@ -157,7 +161,7 @@ class LayoutBounds:
         return self._once(("groups", own.tensor, own.expert, pipeline), make)
 
     def _even(self, tensor: int, context: int, pipeline: int) -> bool:
-        """Whether groups of replicas lie evenly in nodes."""
+        """Return whether groups of replicas lie evenly in nodes."""
         world = self.cluster.world_size
         if world % (tensor * context * pipeline):
             return False
@@ -168,7 +172,7 @@ class LayoutBounds:
         return True
 
     def _parts(self, shape: PipelineShape) -> Ints:
-        """First segment of each part."""
+        """Return the first segment of each part."""
 
         def make() -> Ints:
             sizes = np.array(self._sizes(shape))
@@ -178,17 +182,17 @@ class LayoutBounds:
         return self._once(("parts", shape), make)
 
     def _sizes(self, shape: PipelineShape) -> list[int]:
-        """Blocks of each part."""
+        """Return the blocks of each part."""
         return part_sizes(max(1, self.blocks), shape.stages, shape.virtual, shape.ends)
 
     def _by_stage(self, values: Array, shape: PipelineShape) -> Array:
-        """Sums over each stage of values of segments: (..., segments) to (..., stages)."""
+        """Sum values of segments over each stage: (..., segments) to (..., stages)."""
         parts = np.add.reduceat(values, self._parts(shape), axis=-1)
         whole: Array = parts.reshape(*parts.shape[:-1], shape.virtual, shape.stages).sum(axis=-2)
         return whole
 
-    def _elements(self, own: Slice, shape: PipelineShape) -> tuple[Array, Array, Array]:
-        """Trained elements and tensors, and frozen elements, of each stage."""
+    def _elements(self, own: LayoutSlice, shape: PipelineShape) -> tuple[Array, Array, Array]:
+        """Return trained elements and tensors, and frozen elements, of each stage."""
         segments = self.segments(own)
         elements, tensors, frozen = (
             self._by_stage(values, shape) for values in (segments.elements, segments.tensors, segments.frozen)
@@ -198,7 +202,7 @@ class LayoutBounds:
         return elements, tensors, frozen
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
-        """Bytes of the stage that needs most."""
+        """Return the bytes of the stage that needs most."""
         fixed: dict[Hashable, Array] = {}
         saved: dict[Hashable, tuple[Array, Array]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
@@ -219,8 +223,8 @@ class LayoutBounds:
             out[row] = (fixed[key][:, None, :] + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
 
-    def _fixed(self, own: Slice, shape: PipelineShape, shares: Shares) -> Array:
-        """Bytes of each stage that do not grow with the batch."""
+    def _fixed(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Array:
+        """Return the bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, shares)
         elements, _, frozen = self._elements(own, shape)
         experts = self._by_stage(self.segments(own).experts, shape)
@@ -232,12 +236,12 @@ class LayoutBounds:
         whole = each * (elements - experts) + of_expert * experts
         return whole + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
 
-    def _expert_replicas(self, own: Slice, shape: PipelineShape) -> int:
-        """Devices of a stage that have the same experts."""
+    def _expert_replicas(self, own: LayoutSlice, shape: PipelineShape) -> int:
+        """Return the devices of a stage that have the same experts."""
         return self.cluster.world_size // (shape.stages * own.expert)
 
-    def _bytes_of(self, own: Slice, pipeline: int, shares: Shares, count: int = 0) -> tuple[float, float, float]:
-        """Bytes that the model needs for a trained element, for an element of the two largest units, for a frozen one."""
+    def _bytes_of(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> tuple[float, float, float]:
+        """Return the model's bytes of a trained element, of an element of the two largest units, and of a frozen element."""
         inner = self._inner(own, pipeline, shares, count)
         local = group_view(self.cluster, self.replicas(own, pipeline), own.tensor).devices_per_node
         mesh = inner.parallelism
@@ -256,8 +260,8 @@ class LayoutBounds:
 
         return self._once(key, make)
 
-    def _saved(self, own: Slice) -> tuple[Array, Array]:
-        """Bytes of one sample in each segment: those that every micro batch in flight holds, and those that are held once."""
+    def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
+        """Return bytes of one sample in each segment: per micro batch in flight, and held once."""
 
         def make() -> tuple[Array, Array]:
             segments = self.segments(own)
@@ -273,19 +277,22 @@ class LayoutBounds:
 
         return self._once(("saved", *own.division, own.precision, own.recompute), make)
 
-    def _strategy_of(self, own: Slice) -> Strategy:
-        """A strategy with this slice, of two stages, so that several devices hold the network, and of very many micro batches,
-        which share what happens once a step."""
+    def _strategy_of(self, own: LayoutSlice) -> Strategy:
+        """Return a strategy with this slice.
+
+        It has two stages, so that several devices hold the network, and very many micro batches, which share the work that
+        happens once a step.
+        """
         mesh = replace(own.mesh(), pipeline=2, recompute=own.recompute, micro_batches=_MANY)
         batch = own.micro_batch_size * mesh.data * _MANY
         return replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
 
     def seconds(self, shape: PipelineShape, times: Ints, rows: Ints) -> Array:
-        """Seconds that no step undercuts, (rows, shardings, batches).
+        """Return lower bounds on the step time, (rows, shardings, batches).
 
         Args:
             times: micro batches of a step, (slices, batches); from ``bounds``.
-            rows: the slices that are asked about.
+            rows: indices of the slices.
         """
         if self.model.free:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
@@ -310,7 +317,7 @@ class LayoutBounds:
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
-        """Both passes of each part, with what the host of its stage needs beyond them (``StepModel.launched``).
+        """Return both passes of each part, with the excess time of its stage's host (``StepModel.launched``).
 
         Args:
             parts: as ``_passes`` has them for segments, (slices, 5, parts).
@@ -325,9 +332,12 @@ class LayoutBounds:
             forward, backward = forward + calls * more, backward + calls_back * more
         return forward, backward + again
 
-    def _passes(self, own: Slice) -> Array:
-        """Of one micro batch in each segment, (5, segments): seconds of the forward and of the backward pass, and of what runs
-        again before the latter; kernels that the host launches in both."""
+    def _passes(self, own: LayoutSlice) -> Array:
+        """Return passes of one micro batch in each segment, (5, segments).
+
+        Rows: seconds of the forward pass, of the backward pass and of recomputation before it, and the kernels that the host
+        launches in both passes.
+        """
 
         def divided() -> Divided:
             return divide(self.model, self.cluster, self._strategy_of(own))
@@ -344,8 +354,8 @@ class LayoutBounds:
 
         return self._once(("passes of segments", own), make)
 
-    def _sends(self, slices: Sequence[Slice], shape: PipelineShape) -> Array:
-        """Seconds from each part to the next, (slices, parts - 1)."""
+    def _sends(self, slices: Sequence[LayoutSlice], shape: PipelineShape) -> Array:
+        """Return seconds from each part to the next, (slices, parts - 1)."""
         parts, e = shape.stages * shape.virtual, self.model.constants
         if parts == 1:
             return np.zeros((len(slices), 0))
@@ -360,9 +370,12 @@ class LayoutBounds:
         sizes = np.stack([self.segments(own).boundary[last] * own.width * own.micro_batch_size / own.tensor for own in slices])
         return latency + sizes * each
 
-    def _exchange(self, own: Slice, shape: PipelineShape) -> list[Array]:
-        """Seconds by sharding and stage, (shardings, stages): of what is exchanged after the last micro batch, of what every
-        micro batch exchanges, of the update, of the all-gathers behind it and of those beside the next forward pass."""
+    def _exchange(self, own: LayoutSlice, shape: PipelineShape) -> list[Array]:
+        """Return seconds of the exchange by sharding and stage, (shardings, stages).
+
+        Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, and
+        those during the next forward pass.
+        """
         key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual, shape.ends
 
         def make() -> list[Array]:
@@ -370,10 +383,45 @@ class LayoutBounds:
 
         return self._once(key, make)
 
-    def _exchange_of(self, own: Slice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
+    def _exchange_of(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
         inner = self._inner(own, shape.stages, shares)
         view = group_view(self.cluster, inner.world_size, own.tensor)
         elements, tensors, _ = self._elements(own, shape)
         experts = self._by_stage(self.segments(own).experts, shape)
         of_stages = elements, tensors, experts
         return exchange_bounds(inner, view, self.model.constants, of_stages, self._expert_replicas(own, shape))
+
+
+_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
+"""All-gathers outside a micro batch: after the update, or during the next forward pass."""
+
+
+def exchange_bounds(
+    inner: Strategy, view: Cluster, e: Efficiency, elements: tuple[Array, Array, Array], expert_replicas: int
+) -> tuple[Array, ...]:
+    """Return seconds of each stage, (stages,), for the same five entries as ``LayoutBounds._exchange``.
+
+    Args:
+        inner: strategy of the replicas of a stage. ``view``: these replicas as a cluster.
+        elements: trained elements, tensors and elements of experts of each stage. Experts have their own replicas
+            (``expert_replicas``), and their exchange is left out.
+    """
+    trained, tensors, experts = elements
+    mesh, workers = inner.parallelism, inner.world_size
+    level = mesh.shares
+    probe = BucketPlan(PROBE, 1, 0)
+    seconds = {when: np.zeros(len(trained)) for when in ("after", "micro", "update", "gathered", "next")}
+    exchanged = [("micro" if level.gradients else "after", phase) for phase in inner.traffic(probe).phases]
+    fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in inner.gathers(probe)]
+    for when, phase in (*exchanged, *fetched):
+        if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
+            continue
+        sizes = (trained - experts) * (max(phase.sizes) / PROBE)
+        group = view if phase.members == workers else group_view(view, phase.members, phase.stride)
+        seconds[when] += collective_seconds(sizes, group, e, halves=phase.pattern != "allreduce")[0]
+    owners = max(mesh.sharers, expert_replicas if experts.any() else 1) if level.optimizer else 1
+    for stage in range(len(trained) if mesh.offload == "none" else 0):  # else the host updates
+        count = -(-int(tensors[stage]) // (1 if level.weights else owners))
+        own = int(trained[stage]) // owners
+        seconds["update"][stage] = sum(optimizer_seconds(OPTIMIZERS[inner.optimizer], own, count, view.device, e))
+    return tuple(seconds.values())

@@ -1,4 +1,4 @@
-"""What decides the work of one device in a layout, and a network that asks the model what it counts for an element."""
+"""Choices that determine the work of one device in a layout, and a probe network for the model's bytes per element."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from paceline.workload.layers import Parameter, once_per_network
 from paceline.workload.table import Workload
 
 PROBE = 1 << 26
-"""Elements of a tensor that asks the model for its bytes per element."""
+"""Elements of a tensor in a probe network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """What decides the work of one device on one micro batch, but for the stages."""
+class LayoutSlice:
+    """Choices that determine the work of one device on one micro batch, apart from the stages."""
 
     tensor: int
     sequence: bool
@@ -31,11 +31,11 @@ class Slice:
 
     @property
     def division(self) -> tuple[int, bool, int, str, int]:
-        """What the layers are divided by."""
+        """Sizes by which the layers are divided."""
         return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
 
     def mesh(self) -> Parallelism:
-        """The division of the layers alone."""
+        """Mesh of the division of the layers alone."""
         return Parallelism(
             data=self.expert,
             tensor=self.tensor,
@@ -47,19 +47,19 @@ class Slice:
 
     @property
     def width(self) -> float:
-        """Bytes of a number that the network computes on, over those of fp32."""
+        """Bytes of a number that the network computes on, relative to fp32."""
         return BYTES_PER_ELEMENT[self.precision] / 4
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What the replicas share out, all of them or each node's by itself (HSDP)."""
+    """Sharding of the replicas' state: among all of them, or within each node (HSDP)."""
 
     sharding: str
     in_node: bool = False
 
-    def groups(self, own: Slice, pipeline: int, cluster: Cluster) -> int | None:
-        """``Parallelism.shard_devices``; None where a node has no groups of its own."""
+    def groups(self, own: LayoutSlice, pipeline: int, cluster: Cluster) -> int | None:
+        """Return ``Parallelism.shard_devices``; None if groups within a node do not exist."""
         if not self.in_node:
             return 0
         size, replicas = cluster.devices_per_node // own.tensor, cluster.world_size // (own.tensor * pipeline)
@@ -68,14 +68,14 @@ class Shares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """What all layouts of a search have in common: fields of ``Parallelism``."""
+    """Common choices of all layouts of a search: fields of ``Parallelism``."""
 
     offload: str = "none"
     gather_bits: int = 0
     gradient_bits: int = 0
 
     def of(self, sharding: str) -> dict[str, Any]:
-        """Those that go with a sharding."""
+        """Return the choices that apply to a sharding."""
         shared = SHARDINGS[sharding].optimizer
         bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if shared else {}
         return {"offload": self.offload, **bits}
@@ -86,7 +86,7 @@ NOTHING_COMMON = Common()
 
 @once_per_network
 def probe_network(workload: Workload, tensors: int, frozen: int) -> Workload:
-    """A network of so many equal tensors, a block each: what it needs says what the model counts for an element."""
+    """Return a network of equal tensors, a block each. Its memory reveals the model's bytes per element."""
     parameters = tuple(
         Parameter(name=f"layers.{n}.weight", shape=(PROBE,), layer=0, ready=tensors - 1 - n) for n in range(tensors)
     )

@@ -1,10 +1,10 @@
-"""How many samples a target takes at a global batch, and what a compression does to it.
+"""Samples to a target at a global batch, and the effect of a compression on them.
 
-``E(B) = Emin (1 + B / Bcrit)`` samples for a batch of B: below the critical batch a larger one costs no more samples, above it
+``E(B) = Emin (1 + B / Bcrit)`` samples for a batch of B. Below the critical batch a larger one costs no more samples. Above it
 each doubling of the batch doubles them (McCandlish et al. 2018, An Empirical Model of Large-Batch Training, section 2.3,
-equation 2.11; Shallue et al. 2019, Measuring the Effects of Data Parallelism, JMLR 20(112), section 4.1, finds the same form
-where the learning rate is tuned at each batch). Constants of MLPerf's benchmarks are in ``convergence.toml``, which
-``benchmarks/convergence.py`` writes; a curve of one's own is fitted from points or from run records.
+equation 2.11). Shallue et al. 2019, Measuring the Effects of Data Parallelism, JMLR 20(112), section 4.1, find the same form if
+the learning rate is tuned at each batch. Constants of MLPerf's benchmarks are in ``convergence.toml``, which
+``benchmarks/convergence.py`` writes. A user's curve is fitted from points or from run records.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from paceline.strategy.compression_options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
 NOISE_FACTOR: float = assumed("noise_scale_factor")
-"""With 80 % the gradient noise scale lies within this factor of the critical batch of a sweep."""
+"""Factor around the critical batch of a sweep that contains the gradient noise scale with 80 % probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convergence:
-    """Samples to a target against the global batch.
+    """Samples to a target as a function of the global batch.
 
     Attributes:
-        target: in words. ``source``: where the points come from.
-        min_samples, critical_batch: Emin and Bcrit, in samples; Bcrit is infinite where the points show no growth.
-        low_batch, high_batch: the smallest and the largest batch of the points; the curve ends at ``high_batch``.
+        target: description of the target. ``source``: origin of the points.
+        min_samples, critical_batch: Emin and Bcrit, in samples; Bcrit is inf if the points show no growth.
+        low_batch, high_batch: the smallest and the largest batch of the points. The curve ends at ``high_batch``.
         spread: standard deviation of log(points / curve).
-        epoch_samples: samples of one pass over the data; 0 where it is unknown.
-        start: where the runs begin, in words, such as "from random weights"; empty where it is unknown.
-        tokens: length of a sequence, with its padding, where samples are sequences; else 0.
+        epoch_samples: samples of one pass over the data; 0 if unknown.
+        start: starting point of the runs in words, such as "from random weights"; empty if unknown.
+        tokens: length of a sequence, with its padding, if samples are sequences; else 0.
         padding: share of the tokens that is padding and is not computed.
-        critical_spread: standard deviation of log(Bcrit) where Bcrit is an estimate and one run at ``low_batch`` gives the
-            curve; 0 where the points give both.
+        critical_spread: standard deviation of log(Bcrit) if Bcrit is an estimate and one run at ``low_batch`` gives the curve;
+            0 if the points give both.
     """
 
     target: str
@@ -72,47 +72,47 @@ class Convergence:
     critical_spread: float = 0.0
 
     def computed_tokens(self, tokens: int | None = None) -> int:
-        """What is computed of a sequence of ``tokens`` (None: the target's own): all but its padding."""
+        """Return the computed part of a sequence of ``tokens`` (None: the target's own): all but its padding."""
         return round((self.tokens if tokens is None else tokens) * (1 - self.padding))
 
     def samples(self, global_batch_size: float, beyond: bool = False) -> float:
-        """Samples to the target.
+        """Return the samples to the target.
 
         Args:
-            beyond: whether to go past the largest batch of the points. The form is often too low there: past some batch no
+            beyond: whether to exceed the largest batch of the points. The form is often too low there: past some batch no
                 learning rate still trains (Shallue et al. 2019, section 4.7).
 
-        Raises:
-            UserError: a larger batch than that of any point, unless ``beyond``.
+            Raises:
+                UserError: a larger batch than that of any point, unless ``beyond``.
         """
         if global_batch_size > self.high_batch * 1.001 and not beyond:
             raise UserError(
                 f"global batch {global_batch_size:g} is beyond what was seen to reach {self.target}: "
                 f"{self.low_batch:g} to {self.high_batch:g}",
-                f"give a batch up to {self.high_batch:g}, or runs of your own",
+                f"give a batch up to {self.high_batch:g}, or your own runs",
             )
         return self.min_samples * (1 + global_batch_size / self.critical_batch)
 
     def interval(self, global_batch_size: float, beyond: bool = False) -> tuple[float, float]:
-        """80 % of runs of the same kind need between these numbers of samples."""
+        """Return the 80 % interval of the samples that runs of the same kind need."""
         middle, factor = self.samples(global_batch_size, beyond), math.exp(Z80 * self.spread_at(global_batch_size))
         return middle / factor, middle * factor
 
     def spread_at(self, global_batch_size: float) -> float:
-        """Standard deviation of log(samples): that of the runs, and that of an uncertain Bcrit away from ``low_batch``."""
+        """Return the standard deviation of log(samples): of the runs, and of an uncertain Bcrit away from ``low_batch``."""
         shares = [self.beyond_least(batch) for batch in (global_batch_size, self.low_batch)]
         return math.hypot(self.spread, self.critical_spread * (shares[0] - shares[1]))
 
     def beyond_least(self, global_batch_size: float) -> float:
-        """Share of the samples that a small batch would not have needed, 0 to 1: ``B / (B + Bcrit)``, a half at Bcrit."""
+        """Return the share of samples that a small batch would not need, 0 to 1: ``B / (B + Bcrit)``, a half at Bcrit."""
         return BatchEfficiency(global_batch_size, self.critical_batch).wasted_share
 
     def steps(self, global_batch_size: int) -> int:
-        """Optimizer steps to the target. Raises UserError as ``samples``."""
+        """Return the optimizer steps to the target. Raises UserError as ``samples``."""
         return math.ceil(self.samples(global_batch_size) / global_batch_size)
 
     def notes(self, global_batch_size: float) -> tuple[str, ...]:
-        """The assumptions of the curve, in sentences; one more where the batch is smaller than that of any point."""
+        """Return the assumptions of the curve, in sentences; one more if the batch is smaller than that of any point."""
         finite = math.isfinite(self.critical_batch)
         critical = f"a critical batch of {self.critical_batch:.3g}" if finite else "no critical batch"
         text = f"Samples to {self.target}: {self.min_samples:.3g} and {critical}, from "
@@ -129,10 +129,10 @@ class Convergence:
 
 
 def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 0) -> Convergence:
-    """The curve through ``points``: least squares of the relative errors, one vote for each batch (the median of its points).
+    """Fit a curve to ``points`` by least squares of the relative errors; each batch counts once, by its median point.
 
     Raises:
-        UserError: fewer than three points, or all at one batch: two constants and their spread need more.
+        UserError: fewer than three points, or all at one batch, which do not determine two constants and their spread.
     """
     kept = [p for p in points if p.global_batch_size > 0 and 0 < p.samples < math.inf]
     batches = sorted({p.global_batch_size for p in kept})
@@ -145,9 +145,9 @@ def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 
     b, e = np.array(batches), np.array(middles)
     design = np.stack([1 / e, b / e], axis=1)
     constant, slope = (float(x) for x in np.linalg.lstsq(design, np.ones(len(e)), rcond=None)[0])
-    if slope <= 0:  # more samples at smaller batches: noise, for the form cannot fall
+    if slope <= 0:  # more samples at smaller batches is noise, since the form cannot fall
         constant, slope = float((1 / e).sum() / (1 / e**2).sum()), 0.0
-    elif constant <= 0:  # past the critical batch everywhere; its place is then only bounded from above
+    elif constant <= 0:  # past the critical batch everywhere, so it has only an upper bound
         slope = float((b / e).sum() / ((b / e) ** 2).sum())
         constant = slope * batches[0]
     off = [math.log(p.samples / (constant + slope * p.global_batch_size)) for p in kept]
@@ -165,7 +165,7 @@ def fit(points: Iterable[Point], target: str, source: str, epoch_samples: int = 
 
 
 def reached(record: RunRecord, accuracy: float) -> Point | None:
-    """The point at which a run first reached ``accuracy`` (0 to 1), linear between epochs; None if it never did."""
+    """Return the point at which a run first reached ``accuracy`` (0 to 1), linear between epochs; None if it never did."""
     samples = float(record.strategy["global_batch_size"]) * record.steps / max(1, record.epochs)  # of one epoch
     before = (0.0, 0.0)
     for entry in record.curve:
@@ -178,7 +178,7 @@ def reached(record: RunRecord, accuracy: float) -> Point | None:
 
 
 def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
-    """The curve of uncompressed runs. Raises UserError where too few of them reach ``accuracy``, or their networks differ."""
+    """Fit the curve of uncompressed runs. Raises UserError if too few reach ``accuracy``, or their networks differ."""
     if len({record.workload for record in records}) > 1:
         raise UserError("the records are of several networks", "give the runs of one")
     dense = [r for r in records if r.strategy.get("compression") == "dense"]
@@ -188,7 +188,7 @@ def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
 
 
 def from_run(record: RunRecord, accuracy: float) -> Convergence:
-    """The curve of one run instead of a sweep: its samples at its own batch, and the noise scale for Bcrit.
+    """Fit the curve of one run instead of a sweep: its samples at its own batch, and the noise scale for Bcrit.
 
     ``Emin = E(B) / (1 + B / Bcrit)``, Bcrit from the noise scale of the epochs until ``accuracy`` was reached (McCandlish et
     al. 2018, section 2.3). Bcrit is known to ``NOISE_FACTOR`` with 80 %, so the curve ends at that many times Bcrit.
@@ -223,9 +223,9 @@ def from_run(record: RunRecord, accuracy: float) -> Convergence:
 
 
 def measured_penalty(records: Sequence[RunRecord], accuracy: float, compression: str, curve: Convergence) -> float | None:
-    """Samples of runs with ``compression`` divided by those of ``curve`` at their batch, the median; None without such runs.
+    """Return the samples of runs with ``compression`` over those of ``curve`` at their batch, the median; None without runs.
 
-    Infinite where most of them never reached ``accuracy``.
+    The result is inf if most of them never reached ``accuracy``.
     """
     factors = []
     for record in (r for r in records if r.strategy.get("compression") == compression):
@@ -235,10 +235,10 @@ def measured_penalty(records: Sequence[RunRecord], accuracy: float, compression:
 
 
 def read_points(path: str | Path, target: str = "the target") -> Convergence:
-    """The curve through a CSV file with the columns ``global_batch`` and ``samples_to_target``.
+    """Fit the curve to a CSV file with the columns ``global_batch`` and ``samples_to_target``.
 
     Raises:
-        UserError: no such file, a missing column, text in place of a number (with its line), too few points.
+        UserError: no such file, a missing column, text instead of a number (with its line), too few points.
     """
     points = [Point(*(_number(row, name) for name in COLUMNS)) for row in read(path, COLUMNS)]
     return fit(points, target, str(path))
@@ -252,7 +252,7 @@ def _number(row: Row, column: str) -> float:
 
 
 def mlperf(workload: str) -> Convergence:
-    """The curve of the MLPerf benchmark that trains ``workload``. Raises UserError with the networks that have one."""
+    """Return the curve of the MLPerf benchmark of ``workload``. Raises UserError with the networks that have one."""
     for entry in _data()["curve"]:
         if workload in entry["workloads"]:
             return Convergence(**{k: v for k, v in entry.items() if k not in ("benchmark", "workloads")})
@@ -260,17 +260,17 @@ def mlperf(workload: str) -> Convergence:
 
 
 def epoch_samples(workload: str) -> int:
-    """Samples of one pass over the data that MLPerf trains ``workload`` on; 0 where it is unknown."""
+    """Return the samples of one pass over MLPerf's data for ``workload``; 0 if unknown."""
     return next((int(e.get("epoch_samples", 0)) for e in _data()["curve"] if workload in e["workloads"]), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """What a compression did to the accuracy of one network in equal epochs.
+    """Effect of a compression on the accuracy of one network in equal epochs.
 
     Attributes:
-        points: accuracy less that of dense runs, the mean over ``seeds``, in points of a hundred; ``error``: its
-            standard error.
+        points: accuracy minus that of dense runs, the mean over ``seeds``, in percentage points. ``error``: its standard
+            error.
     """
 
     points: float
@@ -282,13 +282,13 @@ class Accuracy:
 
 
 def accuracies(compression: str) -> tuple[Accuracy, ...]:
-    """Measured accuracies of a compression with its default options; empty where nobody measured it."""
+    """Return measured accuracies of a compression with its default options; empty without a measurement."""
     seen = [e for e in _data()["accuracy"] if e["compression"] == compression]
     return tuple(Accuracy(**{k: v for k, v in e.items() if k != "compression"}) for e in seen)
 
 
 def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
-    """The measured effect of a compression on accuracy, or that it is unknown. ``options``: those that are not its defaults."""
+    """Describe the measured effect of a compression on accuracy, or that it is unknown. ``options``: non-default ones."""
     if compression == "dense":
         return ()
     measured = [
@@ -296,8 +296,8 @@ def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
         for a in accuracies(compression)
     ]
     if not measured:
-        return (f"The effect of {compression} on accuracy is unknown, not zero: nobody measured it here.",)
-    given = ", ".join(f"{k}={v:g}" for k, v in dict(options).items() if k != "ratio")  # a ratio is of the prediction only
+        return (f"The effect of {compression} on accuracy is unknown, not zero: it was not measured here.",)
+    given = ", ".join(f"{k}={v:g}" for k, v in dict(options).items() if k != "ratio")  # only the prediction has a ratio
     return (
         f"Accuracy of {compression} against dense in equal epochs: {'; '.join(measured)}. Its effect on the "
         f"steps to a target is unknown, and so is that on another network{f' or with {given}' if given else ''}.",
@@ -305,7 +305,7 @@ def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
 
 
 def networks() -> list[str]:
-    """Networks with an MLPerf curve."""
+    """Return the networks with an MLPerf curve."""
     return [name for entry in _data()["curve"] for name in entry["workloads"]]
 
 

@@ -1,8 +1,8 @@
-"""The gradient noise scale: how large a batch must be before its gradient says more than its noise.
+"""The gradient noise scale: the batch size at which a gradient's signal equals its noise.
 
 McCandlish et al. 2018, An Empirical Model of Large-Batch Training, section 2.2 (B_simple = tr(Sigma) / |G|^2) and appendix A.1
-(the unbiased pair). Of N workers with b samples each, the squared norm of a gradient is |G|^2 + tr(Sigma) / b on average
-and that of their mean |G|^2 + tr(Sigma) / (N b): two equations for two unknowns, from norms that data parallelism has anyway.
+(the unbiased pair). With N workers of b samples each, the squared norm of a gradient is |G|^2 + tr(Sigma) / b on average,
+and that of their mean |G|^2 + tr(Sigma) / (N b). Data parallelism computes both norms, two equations for two unknowns.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 DECAY = 0.99
-"""Of the moving averages: about a hundred steps, many for a mean and few beside a run. A setting, not an estimate."""
+"""Decay of the moving averages, about a hundred steps: many for a mean and few in a run. A setting, not an estimate."""
 LEAST_STEPS = 20
-"""Fewer say nothing: a step's own |G|^2 is as often below zero as not."""
+"""Least number of steps for an estimate. In a single step |G|^2 is as often below zero as not."""
 
 
 @dataclass
 class NoiseScale:
     """Moving averages of the unbiased pair over the steps of a run, and their means since the last ``take``.
 
-    The ratio is taken of the averages, never averaged: a step's own |G|^2 may be below zero.
+    It is the ratio of the averages, not an average of ratios: |G|^2 of a single step may be below zero.
 
     Attributes:
         workers: N, at least 2.
-        signal: |G|^2, the squared norm of the true gradient; ``noise``: tr(Sigma) / b, the variance of a worker's.
-        steps: how many were seen.
+        signal: |G|^2, the squared norm of the true gradient. ``noise``: tr(Sigma) / b, the variance of a worker's gradient.
+        steps: number of steps.
     """
 
     workers: int
@@ -44,10 +44,10 @@ class NoiseScale:
             raise ValueError(f"{self.workers} workers, decay {self.decay}: noise shows between at least two workers")
 
     def add(self, local: float, mean: float) -> None:
-        """A step.
+        """Add a step.
 
         Args:
-            local: squared norm of a worker's gradient, the mean over the workers; ``mean``: that of the mean gradient.
+            local: squared norm of a worker's gradient, the mean over the workers. ``mean``: that of the mean gradient.
         """
         n = self.workers
         signal, noise = (n * mean - local) / (n - 1), (local - mean) * n / (n - 1)
@@ -57,7 +57,7 @@ class NoiseScale:
         self._signal_sum, self._noise_sum = self._signal_sum + signal, self._noise_sum + noise
 
     def batch(self, local_batch: float) -> float | None:
-        """B_simple in samples, over about the last hundred steps; None where the averages say nothing yet.
+        """Return B_simple in samples, over about the last hundred steps; None if the averages are not yet positive.
 
         Args:
             local_batch: b, samples of a worker's gradient.
@@ -65,7 +65,7 @@ class NoiseScale:
         return _ratio(self.signal, self.noise, local_batch) if self.steps >= LEAST_STEPS else None
 
     def take(self, local_batch: float) -> float | None:
-        """B_simple over the steps since the last call, such as an epoch's; while they are too few they wait for more."""
+        """Return B_simple over the steps since the last call, such as an epoch's. Too few steps stay for the next call."""
         if self.steps - self._taken < LEAST_STEPS:
             return None
         signal, noise = self._signal_sum, self._noise_sum
@@ -81,14 +81,14 @@ def _ratio(signal: float, noise: float, local_batch: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class BatchEfficiency:
-    """What a batch costs beside the two extremes of the same training: ``(S / Smin - 1) (E / Emin - 1) = 1``.
+    """Cost of a batch relative to the two extremes of the same training: ``(S / Smin - 1) (E / Emin - 1) = 1``.
 
-    McCandlish et al. 2018, section 2.3, equation 2.11: Smin are the steps that no batch goes below, Emin the samples, and
-    ``Bcrit = Emin / Smin`` is where each takes twice its least. It holds where the learning rate is tuned at each batch.
+    McCandlish et al. 2018, section 2.3, equation 2.11. Smin is the least number of steps of any batch, Emin that of samples. At
+    ``Bcrit = Emin / Smin`` each takes twice its least. This assumes that the learning rate is tuned at each batch.
 
     Attributes:
         batch: B, samples a step over all workers.
-        critical_batch: Bcrit, in samples, such as the noise scale; infinite where a larger batch never costs samples.
+        critical_batch: Bcrit, in samples, such as the noise scale; inf if a larger batch never costs samples.
     """
 
     batch: float
@@ -110,27 +110,27 @@ class BatchEfficiency:
 
     @property
     def wasted_share(self) -> float:
-        """1 - Emin / E(B) = B / (B + Bcrit): the samples that a small batch would not have needed, 0 to 1."""
+        """1 - Emin / E(B) = B / (B + Bcrit): share of the samples that a small batch would not need, 0 to 1."""
         return self.batch / (self.batch + self.critical_batch)
 
 
 def critical_batch(scales: Iterable[float], batch: float) -> float | None:
-    """Bcrit of a run at one batch from its noise scale over equal numbers of steps, such as epochs; in samples.
+    """Return Bcrit of a run at one batch, in samples, from its noise scale over equal numbers of steps, such as epochs.
 
-    A stretch of training that takes s steps at an endless batch takes ``(1 + scale / B) s`` steps and ``(scale + B) s`` samples
-    at B (McCandlish et al. 2018, section 2.3 and appendix D): the scales' mean weighed by ``1 / (1 + scale / B)`` is the Emin /
-    Smin of the whole. None without a scale.
+    A stretch of training with s steps at an infinite batch takes ``(1 + scale / B) s`` steps and ``(scale + B) s`` samples at B
+    (McCandlish et al. 2018, section 2.3 and appendix D). So the mean of the scales, weighted by ``1 / (1 + scale / B)``, is
+    Emin / Smin of the whole run. None without a scale.
     """
     kept = [(scale, batch / (batch + scale)) for scale in scales]
     return sum(scale * weight for scale, weight in kept) / sum(weight for _, weight in kept) if kept else None
 
 
 def batch_efficiency(curve: Iterable[Mapping[str, Any]], batch: float) -> dict[str, float]:
-    """What the batch of a run cost, from the ``noise_scale`` of its epochs; all of it in samples or factors.
+    """Return the cost of a run's batch from the ``noise_scale`` of its epochs, in samples or factors.
 
     Returns:
         ``batch``, ``critical_batch`` of the run, ``low`` and ``high`` of its epochs' scales, and the three properties of
-        ``BatchEfficiency``; empty where no epoch has a scale.
+        ``BatchEfficiency``; empty if no epoch has a scale.
     """
     scales = [scale for entry in curve if (scale := entry.get("noise_scale")) is not None]
     critical = critical_batch(scales, batch)

@@ -1,4 +1,4 @@
-"""The largest global batch with which a network, or one of its family, was published to reach its quality."""
+"""The largest published global batch with which a network, or one of its family, reached its quality."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from paceline.workload.family import family
 from paceline.workload.layers import LayerTable
 
 UNPUBLISHED = 4096
-"""Samples of a global batch at most, where nobody published one for the family: the smallest of the families' largest."""
+"""Largest global batch of a family without published ones: the smallest of the families' largest."""
 _TOKENS = re.compile(r"of ([0-9]+) tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedBatch:
-    """The largest batch in samples, and who trained with it; ``source`` says where nobody did."""
+    """The largest batch in samples, and its publication; ``source`` says if there is none."""
 
     samples: int
     source: str
@@ -29,8 +29,7 @@ class PublishedBatch:
 
 
 def published_batch(workload: LayerTable) -> PublishedBatch:
-    """The largest published batch of the network itself; else of the largest network of its family that is no larger than it;
-    else ``UNPUBLISHED``.
+    """Return the largest published batch: of the network, of the next smaller network of its family, or ``UNPUBLISHED``.
 
     Batches of sequences compare by their tokens.
     """
@@ -46,7 +45,7 @@ def published_batch(workload: LayerTable) -> PublishedBatch:
         PublishedBatch(row["samples"] if "samples" in row else max(1, row["tokens"] // tokens), _source(row)) for row in rows
     ]
     if not batches:
-        return PublishedBatch(UNPUBLISHED, f"no batch is published for {kind}; the least that is for any family")
+        return PublishedBatch(UNPUBLISHED, f"no batch is published for {kind}; this is the least of any family")
     return max(batches, key=lambda batch: batch.samples)
 
 

@@ -1,7 +1,7 @@
-"""What one device has of a network whose samples are divided by tokens, and what the group exchanges for attention.
+"""One device's part of a network whose samples are divided by tokens, and the exchange of the group for attention.
 
 Every layer works on its own tokens, with whole weights. Only attention needs the others. In a ring, keys and values pass from
-device to device while attention works on those that are there (Liu et al. 2023, Ring Attention, arXiv:2310.01889). With
+device to device while attention works on the present ones (Liu et al. 2023, Ring Attention, arXiv:2310.01889). With
 all-to-all, each device gets all tokens of some heads for attention (Jacobs et al. 2023, DeepSpeed Ulysses, arXiv:2309.14509).
 The devices of the group add up their gradients as replicas do.
 """
@@ -40,7 +40,7 @@ def token_share(workload: Workload, context: int, exchange: str) -> Share:
 
 
 def _check_tokens(workload: Workload, context: int) -> None:
-    """Raises UserError where the tokens of a sequence do not divide; a mean of several lengths need not be whole."""
+    """Raise UserError if the tokens of a sequence do not divide. A mean of several lengths need not be whole."""
     for layer in workload.layers:
         queries = next((o.m for o in layer.operations if o.grows == "batch" and not o.backward), 0.0)
         if queries and (queries < context or (queries == int(queries) and queries % context)):
@@ -51,12 +51,12 @@ def _check_tokens(workload: Workload, context: int) -> None:
 
 
 def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Iterator[Collective]:
-    """What attention of the whole layer needs of the other devices."""
+    """Yield the exchanges that the attention of a layer needs."""
     forward = next((o for o in layer.operations if o.grows == "batch" and not o.backward), None)
     if forward is None:
         return
     queries = _FP32 * forward.m * forward.k * forward.batch
-    # A kernel reads queries, keys and values, and writes as many numbers as it has queries (unfused: the scores too).
+    # A kernel reads queries, keys and values, and writes one number per query (unfused: the scores too).
     keys_values = 2 * _FP32 * forward.n * forward.k * forward.batch
     if forward.kind == "attention":
         keys_values = forward.bytes - 2 * queries - _FP32 * forward.m * forward.batch

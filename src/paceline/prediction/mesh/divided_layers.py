@@ -1,7 +1,7 @@
-"""What one device has of every layer where tensor, context and expert groups divide the layers, and what it waits for in each.
+"""One device's part of every layer under tensor, context and expert groups, and its waits in each layer.
 
-The pipeline, the replicas and the sharding change nothing here: steps (``mesh_step``) and bounds of very many layouts
-(``layout_bounds``) are put together from the same parts.
+The pipeline, the replicas and the sharding do not change this part. Steps (``mesh_step``) and bounds of very many layouts
+(``layout_bounds``) are built from it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """What one device has of every layer, before the layers are cut into stages.
+    """One device's part of every layer, before the layers are cut into stages.
 
     Attributes:
         workload: its part of the layers.
-        collectives: of its tensor, context and expert groups; ``waits``: seconds of each, and whether the network sets them.
-        passes: seconds of one micro batch by layer, with what the layers wait for the collectives.
+        collectives: collectives of its tensor, context and expert groups. ``waits``: seconds of each, and whether the network
+            sets them.
+        passes: seconds of one micro batch by layer, including the waits for the collectives.
         uneven: layers that take longer on the device whose experts get most tokens.
     """
 
@@ -40,7 +41,7 @@ class Divided:
 
 
 def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
-    """One device's part of the layers of ``model.workload``. The pipeline, the replicas and the sharding do not change it.
+    """Return one device's part of the layers of ``model.workload``. Pipeline, replicas and sharding do not change it.
 
     Raises:
         UserError: a calibration; a precision that the device lacks; heads or widths that do not divide.
@@ -48,7 +49,7 @@ def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
     mesh = strategy.parallelism
     if model.workload.tables is not None:
         raise UserError(
-            f"{model.workload.name} on groups of devices: its tables lie divided among all devices already",
+            f"{model.workload.name} on groups of devices: its tables are divided among all devices already",
             "give tensor=1, pipeline=1 and context=1",
         )
     if model.calibration is not None:
@@ -63,13 +64,15 @@ def divide(model: StepModel, cluster: Cluster, strategy: Strategy) -> Divided:
 
 
 def shared_layers(workload: Workload, mesh: Parallelism) -> tuple[Workload, tuple[Collective, ...], frozenset[int]]:
-    """One device's part of the layers in its groups, what those exchange, and the layers of uneven experts. Errors as
-    ``divide``."""
+    """Return one device's part of the layers, the exchanges of its groups, and the layers of uneven experts.
+
+    Raises as ``divide``.
+    """
     collectives: tuple[Collective, ...] = ()
     if mesh.context > 1:
         tokens = token_share(workload, mesh.context, mesh.context_exchange)
         workload = tokens.workload
-        # Each tensor-parallel device has its heads alone.
+        # Each tensor-parallel device has only its own heads.
         collectives += tuple(replace(c, bytes=c.bytes / mesh.tensor) for c in tokens.collectives)
     if mesh.tensor > 1:
         own_part = share(workload, mesh.tensor, mesh.sequence)

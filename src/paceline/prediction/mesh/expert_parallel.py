@@ -1,9 +1,9 @@
-"""What one device has of a network whose experts are divided among a group, and what the group exchanges.
+"""One device's part of a network whose experts are divided among a group, and the exchange of the group.
 
 Each device of a group has some of the experts, and its own tokens. Before the experts an all-to-all sends copies of the tokens
-to them (dispatch), behind them another brings the results back (combine). The backward pass has both in reverse (Lepikhin et
+to them (dispatch). After them another returns the results (combine). The backward pass has both in reverse (Lepikhin et
 al. 2020, GShard, arXiv:2006.16668, section 3.2). Groups lie within a pipeline stage, across its other dimensions (Liu
-et al. 2025, MoE Parallel Folding, arXiv:2504.14960, section 3). Where several devices also divide each expert by its width,
+et al. 2025, MoE Parallel Folding, arXiv:2504.14960, section 3). If several devices also divide each expert by its width,
 they gather each other's tokens first and sum up their results.
 """
 
@@ -36,14 +36,14 @@ _MOVED = (_DISPATCH, _COMBINE)
 
 @dataclass(frozen=True, slots=True)
 class ExpertShare(Share):
-    """``Share``, and which layers take longer on the device whose experts get most tokens."""
+    """``Share`` with the layers that take longer on the device whose experts get most tokens."""
 
     uneven: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """``experts`` devices, each of ``parts``; ``sorts``: whether tokens arrive by their senders, not by their experts."""
+    """``experts`` devices, each of ``parts``. ``sorts``: whether tokens arrive by their senders, not by their experts."""
 
     experts: int
     parts: int
@@ -53,7 +53,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """What one sample's tokens send in a block: ``each`` copies of a token, ``bytes`` at fp32, to ``experts``."""
+    """Traffic of one sample's tokens in a block: ``each`` copies of a token, ``bytes`` at fp32, to ``experts``."""
 
     each: float
     bytes: float
@@ -75,12 +75,12 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
 
 @once_per_network
 def has_experts(workload: Workload) -> bool:
-    """Whether some layers are experts that tokens are sent to."""
+    """Return whether some layers are experts that receive tokens."""
     return any(is_expert(layer.name) for layer in workload.layers)
 
 
 def expert_count(workload: Workload) -> int:
-    """Experts of a block; 0 of a network without them."""
+    """Return the experts of a block; 0 without any."""
     return round(_copies(workload).experts) if has_experts(workload) else 0
 
 
@@ -104,7 +104,7 @@ def _expert_share(workload: Workload, group: _Group) -> ExpertShare:
 
 
 def _copies(workload: Workload) -> _Copies:
-    """Blocks with experts are alike."""
+    """Return the copies of a block. All blocks with experts are equal."""
     products = {_role(layer): o for layer in reversed(workload.layers) if (o := forward_product(layer)) is not None}
     first = next(o for x in workload.layers if is_expert(x.name) and (o := forward_product(x)) is not None)
     router, rows = products[_ROUTER], first.m * first.batch
@@ -112,12 +112,12 @@ def _copies(workload: Workload) -> _Copies:
 
 
 def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
-    """A device's experts with the tokens of the whole group for them, or what moves these."""
+    """Return a device's experts with the whole group's tokens for them, or the layer that moves these."""
     forward = forward_product(layer)
     experts, parts, imbalance = group.experts, group.parts, group.imbalance
     operations, held = layer.operations, imbalance
     if _role(layer) in _MOVED and group.sorts and 1 < experts < copies.experts:
-        # Several experts of a device: a further kernel sorts what arrives, and what leaves (Megatron-Core, token dispatcher).
+        # With several experts on a device, a further kernel sorts tokens on both ways (Megatron-Core, token dispatcher).
         operations = tuple(replace(o, calls=o.calls + 1, bytes=o.bytes + 2 * copies.bytes) for o in operations)
     if forward is not None and is_expert(layer.name):
         if forward.batch % experts:
@@ -138,7 +138,7 @@ def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
 
 
 def _own_experts(o: Operation, experts: int, parts: int) -> Operation:
-    """Of a grouped product the device's own experts, which have rows from all devices of the group."""
+    """Return the device's own experts of a grouped product, which have rows from all devices of the group."""
     if o.kind != "matmul":
         return replace(o, fixed_bytes=o.fixed_bytes / experts)
     more = fewer_tokens(o, 1 / (experts * parts))
@@ -162,7 +162,7 @@ def _own_parameter(p: Parameter, layer: Layer, experts: int, parts: int) -> Para
 
 
 def _collectives(layers: Sequence[Layer], group: _Group, copies: _Copies) -> Iterator[Collective]:
-    """Of each block with experts: what goes to them and what comes back. Bytes are those of the fullest device."""
+    """Yield the dispatch and the combine of each block with experts. Bytes are those of the fullest device."""
     size = copies.bytes * group.imbalance
     for index, layer in enumerate(layers):
         role = _role(layer)

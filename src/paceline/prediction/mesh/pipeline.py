@@ -1,12 +1,12 @@
-"""When the passes of a pipeline run: each stage in its order, each pass behind the one that it needs.
+"""Times of the passes of a pipeline. Each stage runs in its order, and each pass follows the one that it needs.
 
 GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B and its interleaved form: Narayanan et al. 2021, arXiv:2104.04473, section
-2.2. Where every stage takes f forward and b backward, with p stages, m micro batches and v parts a stage, the bubble is
-(p - 1)(f + b) / v (equation 2 there); the schedule here has that and what uneven stages add.
+2.2. If every stage takes f forward and b backward, with p stages, m micro batches and v parts a stage, the bubble is
+(p - 1)(f + b) / v (equation 2 there). The schedule here equals that plus the effect of uneven stages.
 
-Zero bubble is ZB-H1 of Qi et al. 2024, arXiv:2401.10241, section 2.2: the backward pass is two, of the inputs (b) and of the
-weights (w). A stage passes the gradient of its input on after the first, and fills its waits with the second. With f = b = w
-the bubble is (p - 1)(f + b - w), and no stage holds more micro batches than the first stage of 1F1B.
+Zero bubble is ZB-H1 of Qi et al. 2024, arXiv:2401.10241, section 2.2: the backward pass has two parts, for the inputs (b) and
+for the weights (w). A stage passes the gradient of its input on after the first, and fills its waits with the second. With
+f = b = w the bubble is (p - 1)(f + b - w), and no stage holds more micro batches than the first stage of 1F1B.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 from paceline.array_types import Ints
 
 FORWARD, BACKWARD, WEIGHTS = range(3)
-"""Kinds of passes. ``WEIGHTS`` is of its own in a zero-bubble pipeline alone; elsewhere it belongs to ``BACKWARD``."""
+"""Kinds of passes. ``WEIGHTS`` is separate only in a zero-bubble pipeline; elsewhere it belongs to ``BACKWARD``."""
 Order = list[tuple[int, int, int]]
 """(part, micro batch, kind) in the order of one stage."""
 PROGRAMS = 64
-"""Orders of pipelines that are remembered: a plan asks for the same ones with other seconds."""
+"""Number of cached pipeline orders: a plan needs the same ones with other seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Pass:
     """One pass of one micro batch through one part of the network.
 
     Attributes:
-        part: 0 is the part next to the input; stage ``part % stages`` has it.
-        backward: whether it computes gradients; ``weights``: those of the weights alone.
-        start_s, end_s: seconds after the step began.
+        part: 0 is the part next to the input. Stage ``part % stages`` holds it.
+        backward: whether it computes gradients. ``weights``: only those of the weights.
+        start_s, end_s: seconds after the start of the step.
     """
 
     stage: int
@@ -48,15 +48,15 @@ class Pass:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All passes in an order in which each comes behind what it needs. Arrays are (passes,).
+    """All passes in an order in which each follows those that it needs. Arrays are (passes,).
 
     Attributes:
-        stage, part, micro: of each pass.
+        stage, part, micro: indices of each pass.
         needs: number of the pass before, from 1; 0 for none.
-        edge: the part behind which that is sent on, from 1; 0 where nothing is sent.
+        edge: part after which its result is sent on, from 1; 0 if nothing is sent.
         cost: position of its seconds among those of all forward, backward and weight passes, each by part.
-        in_flight: of each stage, forward passes without their backward pass, at most.
-        late: of each stage, micro batches beside those that wait for the gradients of their weights, at most.
+        in_flight: for each stage, the most forward passes without their backward pass.
+        late: for each stage, the most further micro batches that wait for the gradients of their weights.
     """
 
     stage: Ints
@@ -70,17 +70,17 @@ class Program:
 
     @cached_property
     def of_stage(self) -> tuple[Ints, ...]:
-        """The passes of each stage in its order."""
+        """Passes of each stage in its order."""
         return tuple(np.flatnonzero(self.stage == number) for number in range(len(self.in_flight)))
 
     @cached_property
     def first(self) -> tuple[int, ...]:
-        """The first forward pass of each part."""
+        """First forward pass of each part."""
         return self._of_parts(self.cost == self.part, last=False)
 
     @cached_property
     def last(self) -> tuple[int, ...]:
-        """The pass of each part that completes its gradients."""
+        """Pass of each part that completes its gradients."""
         return self._of_parts(self.cost >= (1 + np.max(self.part)) * (np.max(self.cost) // (1 + np.max(self.part))), last=True)
 
     def _of_parts(self, chosen: np.ndarray, *, last: bool) -> tuple[int, ...]:
@@ -103,22 +103,22 @@ class PipelineSchedule:
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """Of each stage, micro batches whose activations it holds at most, each of one of its parts."""
+        """For each stage, the most micro batches whose activations it holds, each of one of its parts."""
         return self.program.in_flight
 
     @property
     def late(self) -> tuple[int, ...]:
-        """Of each stage, micro batches beside those of ``in_flight`` that wait for the gradients of their weights."""
+        """For each stage, micro batches beyond ``in_flight`` that wait for the gradients of their weights."""
         return self.program.late
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """When each stage's last pass ends."""
+        """End of each stage's last pass."""
         return tuple(self.finishes[int(own[-1])] for own in self.program.of_stage)
 
     @cached_property
     def passes(self) -> tuple[tuple[Pass, ...], ...]:
-        """The passes of each stage."""
+        """Passes of each stage."""
         p, parts = self.program, 1 + int(np.max(self.program.part))
         kinds = p.cost // parts
         return tuple(
@@ -138,20 +138,20 @@ class PipelineSchedule:
         )
 
     def first_start(self, part: int) -> float:
-        """When the first forward pass of a part begins."""
+        """Return the start of the first forward pass of a part."""
         return self.starts[self.program.first[part]]
 
     def last_pass(self, part: int) -> tuple[float, float]:
-        """When the pass that completes a part's gradients begins and ends."""
+        """Return start and end of the pass that completes a part's gradients."""
         number = self.program.last[part]
         return self.starts[number], self.finishes[number]
 
 
 def stage_order(stage: int, stages: int, micro_batches: int, virtual: int = 1, schedule: str = "1f1b") -> Order:
-    """The passes of one stage in order.
+    """Return the passes of one stage in order.
 
     Args:
-        virtual: parts of the network on each stage; more than 1 needs a multiple of ``stages`` micro batches.
+        virtual: parts of the network on each stage. More than 1 needs a multiple of ``stages`` micro batches.
     """
     count = micro_batches * virtual
     if schedule == "gpipe":
@@ -170,8 +170,10 @@ def stage_order(stage: int, stages: int, micro_batches: int, virtual: int = 1, s
 
 
 def _with_weights(order: Order, late: int) -> Order:
-    """The order with the gradients of weights, ``late`` micro batches behind those of the inputs: as many more as there are
-    fewer forward passes before the first backward pass."""
+    """Return the order with the gradients of weights ``late`` micro batches after those of the inputs.
+
+    Fewer forward passes before the first backward pass allow as many more late ones.
+    """
     full: Order = []
     for part, micro, kind in order:
         full.append((part, micro, kind))
@@ -182,7 +184,8 @@ def _with_weights(order: Order, late: int) -> Order:
 
 
 def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool) -> tuple[int, int]:
-    """Part and micro batch of a stage's pass ``number``: as many micro batches as stages go through each part in turn."""
+    """Return part and micro batch of a stage's pass ``number``. Each part in turn takes as many micro batches as there are
+    stages."""
     if virtual == 1:
         return stage, number
     rounds, within = divmod(number, stages * virtual)
@@ -193,7 +196,7 @@ def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool
 
 @lru_cache(maxsize=PROGRAMS)
 def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Program:
-    """The passes of a pipeline in an order in which they can be timed."""
+    """Return the passes of a pipeline in an order in which they can be timed."""
     parts = stages * virtual
     orders = [stage_order(stage, stages, micro_batches, virtual, schedule) for stage in range(stages)]
     numbers: dict[tuple[int, int, int], int] = {}
@@ -215,7 +218,7 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Pro
                 place += 1
             places[stage] = place
         waiting = [stage for stage in waiting if places[stage] < len(orders[stage])]
-        assert moved < len(rows) or not waiting, "a stage waits for a pass that is behind it"
+        assert moved < len(rows) or not waiting, "a stage waits for a pass that follows it"
     stage_of, part_of, micro_of, needed, edges, costs = np.array(rows, dtype=np.int64).T
     held = tuple(_most(order, FORWARD, BACKWARD) for order in orders)
     last = WEIGHTS if schedule == "zero_bubble" else BACKWARD
@@ -224,7 +227,7 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Pro
 
 
 def _before(part: int, micro: int, kind: int, parts: int) -> tuple[tuple[int, int, int] | None, int]:
-    """The pass that a pass needs, and the part behind which its result is sent on, from 1."""
+    """Return the pass that a pass needs, and the part after which its result is sent on, from 1."""
     if kind == FORWARD:
         return ((part - 1, micro, FORWARD), part) if part else (None, 0)
     if kind == WEIGHTS:
@@ -243,12 +246,12 @@ def schedule_pipeline(
     schedule: str = "1f1b",
     weights_s: Sequence[float] = (),
 ) -> PipelineSchedule:
-    """When each pass runs.
+    """Return when each pass runs.
 
     Args:
         forward_s, backward_s: seconds of each part, in the order of the network; ``stages`` times as many as a stage has.
         send_s: seconds from each part to the next one (parts - 1).
-        weights_s: of a zero-bubble pipeline, the seconds in ``backward_s`` that compute the gradients of weights.
+        weights_s: for a zero-bubble pipeline, the seconds in ``backward_s`` that compute the gradients of weights.
     """
     plan = program(stages, micro_batches, len(forward_s) // stages, schedule)
     passed = [b - w for b, w in zip(backward_s, weights_s, strict=True)] if weights_s else backward_s
@@ -267,7 +270,7 @@ def schedule_pipeline(
 
 
 def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:
-    """The passes of a stage one after the other, as if it waited for no other stage."""
+    """Return the passes of a stage one after the other, as if it waited for no other stage."""
     clock, moved = 0.0, list[Pass]()
     for p in passes:
         moved.append(replace(p, start_s=clock, end_s=clock + p.end_s - p.start_s))
@@ -276,7 +279,7 @@ def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 
 
 def _most(order: Order, first: int, second: int) -> int:
-    """Passes of the first kind whose pass of the second kind has not run, at most."""
+    """Return the most passes of the first kind whose pass of the second kind has not run."""
     held = most = 0
     for _, _, kind in order:
         held += (kind == first) - (kind == second)

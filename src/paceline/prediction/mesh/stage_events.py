@@ -1,4 +1,4 @@
-"""The step of a pipeline's critical stage as bars: its passes, the exchange of its gradients, its update and all its waits."""
+"""Step of a pipeline's critical stage as bars: its passes, the exchange of its gradients, its update and all its waits."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def stage_events(
     update_s: float,
     step_s: float,
 ) -> tuple[Event, ...]:
-    """The bars of one stage.
+    """Return the bars of one stage.
 
     Args:
         step: its micro batches one after the other, with the exchange among its replicas.
-        passes: when they really run, in their order, after the first could begin.
-        parts: of the network on the stage.
-        beside: when it exchanges beside its passes; None where the exchange follows them.
-        delay_s: what the first passes of all stages wait for weights.
+        passes: the scheduled passes in their order, after the earliest first pass.
+        parts: parts of the network on the stage.
+        beside: times of an exchange that overlaps its passes; None if the exchange follows them.
+        delay_s: wait of the first passes of all stages for weights.
         tie_s: seconds in which both ends of the pipeline add up the gradients of a table.
-        update_s: when the update begins, in seconds after the start of the step.
-        step_s: the step.
+        update_s: start of the update, in seconds after the start of the step.
+        step_s: seconds of the step.
     """
     gathers = _gathers_s(step) if beside is None else 0.0
     bars: list[Event] = []
@@ -69,12 +69,12 @@ def stage_events(
 
 
 def _gathers_s(step: WholeStep) -> float:
-    """What a micro batch waits for shared weights and gradients."""
+    """Return the wait of a micro batch for shared weights and gradients."""
     return max(0.0, float(step.schedule.micro_step) - float(step.pieces.forward + step.pieces.backward))
 
 
 def _behind(step: WholeStep, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
-    """The exchange that follows the passes, and what is waited for until the step of the stage itself would end."""
+    """Yield the exchange after the passes, and the waits until the stage's own step would end."""
     placed, p = step.schedule, step.pieces
     after, loss = float(placed.update_start) - step.passes_s, float(placed.penalty)
     yield from in_turn(ended, [(EXCHANGE, after - loss), (OVERLAP_LOSS, loss), ("wait for tied table", tie_s)])

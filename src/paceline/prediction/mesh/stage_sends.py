@@ -1,4 +1,4 @@
-"""What the stages of a pipeline send to each other: activations and their gradients, and the gradient of a shared table."""
+"""Transfers between the stages of a pipeline: activations and their gradients, and the gradient of a shared table."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from paceline.strategy.strategy import Strategy
 def sends(
     parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency, free: Collection[Resource] = ()
 ) -> tuple[list[float], list[bool], float]:
-    """From each part to the next: seconds, and whether over the network; and bytes that a device sends in a step. ``free``:
-    resources that cost no time.
+    """Return transfers from each part to the next: seconds, whether over the network, and bytes that a device sends in a step.
+
+    ``free``: resources that cost no time.
 
     Each device of a group sends its share; without sequence parallelism the group then gathers the whole (Narayanan et al.
     2021, section 4.1).
@@ -52,8 +53,10 @@ def _link(network: bool) -> Resource:
 def tie_seconds(
     parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency, free: Collection[Resource] = ()
 ) -> tuple[float, bool]:
-    """Seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32, and whether over the
-    network. ``free`` as for ``sends``."""
+    """Return seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32.
+
+    The second value tells whether it crosses the network. ``free`` as for ``sends``.
+    """
     if len(parts) == 1 or not parts[0].tied:
         return 0.0, False
     link, users, network = pairs_between(cluster, strategy.parallelism.stage_devices, 0, len(parts) - 1)

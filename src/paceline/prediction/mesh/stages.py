@@ -1,4 +1,4 @@
-"""The parts of a network that follow each other in a pipeline: blocks in equal numbers, at the ends what lies outside them."""
+"""Consecutive parts of a network in a pipeline: equal numbers of blocks, and the layers outside them at the ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.prediction.mesh.tensor_parallel import forward_product, is_expert, style
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
@@ -16,12 +17,12 @@ from paceline.workload.layers import Layer, Parameter, once_per_network
 from paceline.workload.table import Workload
 
 EVEN = (0, 0)
-"""Blocks of the first and of the last stage: as many as the others have."""
+"""Default blocks of the first and of the last stage: as many as the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one stage of a pipeline has.
+    """One stage of a pipeline.
 
     Attributes:
         workload: its layers and parameters, of all its parts.
@@ -36,7 +37,7 @@ class Stage:
 
 @once_per_network
 def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
-    """The stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
+    """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
 
     Args:
         ends: blocks of the first and of the last stage; 0: as many as the others.
@@ -60,7 +61,7 @@ def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] =
 
 
 def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> list[int]:
-    """The first layer of each part, and the end."""
+    """Return the first layer of each part, and the end."""
     begins = block_begins(workload)
     parts = count * virtual
     if len(begins) < parts:
@@ -75,9 +76,9 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
 
 @once_per_network
 def block_begins(workload: Workload) -> dict[str, int]:
-    """The first layer of each block, by the block's name, in the order of the network.
+    """Return the first layer of each block, by the block's name, in the order of the network.
 
-    None where the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
+    Empty if the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
     (Tacotron 2 works in the loop between its convolutions).
     """
     begins: dict[str, int] = {}
@@ -93,8 +94,10 @@ def block_begins(workload: Workload) -> dict[str, int]:
 
 
 def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
-    """Blocks of each part of ``count`` stages. What is left over goes to the middle: the ends have the embedding and the logits
-    as well. Args and errors as ``stages``."""
+    """Return the blocks of each part of ``count`` stages.
+
+    The remainder goes to the middle, since the ends also have the embedding and the logits. Args and errors as ``stages``.
+    """
     parts, sizes = count * virtual, dict[int, int]()
     for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
         if given % virtual:
@@ -138,7 +141,7 @@ def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:
 
 
 def _tied_parameter(workload: Workload) -> Parameter | None:
-    """The table of tokens that the logits take too; None where they have a matrix of their own."""
+    """Return the table of tokens that the logits share; None if they have a separate matrix."""
     logits = [i for i, layer in enumerate(workload.layers) if layer.is_logits and forward_product(layer)]
     if not logits or any(p.layer == logits[-1] and p.name.endswith("weight") for p in workload.parameters):
         return None
@@ -151,10 +154,60 @@ def _tied(workload: Workload) -> int:
 
 
 def boundary_bytes(layers: Sequence[Layer]) -> float:
-    """fp32 bytes of one sample that leave those layers: what their last product writes. Experts write a row for each copy of a
-    token, and a router its scores."""
+    """Return the fp32 bytes of one sample that leave those layers, which is the output of their last product.
+
+    Experts write a row for each copy of a token, and a router its scores.
+    """
     for layer in reversed(layers):
         product = forward_product(layer)
         if product is not None and not is_expert(layer.name) and not layer.name.endswith(".router"):
             return 4.0 * product.m * product.n * max(1.0, product.batch)
     return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """One device's part of the blocks. The first and the last include the layers outside the blocks. Arrays are (blocks,).
+
+    Attributes:
+        starts: first layer of each.
+        elements, tensors, frozen: trained elements and tensors, frozen elements.
+        experts: elements of experts among the trained ones.
+        boundary: fp32 bytes of one sample that leave it.
+        tied: elements that the first and the last both count.
+    """
+
+    workload: Workload
+    workloads: tuple[Workload, ...]
+    starts: Ints
+    elements: Array
+    experts: Array
+    tensors: Array
+    frozen: Array
+    boundary: Array
+    tied: float
+
+
+def segments_of(workload: Workload, blocks: int) -> Segments:
+    """Return the blocks of a network as stages of a pipeline of one block each."""
+    cut = stages(workload, blocks, 1) if blocks > 1 else ()
+    workloads = tuple(stage.workload for stage in cut) or (workload,)
+    layers = np.array([len(own.layers) for own in workloads])
+    starts = np.cumsum(layers) - layers
+    boundary = {id(own): boundary_bytes(own.layers) for own in workloads}
+    experts = {id(own): _expert_elements(own) for own in workloads}
+    return Segments(
+        workload=workload,
+        workloads=workloads,
+        starts=starts,
+        elements=np.array([float(own.num_parameters) for own in workloads]),
+        experts=np.array([experts[id(own)] for own in workloads]),
+        tensors=np.array([float(len(own.parameters)) for own in workloads]),
+        frozen=np.add.reduceat(frozen_of_layers(workload), starts) if workload.frozen else np.zeros(len(layers)),
+        boundary=np.array([boundary[id(own)] for own in workloads]),
+        tied=float(cut[0].tied) if cut else 0.0,
+    )
+
+
+def _expert_elements(workload: Workload) -> float:
+    return float(sum(p.size for p in workload.parameters if is_expert(workload.layers[p.layer].name)))

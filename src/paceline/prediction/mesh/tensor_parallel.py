@@ -1,7 +1,7 @@
-"""What one device has of a network whose layers are divided among a tensor-parallel group, and what the group exchanges.
+"""One device's part of a network whose layers are divided among a tensor-parallel group, and the exchanges of the group.
 
 Attention is divided by heads, the feed-forward network by its inner width, embedding and logits by the vocabulary. The first
-product of such a region is divided by columns, its last by rows; an all-reduce makes the sums whole (Shoeybi et al. 2019,
+product of such a region is divided by columns, its last by rows. An all-reduce completes the sums (Shoeybi et al. 2019,
 Megatron-LM, arXiv:1909.08053, section 3). With sequence parallelism the layers between the regions are divided by tokens, and
 each all-reduce becomes a reduce-scatter and an all-gather (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
 """
@@ -19,8 +19,8 @@ from paceline.workload.layers import Layer, Operation, Parameter, once_per_netwo
 from paceline.workload.table import Workload
 
 Style = Literal["columns", "rows", "inside", "entries", "tokens"]
-"""How a layer is divided: ``inside`` is what lies between the columns and the rows, ``entries`` an embedding by its vocabulary,
-``tokens`` what sequence parallelism divides and tensor parallelism alone repeats."""
+"""Ways to divide a layer: ``inside`` is a layer between the columns and the rows, ``entries`` an embedding by its vocabulary,
+``tokens`` a layer that sequence parallelism divides and tensor parallelism alone repeats."""
 CollectiveKind = Literal["allreduce", "gather", "scatter", "alltoall"]
 GroupName = Literal["tensor", "context", "expert", "expert_tensor"]
 _NAMES: tuple[tuple[str, Style], ...] = (
@@ -39,7 +39,7 @@ _STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style i
 _EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
 _FP32 = 4.0
 WGRAD_SHARE = 0.5
-"""Of a product's backward pass, what computes the gradient of its weight: collectives may run beside it."""
+"""Share of a product's backward pass that computes the gradient of its weight. Collectives may overlap it."""
 LOSS_EXCHANGES = 3
 """Numbers of each token that a loss over a divided vocabulary all-reduces: the largest logit, the target's, the sum of the
 exponentials (Megatron-LM, ``vocab_parallel_cross_entropy``)."""
@@ -51,11 +51,12 @@ class Collective:
 
     Attributes:
         layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
-        bytes: of the whole buffer, at fp32, for one sample.
-        beside: share of the layer's kernels in that pass that may run beside it.
-        wide: in fp32 whatever the precision. ``operand``: what a product reads, which a recipe quantises before it travels.
-        group: which of the mesh's groups exchanges.
-        copies: of an all-to-all, how many members each number goes to.
+        bytes: bytes of the whole buffer, at fp32, for one sample.
+        beside: share of the layer's kernels in that pass that may overlap it.
+        wide: whether it is in fp32 at any precision. ``operand``: whether it is an operand of a product, which a recipe
+            quantises before it travels.
+        group: the group of the mesh that exchanges.
+        copies: for an all-to-all, the number of members that each number goes to.
     """
 
     layer: int
@@ -71,14 +72,14 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one device of the group has: its part of every layer and parameter, and the group's collectives."""
+    """One device's part of every layer and parameter, and the collectives of its group."""
 
     workload: Workload
     collectives: tuple[Collective, ...]
 
 
 def style(layer: Layer) -> Style:
-    """How the layer is divided, by its name."""
+    """Return how the layer is divided, by its name."""
     return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
 
 
@@ -123,12 +124,12 @@ def _parameters_by_layer(workload: Workload) -> list[list[Parameter]]:
 
 
 def is_expert(name: str) -> bool:
-    """Whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
+    """Return whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
     return _EXPERT.search(name) is not None
 
 
 def forward_product(layer: Layer) -> Operation | None:
-    """The product of the forward pass: (tokens, inputs) by (inputs, outputs)."""
+    """Return the product of the forward pass: (tokens, inputs) by (inputs, outputs)."""
     return next((o for o in layer.operations if o.kind == "matmul" and not o.backward and o.grows == "m"), None)
 
 
@@ -142,7 +143,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
             raise UserError(f"{layer.name} of width {size:g} does not divide among {t} devices", "give a smaller tensor")
         biased = any(parameter.name.endswith("bias") for parameter in parameters)
         operations = tuple(divided_product(o, forward, how, t, biased) for o in layer.operations)
-        whole = how == "columns" and not sequence  # what enters is the same on all devices
+        whole = how == "columns" and not sequence  # all devices have the same input
         return layer.divided(operations, 1 if whole else t)
     if how == "inside":
         heads = [o.batch for o in layer.operations if o.batch > 1]
@@ -150,7 +151,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
             raise UserError(
                 f"the {heads[0]:g} heads of {layer.name} do not divide among {t} devices", "give a divisor of the heads"
             )
-    if how == "entries":  # each device looks up what it has, and has a row for every token
+    if how == "entries":  # each device looks up its own entries, and has a row for every token
         operations = tuple(replace(o, fixed_bytes=o.fixed_bytes / t) for o in layer.operations)
         return replace(layer, operations=operations)
     parts = 1 if how == "tokens" and not sequence else t
@@ -159,7 +160,7 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
 
 
 def fewer_tokens(o: Operation, parts: float) -> Operation:
-    """An equal part of the tokens: of the rows of a product, of the depth of a weight's gradient, of attention's queries."""
+    """Return an equal part of the tokens: rows of a product, depth of a weight's gradient, queries of attention."""
     deep = o.grows == "k"
     return replace(
         o, flops=o.flops / parts, bytes=o.bytes / parts, m=o.m if deep else o.m / parts, k=o.k / parts if deep else o.k
@@ -167,13 +168,13 @@ def fewer_tokens(o: Operation, parts: float) -> Operation:
 
 
 def _divided_work(o: Operation, parts: int) -> Operation:
-    """An equal part: of the heads of a product, of the bytes and FLOPs of others. Fixed bytes are weights, which stay."""
+    """Return an equal part: heads of a product, bytes and FLOPs of others. Fixed bytes are weights, which remain."""
     batch = o.batch / parts if o.batch > 1 else o.batch
     return replace(o, flops=o.flops / parts, bytes=o.bytes / parts, batch=batch)
 
 
 def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased: bool) -> Operation:
-    """One product of a linear layer whose outputs (``columns``) or inputs (``rows``) are divided."""
+    """Return one product of a linear layer whose outputs (``columns``) or inputs (``rows``) are divided."""
     rows, inputs, outputs = forward.m, forward.k, forward.n
     if o.kind != "matmul":  # sums of the input's gradients, and the bias's
         bias = min(o.bytes, _FP32 * rows * outputs) if biased else 0.0
@@ -202,7 +203,7 @@ def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased
 
 
 def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
-    """One device's part of a parameter of a layer that is divided so."""
+    """Return one device's part of a parameter of a divided layer."""
     bias = p.name.endswith("bias") and len(p.shape) == 1
     if how == "columns" or how == "entries":
         return replace(p, shape=(ceil(p.shape[0] / t), *p.shape[1:]))
@@ -212,7 +213,7 @@ def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
 
 
 def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: bool) -> Iterator[Collective]:
-    entered = 0.0  # width that entered the region of a product, behind its first product and before its last
+    entered = 0.0  # input width of a product's region, after its first product and before its last
     for index, (layer, how) in enumerate(zip(layers, styles, strict=True)):
         product = forward_product(layer)
         if how == "columns" and product is not None:
@@ -230,7 +231,7 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
             yield from _whole(index, _FP32 * product.m * product.n, sequence, operand=True)
             entered = 0.0
         elif how == "entries":
-            # Rows are read and written; the numbers of the tokens, which are kept, are read beside them.
+            # Rows are read and written; the numbers of the tokens, which are kept, are read too.
             moved = sum(o.bytes for o in layer.operations if not o.backward) - layer.activation_bytes
             yield from _whole(index, moved / 2, sequence)
         elif layer.name.rpartition(".")[2] == "loss":
@@ -238,14 +239,14 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
 
 
 def _whole(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:
-    """What makes the sum over the group whole behind a layer. ``operand``: products of the layer read its gradient."""
+    """Yield the exchange that completes a sum over the group after a layer. ``operand``: its products read the gradient."""
     yield Collective(index, False, "scatter" if sequence else "allreduce", size)
     if sequence:
         yield Collective(index, True, "gather", size, operand=operand)
 
 
 def _loss(index: int, layers: Sequence[Layer], styles: Sequence[Style]) -> Iterator[Collective]:
-    """The loss behind logits of a divided vocabulary."""
+    """Yield the exchange of the loss after logits of a divided vocabulary."""
     logits = next((i for i in reversed(range(index)) if layers[i].is_logits), None)
     if logits is None or styles[logits] != "columns":
         return

@@ -1,4 +1,4 @@
-"""The kernel that a network's attention runs as, and the network with scores in memory where none is fused."""
+"""Kernel of a network's attention, and the network with scores in memory if attention is not fused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.workload.table import Workload
 
 
 def check_kernel(kernel: str, workload: Workload, device: Device, precision: str, year: float) -> None:
-    """Raises UserError where the kernel that was asked for does not run in this job; an empty one is the usual."""
+    """Raise UserError if the requested kernel does not run in this job. An empty name is the usual kernel."""
     if kernel:
         if not workload.attends:
             raise UserError(f"attention kernel {kernel}: {workload.name} has no attention", "leave attention out")
@@ -19,7 +19,7 @@ def check_kernel(kernel: str, workload: Workload, device: Device, precision: str
 
 
 def with_scores(workload: Workload, e: Efficiency) -> Workload:
-    """The workload; where attention is not fused, that which writes its scores to memory. Tuned software fuses softmax."""
+    """Return the workload; without fused attention, one that writes its scores to memory. Tuned software fuses softmax."""
     if chosen(e) != "eager" or not workload.fuses_attention:
         return workload
     tuned = e.level == "tuned"
@@ -27,7 +27,7 @@ def with_scores(workload: Workload, e: Efficiency) -> Workload:
 
 
 def kernel_of(workload: Workload, device: Device, precision: str, e: Efficiency) -> str:
-    """The kernel that attention runs as; empty without attention."""
+    """Return the kernel of attention; empty without attention."""
     if not workload.attends:
         return ""
     return running(device, precision, e) if workload.fuses_attention else "eager"

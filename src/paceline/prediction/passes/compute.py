@@ -6,8 +6,8 @@ computes a product in tiles, and the tiles in waves over the device's units, so 
 lost. With a small depth k the pipeline spends much of its time on filling and draining (NVIDIA, Deep Learning Performance
 guide, Matrix multiplication background, sections 3 and 4).
 
-A kernel that only reads and writes has so many loads on the way as it has threads (Little's law): where each thread loads one
-element at a time, the units get so many elements a cycle, however narrow they are.
+A kernel that only reads and writes has as many loads in flight as it has threads (Little's law). If each thread loads one
+element at a time, the units get a fixed number of elements a cycle, whatever their width.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the tiles of a product."""
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]
 STARVING: float = assumed("starving_ratio")
-"""Matrix units that are at least this many times as fast as ordinary cores (V100) get the full shares of ``Efficiency``."""
+"""Ratio of matrix units to ordinary cores (V100) from which devices get the full shares of ``Efficiency``."""
 FUSED: int = assumed("fused_tensors")
-"""Tensors that a kernel of a fused optimizer updates."""
+"""Tensors that one kernel of a fused optimizer updates."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
 CAUSAL_BLOCK = 128
@@ -68,7 +68,7 @@ class Seconds:
         return self.flops + self.bytes + self.launch + self.near + self.far
 
     def scaled(self, factor: float) -> Seconds:
-        """The kernels times ``factor``."""
+        """Return the kernels' seconds times ``factor``."""
         return replace(
             self,
             flops=self.flops * factor,
@@ -78,7 +78,7 @@ class Seconds:
         )
 
     def of(self, layers: Sequence[int]) -> Seconds:
-        """Those of some layers; ``plain_conv`` in proportion to their time."""
+        """Return the seconds of some layers; ``plain_conv`` in proportion to their time."""
         at = np.asarray(layers, dtype=np.int64)
         whole = float(self.kernels.sum())
         share = float(self.kernels[at].sum()) / whole if whole else 0.0
@@ -86,7 +86,7 @@ class Seconds:
         return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far)
 
     def without(self, resources: Collection[str]) -> Seconds:
-        """The same if the given ones of ``compute``, ``memory bandwidth`` and ``launch overhead`` took no time."""
+        """Return the seconds if the given ones of ``compute``, ``memory bandwidth`` and ``launch overhead`` took no time."""
         nothing = np.zeros_like(self.flops)
         return Seconds(
             nothing if "compute" in resources else self.flops,
@@ -99,11 +99,11 @@ class Seconds:
 
 
 def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
-    """FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
+    """Return FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
 
     If only another precision of the matrix units was measured, its share of the peak applies. The rate of a board without
-    measurements is limited by its power. A recipe is as many times faster than bf16 as it was measured to be on the
-    architecture, at most as its peak is: fast products wait for operands and power.
+    measurements is limited by its power. A recipe is faster than bf16 by the measured factor of the architecture, at most by
+    the ratio of their peaks: fast products wait for operands and power.
 
     Raises:
         UserError: the device does not have that precision.
@@ -120,31 +120,33 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     for other, fact in device.matmul_flops.items():
         if other != "fp32":
             return peak * fact.value / device.peak(other).value
-    fed = 1 - (1 - efficiency.matmul_share) * hunger(device, precision)
+    fed = 1 - (1 - efficiency.matmul_share) * operand_demand(device, precision)
     half = device.peak_flops.get("fp16", device.peak(precision)).value
     return min(peak * fed, allowed(device, efficiency.matrix_joules) * peak / half)
 
 
 def allowed(device: Device, joules: Mapping[str, float]) -> float:
-    """FLOP/s that the board's power allows at its architecture's FLOP/J; infinite if either is unknown."""
+    """Return FLOP/s that the board's power allows at its architecture's FLOP/J; inf if either is unknown."""
     per_joule = joules.get(device.architecture)
     return math.inf if per_joule is None or device.power is None else per_joule * device.power.value
 
 
-def hunger(device: Device, precision: str) -> float:
-    """Speed of the matrix units over fp32, divided by the eight times at which they wait for operands; at most 1.
+def operand_demand(device: Device, precision: str) -> float:
+    """Return the speed of the matrix units over fp32, relative to the eight times at which they wait for operands; at most 1.
 
     Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
     """
-    if precision in RECIPES:  # as many times the operands, of as small a part of the width
+    if precision in RECIPES:  # more operands by the same factor as their width is smaller
         precision = WIDE
     full = device.peak_flops.get("fp32")
     return 1.0 if full is None else min(1.0, device.peak(precision).value / full.value / STARVING)
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:
-    """Whether ``precision`` runs on matrix units. tf32, bf16 and all recipes do; fp16 does if the device has bf16, or if fp16
-    is more than twice as fast as fp32 (a P100 has no matrix units, GeForce boards halve the rate of theirs).
+    """Return whether ``precision`` runs on matrix units.
+
+    tf32, bf16 and all recipes do. fp16 does if the device has bf16, or if fp16 is more than twice as fast as fp32 (a P100 has
+    no matrix units, GeForce boards halve the rate of theirs).
     """
     if precision in ("tf32", "bf16", *RECIPES) or (precision == "fp16" and "bf16" in device.peak_flops):
         return True
@@ -153,7 +155,7 @@ def on_matrix_units(device: Device, precision: str) -> bool:
 
 
 def memory_rate(device: Device, efficiency: Efficiency) -> float:
-    """Bytes/s of a streaming kernel."""
+    """Return bytes/s of a streaming kernel."""
     return device.memory_bandwidth.value * efficiency.memory_share
 
 
@@ -168,15 +170,15 @@ def shape_efficiency(
     issued: float = math.inf,
     overhead: float = 0.0,
 ) -> Array:
-    """Share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
+    """Return the share of the rate that ``batch`` products of (m, k) by (k, n) reach on ``units`` units, 0 to 1; 1 if m is 0.
 
     The result is that of the best of ``TILES``. Every halving of the tile's area multiplies its rate by ``small``. A product of
     few tiles and a large depth is split along the depth.
 
     Args:
-        issued: instructions that a unit can issue for each multiply-add that it can do.
-        overhead: other instructions for each multiply-add of the largest tile. What a tile loads grows with its sides, what it
-            computes with its area.
+        issued: instructions that a unit can issue for each multiply-add.
+        overhead: other instructions for each multiply-add of the largest tile. Loads of a tile grow with its sides, its
+            computing with its area.
     """
     rows, columns = _TILE_SIZES  # one row of the arrays below for each tile
     areas = rows * columns
@@ -200,10 +202,10 @@ def layer_seconds(
     efficiency: Efficiency,
     weight_casts: float = 1.0,
 ) -> tuple[Seconds, Seconds]:
-    """Seconds of each layer's forward and backward pass for one micro batch.
+    """Return seconds of each layer's forward and backward pass for one micro batch.
 
     Args:
-        weight_casts: share of the micro batches that cast the weights anew, under a recipe.
+        weight_casts: share of the micro batches that cast the weights again, under a recipe.
 
     Raises:
         UserError: the device does not have that precision.
@@ -230,10 +232,10 @@ def operation_seconds(
     efficiency: Efficiency,
     weight_casts: float = 1.0,
 ) -> Seconds:
-    """Seconds of each row of the table, all its calls together, (rows,).
+    """Return seconds of each row of the table, all its calls together, (rows,).
 
-    Under a recipe the products of layers read quantised operands and write bf16; convolutions, attention, the logits and all
-    else run in bf16. Kernels of their own cast the input, the weight and the gradient of a layer (as Transformer Engine's
+    Under a recipe the products of layers read quantised operands and write bf16. Convolutions, attention, the logits and all
+    else run in bf16. Separate kernels cast the input, the weight and the gradient of a layer (as Transformer Engine's
     ``Linear`` does). Each cast serves two of the three products.
     """
     recipe = RECIPES.get(precision)
@@ -257,9 +259,9 @@ def cast_seconds(
     e: Efficiency,
     weight_casts: float = 1.0,
 ) -> Array:
-    """Seconds of the casts of each row's operands, half of them, (rows,): the other product of each pays the other half.
+    """Return half of the seconds of the casts of each row's operands, (rows,). The other product of each pays the other half.
 
-    What is multiplied by a weight grows along ``m``; the gradient of a weight is summed along ``k`` and has none.
+    An operand that is multiplied by a weight grows along ``m``. The gradient of a weight is summed along ``k`` and has no cast.
     """
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
@@ -274,19 +276,19 @@ def cast_seconds(
 
 
 def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
-    """Seconds of each row, (rows,), with every kind of operation at ``precision``."""
+    """Return seconds of each row, (rows,), with every kind of operation at ``precision``."""
     e, recipe = efficiency, RECIPES.get(precision)
     matrix = on_matrix_units(device, precision)
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
-    fill = e.matrix_depth * hunger(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
+    fill = e.matrix_depth * operand_demand(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
     issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
     shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
-    fed = hunger(device, precision) ** -e.feeding
+    fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (
         np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
@@ -313,11 +315,11 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
 
 
 def computed_share(table: OperationTable) -> Array:
-    """Kernel's FLOPs / those of the table, (rows,): causal attention goes over the blocks up to the diagonal's (Dao 2023,
-    FlashAttention-2, arXiv:2307.08691, section 3.1).
+    """Return the kernel's FLOPs relative to the table's, (rows,).
 
-    Where each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a
-    block too much at the diagonal, and at the other edge of the window for all queries that have one.
+    Causal attention computes the blocks up to the diagonal's (Dao 2023, FlashAttention-2, arXiv:2307.08691, section 3.1). If
+    each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a block
+    too much at the diagonal, and at the other edge of the window for all queries that have one.
     """
     keys = np.maximum(table.sizes[:, 1], 1.0)
     seen = np.where(table.sliding > 0, table.sliding, keys)
@@ -328,7 +330,8 @@ def computed_share(table: OperationTable) -> Array:
 def optimizer_seconds(
     optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
 ) -> tuple[float, float]:
-    """Seconds of one update: memory traffic (fp32 words), and kernel launches, for each tensor; tuned software fuses them."""
+    """Return seconds of one update: memory traffic (fp32 words), and kernel launches for each tensor. Tuned software fuses
+    them."""
     memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
     launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
     launch = optimizer.ops * launches * efficiency.launch_s[device.kind]

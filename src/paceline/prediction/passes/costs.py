@@ -1,4 +1,4 @@
-"""The seconds of each piece of a step. ``timeline`` decides what waits for what.
+"""Seconds of each piece of a step. ``timeline`` decides which piece waits for which.
 
 Costs follow from the catalogue by the roofline and the alpha-beta model, or from a calibration if one is given.
 """
@@ -52,7 +52,7 @@ RESOURCES: tuple[Resource, ...] = get_args(Resource)
 
 
 PRICES = 64
-"""The number of priced exchanges that a plan keeps."""
+"""Number of priced exchanges that a plan caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCost:
-    """The stages of a bucket's exchange. Some process the whole bucket; the others process its chunks in a pipeline.
+    """Stages of a bucket's exchange. Some process the whole bucket. The others process its chunks in a pipeline.
 
     The codec works on one chunk while another chunk is on the network. Let K be the seconds of the codec, W those of the
     network, and f the share of the largest chunk, whose own pieces run one after the other. The chunks then take
@@ -85,11 +85,11 @@ class ExchangeCost:
         return self.before + self.chunked + self.after
 
     def busy(self, lane: str) -> float:
-        """Seconds that a lane is busy."""
+        """Return the seconds that a lane is busy."""
         return sum(stage.seconds for stage in self.stages if stage.lane == lane)
 
     def path(self) -> tuple[Stage, ...]:
-        """The stages in order, each with the seconds that the exchange waits for it."""
+        """Stages in order, each with the seconds that the exchange waits for it."""
         work = {lane: sum(x.seconds for x in self.chunked if x.lane == lane) for lane in ("codec", "network")}
         hidden = "codec" if work["network"] >= work["codec"] else "network"
         waited = (replace(x, seconds=x.seconds * self.largest) if x.lane == hidden else x for x in self.chunked)
@@ -97,13 +97,13 @@ class ExchangeCost:
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """Seconds of the exchange."""
         return sum(stage.seconds for stage in self.path())
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeSeconds:
-    """The seconds of everything that a step exchanges.
+    """Seconds of all exchanges of a step.
 
     Attributes:
         pieces: seconds that each piece keeps its resource busy, (pieces,).
@@ -123,15 +123,17 @@ class ExchangeSeconds:
     gathers_network: Bools
 
     def slower(self, between: float, inside: float) -> ExchangeSeconds:
-        """The same exchange on slower links. ``between`` and ``inside`` are factors on the seconds of the network between nodes
-        and of the link inside a node."""
+        """Return the same exchange on slower links.
+
+        ``between`` and ``inside`` are factors on the seconds of the network between nodes and of the link inside a node.
+        """
         factors = np.where(self.network, between, inside)
         pieces = np.where(self.plan.codec, self.pieces, self.pieces * factors)
         gathers = self.gathers * np.where(self.gathers_network, between, inside)
         return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
 
     def without(self, resources: Collection[Resource]) -> ExchangeSeconds:
-        """The same exchange if the given ones of ``network``, ``intra-node link`` and ``codec`` took no time."""
+        """Return the exchange if the given ones of ``network``, ``intra-node link`` and ``codec`` took no time."""
         if not {"network", "intra-node link", "codec"} & set(resources):
             return self
         near, far = ("intra-node link" in resources, "network" in resources)
@@ -146,19 +148,19 @@ class ExchangeSeconds:
         )
 
     def spread(self, steps: int) -> ExchangeSeconds:
-        """The mean of a step where it takes place once in so many."""
+        """Return the mean over steps if the exchange takes place once in ``steps``."""
         if steps == 1:
             return self
         return priced(self.plan, self.pieces / steps, self.network, self.gathers / steps, self.gathers_network)
 
     def busy(self, lane: Literal["network", "codec"]) -> float:
-        """Seconds that a lane is busy in one step."""
+        """Return the seconds that a lane is busy in one step."""
         times = self.plan.strategy.exchanges_per_step
         own = float(self.pieces[self.plan.codec == (lane == "codec")].sum())
         return times * (own + (float(self.gathers.sum()) if lane == "network" else 0.0))
 
     def cost(self, index: int) -> ExchangeCost:
-        """The stages of one bucket."""
+        """Return the stages of one bucket."""
         parts: dict[str, list[Stage]] = {"before": [], "chunked": [], "after": []}
         for i in np.flatnonzero(self.plan.bucket == index):
             piece, codec = self.plan.pieces[i], bool(self.plan.codec[i])
@@ -193,7 +195,7 @@ class StepCosts:
 
 
 def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tuple[Array, Array]:
-    """Seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
+    """Return seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
 
     Each part is recomputed as a whole, before the backward pass of its last layer."""
     plan = recomputed(workload, choice)
@@ -203,7 +205,8 @@ def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tupl
 
 
 def slowest(workers: int, efficiency: Efficiency) -> float:
-    """Time of the slowest of N workers over the mean: 1 + s times the expected largest of N normal values (Blom 1958)."""
+    """Return the time of the slowest of N workers over the mean: 1 + s times the expected maximum of N normal values (Blom
+    1958)."""
     if workers == 1 or not efficiency.straggler_spread:
         return 1.0
     return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
@@ -217,10 +220,10 @@ def update_seconds(
     efficiency: Efficiency,
     backward_s: float = 0.0,
 ) -> tuple[float, float]:
-    """Seconds of memory traffic and of kernel launches of the optimizer on one worker, or on its host, beside whose copies of
-    gradients a backward pass of ``backward_s`` seconds runs.
+    """Return seconds of memory traffic and of kernel launches of the optimizer on one worker or on its host.
 
-    The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1."""
+    The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1. A host's
+    copies of gradients overlap a backward pass of ``backward_s`` seconds."""
     mesh = strategy.parallelism
     level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
@@ -233,7 +236,7 @@ def update_seconds(
 
 
 def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
-    """The seconds of a step's exchange from the catalogue. The plan caches them, since the batch does not change them."""
+    """Return the seconds of a step's exchange from the catalogue. The plan caches them, since no batch changes them."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     between = fabric(plan.strategy.gradient_exchange, cluster)
     key = cluster.num_nodes, between, *map(id, parts)
@@ -266,7 +269,7 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency, betwee
 
 
 def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, gathers_network: Bools) -> ExchangeSeconds:
-    """The seconds of ``ExchangeCost.path`` for all buckets at once."""
+    """Return the seconds of ``ExchangeCost.path`` for all buckets at once."""
     waited = pieces
     if plan.codec.any():
         chunks = np.where(plan.chunked, pieces, 0.0)
@@ -279,8 +282,11 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
-    """Seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats. On a CPU also
-    copies between gradients and one buffer, at the rates of fp32 messages; those within a GPU's memory take next to nothing."""
+    """Return seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats.
+
+    A CPU also copies between gradients and one buffer, at the rates of fp32 messages. Copies within a GPU's memory take
+    next to nothing.
+    """
     encodes, calls, packed, dense, copied, gathered = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
     if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
@@ -295,12 +301,12 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
 
 
 def _rest(plan: ExchangePlan) -> Compression:
-    """How what the codec does not encode travels."""
+    """Return the compression of the tensors that the codec does not encode."""
     return COMPRESSIONS["bf16" if plan.strategy.gradient_exchange.dense_bits == 16 else "dense"]
 
 
 def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
-    """The same on the cores of a GPU's host, (passes,): copies over the GPU's link to it, and the rates of the cores."""
+    """Return the same on the cores of a GPU's host, (passes,): copies over the GPU's host link, and the cores' rates."""
     encodes, calls, packed, dense, copied, _ = plan.codec_passes.T
     seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
     seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
@@ -312,7 +318,7 @@ def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficienc
 
 
 def codec_seconds(compression: Compression, work: CodecOperation, count: int, device: Device, efficiency: Efficiency) -> float:
-    """Seconds of a codec over ``count`` elements on one device.
+    """Return seconds of a codec over ``count`` elements on one device.
 
     Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/codec_rates.py``) may be the lower limit.
     """
@@ -327,7 +333,7 @@ def codec_seconds(compression: Compression, work: CodecOperation, count: int, de
 def calibrated_costs(
     base: StepCosts, workload: Workload, strategy: Strategy, plan: ExchangePlan, calibration: Calibration
 ) -> StepCosts:
-    """Costs from measurements: the catalogue gives each layer's share, the calibration the totals.
+    """Return costs from measurements: the catalogue gives each layer's share, the calibration the totals.
 
     Forward and backward are proportional to the micro batch if it differs from the calibration's. The measurements already
     include stragglers.
@@ -366,7 +372,7 @@ def calibrated_costs(
 
 
 def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration: Calibration) -> ExchangeSeconds:
-    """The seconds of the pieces by the measured lines; each chunk pays the fixed part.
+    """Return the seconds of the pieces by the measured lines. Each chunk pays the fixed part.
 
     If exchange and backward pass share the cores, codec and network share them too, and nothing is pipelined.
     """
@@ -387,5 +393,5 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
 
 
 def _summed(phase: Phase) -> bool:
-    """Whether it is a collective of the engine, which the calibration measured as an all-reduce."""
+    """Return whether it is a collective of the engine, which the calibration measured as an all-reduce."""
     return phase.pattern in ("allreduce", "gather", "scatter")

@@ -1,4 +1,4 @@
-"""Which layers have the weights that are not trained: those beside LoRA's adapters (Hu et al. 2021, arXiv:2106.09685)."""
+"""Assignment of frozen weights to layers, as in a network with LoRA's adapters (Hu et al. 2021, arXiv:2106.09685)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from paceline.workload.table import Workload
 
 
 def frozen_of_layers(workload: Workload) -> Array:
-    """Elements of frozen weights in each layer, (layers,). They sum to ``workload.frozen``.
+    """Return the elements of frozen weights in each layer, (layers,). They sum to ``workload.frozen``.
 
-    A layer has what its products multiply by and does not train. What no product multiplies by, such as a table of tokens, is
-    counted with the first layer.
+    A layer holds the untrained matrices of its products. Other frozen weights, such as a table of tokens, count with the first
+    layer.
     """
     own: Array = np.array([_multiplied(layer) for layer in workload.layers])
     for parameter in workload.parameters:
         own[parameter.layer] -= parameter.size
     own = np.maximum(own, 0.0)
     known = float(own.sum())
-    if known > workload.frozen:  # such as a table that two layers share
+    if known > workload.frozen:  # for example two layers share a table
         own *= workload.frozen / known
     elif len(own):
         own[0] += workload.frozen - known
@@ -30,8 +30,10 @@ def frozen_of_layers(workload: Workload) -> Array:
 
 
 def frozen_beside(workload: Workload) -> Mapping[str, int]:
-    """By the name of a parameter, the frozen elements that are gathered with it: of its layer, and of those behind it up to the
-    layer of the next one."""
+    """Return the frozen elements that are gathered with each parameter, by its name.
+
+    They are those of its layer, and of the following ones up to the layer of the next parameter.
+    """
     if not workload.frozen or not workload.parameters:
         return {}
     first = {parameter.layer: parameter.name for parameter in reversed(workload.parameters)}
@@ -42,6 +44,6 @@ def frozen_beside(workload: Workload) -> Mapping[str, int]:
 
 
 def _multiplied(layer: Layer) -> float:
-    """Elements of all matrices that the forward pass multiplies by."""
+    """Return elements of all matrices that the forward pass multiplies by."""
     products = (o for o in layer.operations if not o.backward and o.kind in ("matmul", "conv") and o.grows == "m")
     return sum(o.k * o.n * max(1.0, o.batch) for o in products)

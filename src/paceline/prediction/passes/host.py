@@ -1,12 +1,12 @@
-"""Kernels that a host launches, and the seconds that it takes for each.
+"""Kernels that a host launches, and its seconds for each.
 
-Ordinary software launches all. Tuned software replays graphs, but for blocks of experts that drop no token: how many rows an
-expert gets is known behind the router alone, and no graph holds products of unknown size (Megatron-Core, README of
-``transformer/moe``, CUDA graph support; Megatron-Bridge's presets for H100 ask for none). There the host launches a product
+Ordinary software launches all kernels. Tuned software replays graphs, except for blocks of experts that drop no token. The
+number of rows of an expert is known only after the router, and no graph holds products of unknown size (Megatron-Core, README
+of ``transformer/moe``, CUDA graph support; Megatron-Bridge's presets for H100 request none). There the host launches a product
 for each expert of the device (Transformer Engine, ``GroupedLinear``: cuBLAS on several streams, #853). On Blackwell one kernel
 reads the sizes from the device's memory (#2360), and graphs hold it.
 
-Beside launches ``host_s`` has what goes with a layer, such as hooks of its parameters. A loop does not repeat that.
+``host_s`` also includes host work of a layer other than launches, such as hooks of its parameters. A loop does not repeat it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ LOOP_S: float = assumed("loop_host_s")
 
 
 def host_seconds(device: Device, e: Efficiency) -> float:
-    """Seconds that the host takes for a kernel that it launches. The constants are of GPUs' hosts: a CPU launches nothing, a
-    TPU runs compiled programs."""
+    """Return seconds of the host for a kernel that it launches.
+
+    The constants are for GPUs' hosts: a CPU launches nothing, a TPU runs compiled programs.
+    """
     if device.kind != "gpu":
         return 0.0
     if e.level == "tuned" and device.architecture in _EACH_EXPERT_ON:
@@ -40,15 +42,18 @@ def host_seconds(device: Device, e: Efficiency) -> float:
 
 
 def host_launches(workload: Workload, e: Efficiency) -> Array:
-    """Kernels that it launches in each layer's forward and backward pass, (2, layers); of tuned software those of blocks with
-    experts. Of a kernel that a loop launches again, the share of ``host_seconds`` that it takes then."""
+    """Return the kernels that the host launches in each layer's forward and backward pass, (2, layers).
+
+    Tuned software launches only those of blocks with experts. A kernel that a loop launches again counts by its share of
+    ``host_seconds``.
+    """
     tuned = e.level == "tuned"
     again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0
     return _counted(workload, tuned, again)
 
 
 def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> float:
-    """Kernels that a host launches for one device in a step; of a pipeline, those of an even stage."""
+    """Return the kernels that a host launches for one device in a step; for a pipeline, those of an even stage."""
     p = strategy.parallelism
     return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
 

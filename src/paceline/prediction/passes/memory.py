@@ -27,19 +27,19 @@ RESERVE = 1.5 * 2**30
 kernels; to NCCL's buffers (NCCL_BUFFSIZE is 4 MiB per channel and peer) with the workspaces of cuBLAS and cuDNN; and to
 fragmentation in the caching allocator. This is an estimate and not fitted."""
 LEAST_RESERVE = 0.5 * 2**30
-"""The least of it, the context with its kernels alone. Assumed."""
+"""Least reserve: the context with its kernels alone. Assumed."""
 FRAGMENTED = 0.15
-"""Share of what a step allocates that fragments may hold beyond it: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
+"""Share of a step's allocation that fragments may hold in addition: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
 large language models (15 % on average, up to 33 %)."""
 Fit = Literal["fits", "may not fit", "does not fit"]
-"""``may not fit``: what a step allocates fits, and the fragments that it may leave beside that (``FRAGMENTED``) do not."""
+"""``may not fit``: the allocation of a step fits, but its possible fragments (``FRAGMENTED``) do not."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
 
 
 def memory_breakdown(
     workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
 ) -> dict[str, float]:
-    """Bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
+    """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
     of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
     return {
@@ -50,12 +50,12 @@ def memory_breakdown(
 
 
 def reserve_bytes(device: Device) -> float:
-    """Bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
+    """Return bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
     return 0.0 if device.kind == "cpu" else RESERVE
 
 
 def memory_range(needed: float, device: Device) -> tuple[float, float]:
-    """The least and the most bytes that a step needs which is predicted to need ``needed``; both are that for a CPU."""
+    """Return the least and the most bytes of a step that is predicted to need ``needed``; on a CPU both equal ``needed``."""
     reserve = reserve_bytes(device)
     if not reserve:
         return needed, needed
@@ -63,39 +63,37 @@ def memory_range(needed: float, device: Device) -> tuple[float, float]:
 
 
 def usable_bytes(device: Device) -> float:
-    """The most bytes that a step may be predicted to need and surely fits: the rest is the headroom for fragments."""
+    """Return the most predicted bytes that surely fit. The rest is the headroom for fragments."""
     reserve = reserve_bytes(device)
     return (device.memory.value + FRAGMENTED * reserve) / (1 + FRAGMENTED) if reserve else device.memory.value
 
 
 def fit_of(needed: float, device: Device) -> Fit:
-    """Whether a step that is predicted to need so many bytes fits the device's memory."""
+    """Return whether a step with these predicted bytes fits the device's memory."""
     if needed > device.memory.value:
         return "does not fit"
     return "fits" if needed <= usable_bytes(device) else "may not fit"
 
 
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
-    """Bytes by purpose that do not grow with the batch.
+    """Return bytes by purpose that do not grow with the batch.
 
-    Weights, gradients and optimizer state are fp32. A 16-bit precision also keeps a 16-bit copy of the weights, as autocast
-    does. A recipe keeps that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
-    Transformer Engine does. DDP
-    holds the gradients a second time in its buckets. Error feedback keeps what ``residual_bytes`` says. A compressed exchange
-    holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass.
-    ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated
-    weights in a buffer for the largest group, beside a rank's part of it. Frozen weights have that width only; ``zero3`` shares
-    them out and gathers them with the others, and elsewhere every device has all of them.
+    Weights, gradients and optimizer state are fp32. A 16-bit precision also stores a 16-bit copy of the weights, as autocast
+    does. A recipe stores that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
+    Transformer Engine does. DDP holds the gradients a second time in its buckets. Error feedback stores ``residual_bytes``. A
+    compressed exchange holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of
+    the backward pass. ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. ``zero1``
+    gathers updated weights in a buffer for the largest group, in addition to a rank's part of it. Frozen weights have only that
+    width; ``zero3`` shards and gathers them with the others, and elsewhere every device has all of them.
 
-    A divided network, and ``distributed_optimizer``, are as Megatron-Core has them: 18 bytes a parameter with Adam in 16 bits,
-    the weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With
-    a distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
+    A divided network, and ``distributed_optimizer``, follow Megatron-Core: 18 bytes a parameter with Adam in 16 bits, the
+    weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a
+    distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
 
-    What is offloaded lies in the host's memory: optimizer state and master weights, gradients that are shared out, and with the
-    weights their shares.
+    Offloaded state is in host memory: optimizer state and master weights, sharded gradients, and with the weights their shards.
 
     Args:
-        divided: whether the workload is one device's part of a network that several devices hold.
+        divided: whether the workload is one device's part of a divided network.
     """
     mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
     level, workers = mesh.shares, mesh.sharers
@@ -115,7 +113,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
     elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
         gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
-    left = 0.0 if mesh.offload != "none" else 1.0  # of what an update reads and writes
+    left = 0.0 if mesh.offload != "none" else 1.0  # share of the update's state on the device
     if not left:
         on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
@@ -139,14 +137,17 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
 
 
 def _feedback_bytes(plan: ExchangePlan, parameters: int) -> float:
-    """Bytes of residuals on the device; in the host's memory they take none of it, but for the copies of one group."""
+    """Return bytes of residuals on the device. In host memory they take none of it, except copies of one group."""
     kept, copies = residual_bytes(plan.strategy, parameters, plan.elements.tolist())
     return copies if on_host(plan.strategy.gradient_exchange) else kept + copies
 
 
 def numbers_of(strategy: Strategy) -> Numbers:
-    """What the network computes on. Weights that are gathered, or divided among devices, have the width of the precision, as
-    in FSDP's mixed precision and Megatron; other weights are fp32, and a 16-bit precision is autocast."""
+    """Return the numbers that the network computes on.
+
+    Weights that are gathered or divided among devices have the width of the precision, as in FSDP's mixed precision and
+    Megatron. Other weights are fp32, and a 16-bit precision is autocast.
+    """
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
@@ -156,9 +157,9 @@ def numbers_of(strategy: Strategy) -> Numbers:
 def sample_bytes(
     workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
 ) -> dict[str, float]:
-    """Bytes by purpose of one sample of a micro batch: activations and the input. Recipes keep what bf16 does.
+    """Return bytes by purpose of one sample of a micro batch: activations and the input. Recipes store as much as bf16.
 
-    What is recomputed is not kept (``prediction/passes/recompute.py``), but for the largest part while it is recomputed.
+    Recomputed activations are not stored (``prediction/passes/recompute.py``), except the largest part during recomputation.
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).

@@ -1,4 +1,4 @@
-"""Seconds of what lies in the host's memory: copies over the host's link, and the update on the host.
+"""Seconds of offloaded state: copies over the host's link, and the update on the host.
 
 Gradients leave while the backward pass runs. The host updates its part at the rate of its memory, and copies new weights back
 while it updates others (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840, sections 4 and 5).
@@ -14,7 +14,7 @@ from paceline.strategy.optimizer import Optimizer
 
 
 def check_offload(offload: str, device: Device) -> None:
-    """Raises UserError where the catalogue does not say what an offload takes."""
+    """Raise UserError if the catalogue lacks the figures of an offload."""
     if offload == "none":
         return
     if device.kind == "cpu":
@@ -28,12 +28,12 @@ def check_offload(offload: str, device: Device) -> None:
 
 
 def offloads(device: Device) -> bool:
-    """Whether the catalogue says what an offload takes."""
+    """Return whether the catalogue has the figures of an offload."""
     return device.kind != "cpu" and bool(device.host_link) and device.host_bandwidth is not None
 
 
 def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
-    """Seconds of a copy of ``size`` bytes between a device and its host. Raises UserError where the link is unknown."""
+    """Return seconds of a copy of ``size`` bytes between a device and its host. Raises UserError if the link is unknown."""
     check_offload("optimizer", device)
     return size / efficiency.bandwidth(link(device.host_link))
 
@@ -41,12 +41,12 @@ def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
 def host_update_seconds(
     optimizer: Optimizer, parameters: int, width: float, device: Device, efficiency: Efficiency, times: int, beside_s: float
 ) -> float:
-    """Seconds that a step waits for the host.
+    """Return seconds that a step waits for the host.
 
     Args:
-        parameters: of the worker's part.
+        parameters: parameters of the worker's part.
         width: bytes of a gradient, and of a weight on the device.
-        times: how often gradients are sent in a step, each time beside ``beside_s`` seconds of backward pass.
+        times: transfers of gradients in a step, each during ``beside_s`` seconds of backward pass.
 
     Raises:
         UserError: as ``check_offload``.

@@ -1,4 +1,4 @@
-"""The operations of a workload as arrays, one row for each distinct one."""
+"""Operations of a workload as arrays, one row for each distinct one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SIZES = ("m", "n", "k", "batch")
 
 @dataclass(frozen=True, slots=True)
 class OperationTable:
-    """The distinct operations of a workload as arrays.
+    """Distinct operations of a workload as arrays.
 
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
-    ``causal``: 1 for attention that leaves out later keys; ``sliding``: keys that a query sees at most, 0 for all.
-    ``narrow``: whether a recipe of fewer than 16 bits quantises it; it leaves the logits as they are. ``row``, ``layer`` and
+    ``causal``: 1 for attention that leaves out later keys. ``sliding``: most keys that a query sees, 0 for all.
+    ``narrow``: whether a recipe of fewer than 16 bits quantises it; the logits stay wide. ``row``, ``layer`` and
     ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
     """
 
@@ -47,7 +47,7 @@ _TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
 
 
 def operation_table(workload: Workload) -> OperationTable:
-    """The operations of ``workload``, computed once and cached for its life."""
+    """Return the operations of ``workload``, computed once and cached for its life."""
     key = id(workload)
     kept = _TABLES.get(key)
     if kept is None or kept[0]() is not workload:
@@ -57,7 +57,7 @@ def operation_table(workload: Workload) -> OperationTable:
 
 
 def tabulate(workload: Workload) -> OperationTable:
-    """The operations of all layers as arrays."""
+    """Return the operations of all layers as arrays."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[tuple[Operation, bool], int] = {}
     keys = [(o, _narrow(o) and not workload.layers[i].is_logits) for i, o in operations]
@@ -80,7 +80,9 @@ def tabulate(workload: Workload) -> OperationTable:
 
 
 def _narrow(o: Operation) -> bool:
-    """Whether it is a product of a layer with its weight, which recipes quantise; products of attention are batches. Those of
-    experts are batches in which each has its weight."""
+    """Return whether it is a product of a layer with its weight, which recipes quantise.
+
+    Products of attention are batches. Products of experts are batches in which each has its weight.
+    """
     grouped = o.fixed_bytes > 0 and o.grows in ("m", "k")
     return o.kind == "matmul" and (o.batch == 1 or grouped) and o.grows != "batch"

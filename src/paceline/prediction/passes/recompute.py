@@ -1,8 +1,8 @@
-"""What recomputation costs and saves: which layers run their forward pass again, and what is kept in place of activations.
+"""Cost and savings of recomputation: layers that run their forward pass again, and the stored activations.
 
 Sources: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5 (bytes of each part of a block); PyTorch,
 ``torch.utils.checkpoint`` (blocks, and ``early_stop``); Megatron-Core, ``--recompute-modules``; torchtitan,
-``activation_checkpoint`` (what its policy by operation keeps).
+``activation_checkpoint`` (activations that its policy by operation stores).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What a choice of recomputation means for one table of layers.
+    """Effect of a choice of recomputation on one table of layers.
 
     Attributes:
         again: 1 for a layer whose forward pass runs again, else 0, (layers,).
-        before: the layer before whose backward pass it does, (layers,).
+        before: the layer before whose backward pass it runs, (layers,).
         kept_bytes: saved bytes of one sample of each micro batch in flight.
-        largest_bytes: what the largest part holds beside them while it is recomputed.
-        names: index of the last layer of each part that is recomputed, with the part's name.
+        largest_bytes: further bytes of the largest part during its recomputation.
+        names: index of the last layer of each recomputed part, with the part's name.
     """
 
     again: Array
@@ -48,7 +48,7 @@ class Recomputed:
 
 
 def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> Recomputed:
-    """What ``choice`` means for ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
+    """Return the effect of ``choice`` on ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
 
     Args:
         numbers: as for ``Layer.kept_bytes``.
@@ -57,7 +57,7 @@ def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp
 
 
 def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> float:
-    """Bytes of one sample that recomputation need not keep; negative where it needs more."""
+    """Return bytes of one sample that recomputation saves; negative if it needs more."""
     plan = recomputed(workload, choice, numbers)
     return workload.kept_bytes(numbers) - plan.kept_bytes - plan.largest_bytes
 
@@ -67,11 +67,11 @@ _PARTS = (
     *("selective:moe_act", "selective:layernorm,moe_act", "selective:moe", "selective:mla_up_proj"),
     "selective:layernorm,moe_act,mla_up_proj",
 )
-"""Parts of a block that recipes of Megatron-Bridge name, alone and together."""
+"""Parts of a block in recipes of Megatron-Bridge, alone and together."""
 
 
 def choices_that_save(workload: Workload) -> tuple[str, ...]:
-    """``none``, the parts whose recomputation saves this network bytes, each saving another number, and ``full``."""
+    """Return ``none``, the parts whose recomputation saves this network memory, each a different amount, and ``full``."""
     plans = {name: recomputed(workload, Recomputation.of(name), "narrow") for name in ("none", *_PARTS)}
     named: dict[tuple[float, float], str] = {}
     for name, plan in plans.items():
@@ -82,8 +82,8 @@ def choices_that_save(workload: Workload) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Table:
-    """The layers while parts of them are marked: bytes that each still keeps, and the largest part's bytes."""
+class _OperationCosts:
+    """Layers while their parts are marked: bytes that each still stores, and the largest part's bytes."""
 
     layers: Sequence[Layer]
     numbers: Numbers
@@ -94,7 +94,7 @@ class _Table:
     names: list[tuple[int, str]] = field(default_factory=list)
 
     def drop(self, members: Sequence[int], kept_bytes: float, again: Sequence[int], name: str) -> None:
-        """``members`` keep ``kept_bytes`` together; those of ``again`` run before the backward pass of the last member."""
+        """Store ``kept_bytes`` for ``members`` together; run ``again`` before the backward pass of the last member."""
         freed = sum(self.sizes[i] for i in members) - kept_bytes
         for i in members:
             self.sizes[i] = 0.0
@@ -109,7 +109,7 @@ class _Table:
 def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> Recomputed:
     layers = workload.layers
     sizes = [layer.kept_bytes(numbers) for layer in layers]
-    table = _Table(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
+    table = _OperationCosts(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
     if choice.kind != "none":
         for name, members in _chosen(workload, choice.layers):
             if choice.kind == "full":
@@ -122,7 +122,7 @@ def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> 
 
 
 def check_recompute(workload: Workload, mesh: Parallelism) -> None:
-    """Raises UserError where a named part is in no block, or more blocks recompute than the fullest part of a stage has."""
+    """Raise UserError if a named part is in no block, or if more blocks recompute than the fullest part of a stage has."""
     if ":" in mesh.recompute:
         _check_parts(workload, mesh.recomputation.modules)
     if not mesh.recompute_layers:
@@ -151,7 +151,7 @@ def _check_parts(workload: Workload, parts: Sequence[str]) -> None:
 
 
 def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:
-    """Name and layers of each block that recomputes: all, or ``count`` of them at equal distances."""
+    """Yield name and layers of each block that recomputes: all, or ``count`` of them at equal distances."""
     members = block_names(workload)
     count = min(count or len(members), len(members))
     for number, (name, own) in enumerate(members.items()):
@@ -160,7 +160,7 @@ def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:
 
 
 def block_names(workload: Workload) -> Mapping[str, list[int]]:
-    """The blocks by name, with the indices of their layers."""
+    """Return the blocks by name, with the indices of their layers."""
     members: dict[str, list[int]] = {}
     for index, layer in enumerate(workload.layers):
         if name := block(f"{layer.name}."):
@@ -168,30 +168,32 @@ def block_names(workload: Workload) -> Mapping[str, list[int]]:
     return members
 
 
-def _needed(table: _Table, members: Sequence[int]) -> list[int]:
-    """The members before the last one that saves something: the backward pass needs no result of the later ones."""
+def _needed(table: _OperationCosts, members: Sequence[int]) -> list[int]:
+    """Return the members before the last one that saves something. The backward pass needs no result of the later ones."""
     last = next((i for i in reversed(members) if table.sizes[i]), members[-1])
     return [i for i in members if i < last]
 
 
-def _whole(table: _Table, name: str, members: Sequence[int]) -> None:
-    """The block keeps its input, which is taken to be what its first layer keeps. It is there a second time while the block is
-    recomputed."""
+def _whole(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
+    """Store only the input of the block, assumed equal to the stored bytes of its first layer.
+
+    A second copy exists during recomputation.
+    """
     first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
     held = sum(table.sizes[i] for i in members)
     table.drop(members, first, _needed(table, members), name)
     table.largest = max(table.largest, held)
 
 
-def _by_operation(table: _Table, name: str, members: Sequence[int]) -> None:
-    """The block keeps its input, and the results of attention and of its first, third, ... product."""
+def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
+    """Store the input of the block, and the results of attention and of its first, third, ... product."""
     width = 4.0 if table.numbers == "fp32" else 2.0
     results, again, products = 0.0, [], 0
     for i in members:
         fused = next((o for o in table.layers[i].operations if o.kind == "attention" and not o.backward), None)
         product = forward_product(table.layers[i])
         products += product is not None
-        if fused is not None:  # its result, and the logarithm of each sum
+        if fused is not None:  # stores its result, and the logarithm of each sum
             results += (width * fused.k + 4.0) * fused.m * fused.batch
         elif product is not None and products % 2:
             results += width * product.m * product.n
@@ -203,8 +205,8 @@ def _by_operation(table: _Table, name: str, members: Sequence[int]) -> None:
     table.drop(members, min(held, first + results), [i for i in again if i in needed], name)
 
 
-def _modules(table: _Table, members: Sequence[int], modules: Sequence[str]) -> None:
-    """The parts of one block that were named."""
+def _modules(table: _OperationCosts, members: Sequence[int], modules: Sequence[str]) -> None:
+    """Drop the named parts of one block."""
     if CORE in modules:
         for i in members:
             freed = table.layers[i].scores_bytes(table.numbers)
@@ -229,8 +231,8 @@ def _modules(table: _Table, members: Sequence[int], modules: Sequence[str]) -> N
             table.drop([norm, *readers], table.sizes[norm], [norm], table.layers[norm].name)
 
 
-def _norms(table: _Table, members: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Each norm with the products right behind it, which keep its result."""
+def _norms(table: _OperationCosts, members: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield each norm with the products directly after it, which store its result."""
     for place, i in enumerate(members):
         if table.layers[i].kind.endswith("Norm"):
             readers: list[int] = []
@@ -242,18 +244,18 @@ def _norms(table: _Table, members: Sequence[int]) -> Iterator[tuple[int, list[in
                 yield i, readers
 
 
-def _between_products(table: _Table, experts: Sequence[int]) -> None:
-    """What lies between the experts' products keeps what they give, and not its own result, which the last product reads."""
+def _between_products(table: _OperationCosts, experts: Sequence[int]) -> None:
+    """Store the input between the experts' products instead of its result, which the last product reads."""
     between = [i for i in experts if table.layers[i].name.rpartition(".")[2] in ("act", "multiply")]
     last = next((i for i in experts if table.layers[i].name.endswith("experts.contract")), None)
     if between and last is not None:
-        # The gate's product keeps both its factors, of which one is the result of the activation.
+        # The gate's product stores both its factors. One of them is the result of the activation.
         read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / 2
         table.drop([*between, last], read, between, table.layers[between[0]].name)
 
 
-def _latent(table: _Table, members: Sequence[int]) -> None:
-    """Latent attention keeps its latents, and its result, but no queries, keys and values."""
+def _latent(table: _OperationCosts, members: Sequence[int]) -> None:
+    """Store the latents and the result of latent attention, but no queries, keys and values."""
     last = {table.layers[i].name.rpartition("attention.")[2]: i for i in members}
     if "latent" not in last or "mix" not in last or "project" not in last:
         return

@@ -1,4 +1,4 @@
-"""What error feedback keeps on a device or in its host's memory, and what an exchange copies of it."""
+"""Memory of error feedback on a device or in host memory, and the copies of it in an exchange."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from paceline.strategy.strategy import Strategy
 
 
 def numbers_kept(x: GradientExchange) -> int:
-    """Numbers for each element: the residual, and with momentum correction the momentum; 0 without error feedback."""
+    """Return numbers for each element: the residual, and with momentum correction the momentum; 0 without error feedback."""
     if not x.description.error_feedback:
         return 0
     return 2 if x.description.option_values.get("momentum") else 1
 
 
 def on_host(x: GradientExchange) -> bool:
-    """Whether they lie in the memory of a GPU's host, of the exchange of a settled strategy."""
+    """Return whether residuals are in the memory of a GPU's host, for the exchange of a settled strategy."""
     return x.residuals_at != "" or x.codec_at == "host"
 
 
 def works_on_copies(x: GradientExchange) -> bool:
-    """Whether the codec works on fp32 copies of one group, and not on what is kept."""
+    """Return whether the codec works on fp32 copies of one group instead of the stored residuals."""
     return x.residual_bits != 32 or x.residuals_at != ""
 
 
 def holders(strategy: Strategy) -> int:
-    """Ranks that divide among them what is encoded of an element: those of a node, or of a group of shards in HSDP."""
+    """Return the ranks that share the encoded elements: those of a node, or of a group of shards in HSDP."""
     x, mesh = strategy.gradient_exchange, strategy.parallelism
     if mesh.shares.weights and mesh.sharers < mesh.data:
         return mesh.sharers
@@ -35,14 +35,14 @@ def holders(strategy: Strategy) -> int:
 
 
 def residual_bytes(strategy: Strategy, whole: float, elements: Sequence[float]) -> tuple[float, float]:
-    """Bytes between exchanges, and bytes of the copies that an exchange works on.
+    """Return bytes between exchanges, and bytes of the copies that an exchange works on.
 
-    DDP's hook keeps those of before a step until its last group has been finite: as many again of all groups but the last. It
-    has room for all of a node's elements. Where gradients are shared out a rank keeps what it encodes twice: FSDP2 does not
-    say which unit is the last.
+    DDP's hook keeps the residuals of before a step until its last group was finite: a second copy of all groups but the last.
+    It has room for all of a node's elements. With sharded gradients a rank keeps its encoded part twice, since FSDP2 does not
+    tell which unit is the last.
 
     Args:
-        whole: parameters; ``elements``: of each group.
+        whole: number of parameters. ``elements``: those of each group.
     """
     x = strategy.gradient_exchange
     times, width = numbers_kept(x), x.residual_bits / 8
@@ -56,7 +56,7 @@ def residual_bytes(strategy: Strategy, whole: float, elements: Sequence[float]) 
 
 
 def copied_elements(plan: BucketPlan, strategy: Strategy) -> int:
-    """Numbers of one group that an exchange copies from where they are kept, and back; 0 if it works on what is kept."""
+    """Return the numbers of one group that an exchange copies from their store and back; 0 if it works in place."""
     x = strategy.gradient_exchange
     if not works_on_copies(x):
         return 0

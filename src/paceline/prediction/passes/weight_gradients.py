@@ -1,6 +1,6 @@
-"""The part of the backward pass that computes gradients of weights, which a zero-bubble pipeline runs later.
+"""Part of the backward pass that computes gradients of weights, which a zero-bubble pipeline runs later.
 
-Source: Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 2 (the two parts, and what each keeps).
+Source: Qi et al. 2024, Zero Bubble Pipeline Parallelism, arXiv:2401.10241, section 2 (the two parts, and their memory).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 _DEPTH = 2
-"""Column of a product's depth, which only in the gradient of a weight grows with the micro batch."""
+"""Column of a product's depth. Only in the gradient of a weight it grows with the micro batch."""
 
 
 def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, device: Device, efficiency: Efficiency) -> Array:
-    """Seconds of the products that give the gradients of weights, of one micro batch, (layers,).
+    """Return seconds of the products that give the gradients of weights, of one micro batch, (layers,).
 
     Raises:
         UserError: the device does not have that precision.
@@ -33,12 +33,14 @@ def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, de
 
 
 def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> float:
-    """Bytes of one sample that are held from the gradient of the inputs to that of the weights: the inputs of products and the
-    gradients of what they give; 32 s h of a block of a GPT of width h in 16 bits (table 1 there).
+    """Return bytes of one sample that are stored from the gradient of the inputs to that of the weights.
+
+    They are the inputs of products and the gradients of their outputs; 32 s h of a block of a GPT of width h in 16 bits (table
+    1 there).
 
     Args:
-        sharers: devices of a sequence-parallel group: each holds its tokens of what enters a region of divided products and of
-            what leaves it, and gathers them again.
+        sharers: devices of a sequence-parallel group. Each holds its tokens at the borders of a region of divided products, and
+            gathers them again.
     """
     width = 4.0 if numbers == "fp32" else 2.0
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import Workload
-from paceline.prediction.mesh.segments import segments_of
-from paceline.prediction.mesh.stages import block_begins, stages
+from paceline.prediction.mesh.stages import block_begins, segments_of, stages
 from paceline.workload import TransformerShape
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.hardware import cluster
-from paceline.planning.search.cluster_sizes import smaller, worlds
+from paceline.planning.search.space import smaller, worlds
 
 
 def test_worlds() -> None:

@@ -9,7 +9,7 @@ from paceline import Cluster, Strategy
 from paceline.calibration.constants import TYPICAL
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.group_view import group_view
-from paceline.prediction.layouts.layout_exchange import exchange_bounds
+from paceline.prediction.layouts.layout_bounds import exchange_bounds
 
 NODES = Cluster.named("4x8 A100", network="8x InfiniBand HDR")
 ELEMENTS = np.array([4e8]), np.array([100.0]), np.array([0.0])

@@ -69,10 +69,10 @@ def speeds_of(job: Job, tables: Mapping[tuple[str, str, int], SpeedTable], devic
 
 
 class TabledRun(SteadyRun):
-    """Its work is ``job.steps``. It runs on the numbers of devices of its table alone; nothing between them is assumed.
+    """A job of ``job.steps`` steps that runs only on the numbers of devices of its table.
 
     Args:
-        speeds: of each device type, in the fleet's order: devices -> steps a second.
+        speeds: steps a second by devices, for each device type, in the fleet's order.
 
     Raises:
         UserError: no steps; no number of devices that its owner allows was measured.
@@ -101,7 +101,7 @@ class TabledRun(SteadyRun):
 
     @property
     def outlook(self) -> Outlook:
-        """What a policy may believe: the truth."""
+        """True speeds, which policies see."""
         return self
 
     def goodput(self, device_type: int, most: int) -> Array:

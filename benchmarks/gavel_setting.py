@@ -93,7 +93,7 @@ def continuous_jobs(throughputs: Throughputs, jobs_per_hour: float, seed: int = 
 
 
 class ThroughputRun(DurationRun):
-    """One job; its progress counts in steps, and the work left is known. Where its devices are makes no difference.
+    """One job whose progress counts in steps of known speed. Its placement makes no difference.
 
     Raises:
         UserError: no throughput of its model on the devices it asks for; no steps.

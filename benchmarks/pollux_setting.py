@@ -1,4 +1,4 @@
-"""The cluster and the jobs of Pollux's simulator (OSDI 2021, section 5.3), its oracle for Optimus, and beliefs with errors."""
+"""Setting of Pollux's simulator (OSDI 2021, section 5.3): cluster, jobs, its oracle for Optimus, and estimates with errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ LARGEST_BATCH: Mapping[str, int] = {"ncf": 32768}
 
 
 def predictions(fleet: Fleet) -> Predictions:
-    """By constants that were fitted without any step on such devices."""
+    """Predictions by constants that were fitted without any step on such devices."""
     chip = device(fleet.groups[0].device).chip
     return Predictions(fleet, Predictor(constants=efficiency("ordinary", without=chip)), profiled_networks())
 
 
 class OptimusOracle(ProfiledRun):
-    """An oracle with the grain of the published one: it does not see the epoch in which a job is, so a job in its last epoch
-    counts as one step; one device always takes two passes."""
+    """Oracle with the granularity of the published one.
+
+    It does not see the epoch in which a job is, so a job in its last epoch counts as one step. One device always makes two
+    passes.
+    """
 
     def seconds_left(self, device_type: int, most: int) -> Array:
         """As ``Outlook``."""
@@ -58,11 +61,11 @@ class OptimusOracle(ProfiledRun):
 
 
 class Distorted:
-    """Other beliefs with errors that stay for a job's life: what a policy is worth where its predictor errs.
+    """Another estimate with errors that stay for a job's life, to measure the cost of wrong predictions.
 
     Args:
-        error: standard deviation of the logarithm of the step, of each number of devices; 0.2: about 20 %.
-        seed: of the draw.
+        error: standard deviation of the logarithm of the step, for each number of devices; 0.2: about 20 %.
+        seed: seed of the draw.
     """
 
     def __init__(self, beliefs: SpeedEstimate, error: float, seed: int, most: int = 4096) -> None:
@@ -111,7 +114,7 @@ class _Times:
 
 
 def jobs_for(policy: str, jobs: tuple[Job, ...]) -> list[Job]:
-    """What its simulator gives each policy: Tiresias tuned devices and batches, Optimus tuned batches, Pollux neither."""
+    """Jobs that its simulator gives a policy: Tiresias has tuned devices and batches, Optimus tuned batches, Pollux neither."""
     adapts = policy_named(policy).adapts
     fitted = []
     for job in jobs:
@@ -134,11 +137,11 @@ def runs_for(
     work_error: float = 0.0,
     seed: int = 0,
 ) -> Callable[[Job], JobRun]:
-    """The truth of its simulator, and what a policy believes.
+    """Function that creates runs with the truth of its simulator and the estimates of a policy.
 
     Args:
-        pool: of ``predictions``, where the knowledge is ``predicted``.
-        error: standard deviation of the logarithm of believed steps; ``work_error``: of the work that is left.
+        pool: pool of ``predictions``, if the knowledge is ``predicted``.
+        error: standard deviation of the logarithm of estimated steps. ``work_error``: the same for the remaining work.
     """
     draw = np.random.default_rng(seed)
     kind = OptimusOracle if policy == "optimus" else ProfiledRun

@@ -1,6 +1,6 @@
-"""The cluster and the jobs of Sia's simulator (SOSP 2023, section 4): what its published figures depend on.
+"""Setting of Sia's simulator (SOSP 2023, section 4): cluster and jobs, on which its published figures depend.
 
-Steps are longer than measured, a start takes a time of each model, and a job that moves within a type pays nothing.
+Steps are longer than measured, the cost of a start depends on the model, and a job that moves within a type pays nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_netw
 from paceline.scheduling.speeds.profiles import ModelProfile, packed
 
 CLUSTER = "6x4xT4 + 2x8xA100 SXM 40GB + 3x8xRTX 2080 Ti"
-"""In the order in which its simulator tries types: the first that a job has run on is what others are projected from."""
+"""Types in the order of its simulator, which projects other types from the first that a job has run on."""
 HOMOGENEOUS = "16x4xT4"
 RESTART_S: Mapping[str, float] = {
     "cifar10": 50.0,
@@ -36,7 +36,7 @@ RESTART_S: Mapping[str, float] = {
     "ncf": 15.0,
 }
 BELIEVED_RESTART_S: Mapping[str, float] = {"cifar10": 30.0, "yolov3": 45.0}
-"""What its policy counts with, where that differs."""
+"""Restart cost assumed by its policy, if that differs."""
 SLOWDOWN: Mapping[str, float] = {
     "cifar10": 1.8,
     "imagenet": 1.2,
@@ -45,22 +45,22 @@ SLOWDOWN: Mapping[str, float] = {
     "deepspeech2": 1.2,
     "ncf": 1.5,
 }
-"""By which true steps are longer than the profile's."""
+"""Factor by which true steps are longer than in the profile."""
 NETWORKS: Mapping[str, str] = {"T4": "50Gb/s", "RTX 2080 Ti": "50Gb/s", "A100 SXM 40GB": "8x InfiniBand HDR"}
-"""Between the nodes of a type (section 4)."""
+"""Network between the nodes of a type (section 4)."""
 LOCAL_MOST: Mapping[tuple[str, str], int] = {("deepspeech2", "RTX 2080 Ti"): 57}
 
 
 def settings(round_s: float = 60.0) -> ClusterSettings:
-    """Of its simulator; ``round_s`` is 360 for Gavel."""
+    """Settings of its simulator. ``round_s`` is 360 for Gavel."""
     return ClusterSettings(round_s=round_s, restart_by_model=RESTART_S, believed_restart=BELIEVED_RESTART_S, moves_free=True)
 
 
 def predicted(fleet: Fleet, profiles: Mapping[str, ModelProfile]) -> EstimatePool:
-    """What is predicted of its models from datasheets: each type by constants that were fitted without any step on it.
+    """Predictions of its models from datasheets, for each type by constants that were fitted without any step on it.
 
     Args:
-        profiles: whose batches bound those of their models.
+        profiles: profiles whose batches bound those of their models.
     """
     by_device = {}
     for group in fleet.groups:
@@ -73,7 +73,7 @@ def predicted(fleet: Fleet, profiles: Mapping[str, ModelProfile]) -> EstimatePoo
 class SiaRun(ProfiledRun):
     """A job of its simulator.
 
-    Its policy believes that a job stays within the batch that the trace names (``tuned_batch``), though the job goes beyond.
+    Its policy assumes that a job stays within the batch of the trace (``tuned_batch``), though the job exceeds it.
     """
 
     def __init__(
@@ -113,8 +113,12 @@ class SiaRun(ProfiledRun):
 
 
 class SiaGavelRun(SiaRun):
-    """A rigid job of its simulator under Gavel, whose outlook counts steps a second, whatever their batch: the job of the
-    smallest steps gains the most. One device always takes two passes."""
+    """A rigid job of its simulator under Gavel.
+
+    Its outlook counts steps a second, whatever their batch, so the job of the smallest steps gains most. One device always
+    makes two
+    passes.
+    """
 
     def __init__(self, job: Job, profile: ModelProfile, fleet: Fleet) -> None:
         super().__init__(job, profile, fleet, adapts_batch=False, beliefs=MeasuredEstimate(profile), tuned_batch=False)
@@ -134,6 +138,6 @@ class SiaGavelRun(SiaRun):
 
 
 GAVEL = RoundRules(forgets=False)
-"""How its simulator runs Gavel: one queue over jobs and types, and what was ever received counts."""
+"""Rules of its simulator for Gavel: one queue over jobs and types, and received time is never forgotten."""
 
 __all__ = ["CLUSTER", "GAVEL", "HOMOGENEOUS", "RESTART_S", "SLOWDOWN", "SiaGavelRun", "SiaRun", "predicted", "settings"]

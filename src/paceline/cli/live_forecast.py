@@ -1,4 +1,4 @@
-"""What ``paceline schedule live`` knows of its nodes, and when it predicts that jobs end."""
+"""Devices of the nodes of ``paceline schedule live``, and the predicted ends of its jobs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from paceline.training.runs.training_run import TrainingRun
 
 MACHINE = "machine.json"
-"""In the directory of the state: what a probe measured of this machine."""
+"""File in the state directory with the probe of this machine."""
 PREDICTED = "predicted"
-"""The name of the forecast beside the policy's."""
+"""Name of the forecast in a report, next to the policy."""
 
 
 def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]) -> LiveNodes:
-    """Which devices the nodes have; this machine is measured where one of the jobs may be predicted.
+    """Devices of the nodes. This machine is measured if one of the jobs may be predicted.
 
     Raises:
-        UserError: a device, a network or a job's command that cannot be.
+        UserError: a wrong device, network or command of a job.
     """
     from paceline.hardware.catalogue import device, is_device
     from paceline.scheduling.executors.local import LocalExecutor
@@ -70,7 +70,7 @@ def check_decides(policy: Planner, live: Snapshot) -> None:
 
 
 def _probed(o: argparse.Namespace) -> str:
-    """The file of a probe of this machine, which is written once for a state."""
+    """File of a probe of this machine, written once per state directory."""
     from paceline.training.runs.launcher import probe
 
     file = Path(o.state) / MACHINE
@@ -81,7 +81,7 @@ def _probed(o: argparse.Namespace) -> str:
 
 
 def training_run_of(words: Sequence[str]) -> TrainingRun:
-    """The run that the words behind ``paceline train`` describe. Raises UserError."""
+    """Training run described by the words after ``paceline train``. Raises UserError."""
     from paceline.cli import train
     from paceline.cli.training_arguments import training_run
 
@@ -112,7 +112,7 @@ def say_forecast(
         say(f"no completion is predicted: {error.message}")
         return {}, None
     if expected is None:
-        name, why = next(iter(whys.items()), ("", "nobody knows how much a job is to work"))
+        name, why = next(iter(whys.items()), ("", "the work of a job is unknown"))
         stated = "" if UNKNOWN in fleet.types else "; state its model and samples, or its duration"
         say(f"no completion is predicted: {f'job {name}: ' if name else ''}{why}{stated}")
         return {}, None
@@ -133,7 +133,7 @@ def say_forecast(
 
 
 def say(text: str) -> None:
-    """A line about what happens, beside the answer."""
+    """Print a line about an event to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The jobs, the nodes and the behaviour of a simulated cluster, as options."""
+"""Options for the jobs, the nodes and the behaviour of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
-    """Which jobs, which nodes, what is known, and how the cluster behaves."""
+    """Add the options for jobs, nodes, knowledge and behaviour of the cluster."""
     forms = "jobs: a CSV of your own, Philly, Pollux or Sia workloads, or what sacct -P prints"
     parser.add_argument("trace", metavar="TRACE", help=forms)
     where = "only rows with this value, such as set=1.0x; may be repeated"
@@ -55,13 +55,13 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stop_early(parser: argparse.ArgumentParser) -> None:
-    """When a job that no longer learns is ended."""
-    text = "end a job whose last REPORTS (epochs) add less than SHARE (default 1%%) of what it had learned, such as 5:1%%"
+    """Add the option for early termination."""
+    text = "end a job whose last REPORTS (epochs) add less than SHARE (default 1%%) of its earlier progress, such as 5:1%%"
     parser.add_argument("--stop-early", metavar="REPORTS:SHARE", default="", help=text)
 
 
 def scenario_of(o: argparse.Namespace) -> Scenario:
-    """What ``add_cluster_of_jobs`` was given. Raises UserError."""
+    """Scenario from the options of ``add_cluster_of_jobs``. Raises UserError."""
     from paceline.scheduling.simulate.failures import parse_outages
     from paceline.scheduling.simulate.scenario import FAIRNESS, KNOWLEDGE
     from paceline.scheduling.simulate.schedule import ClusterSettings

@@ -1,6 +1,6 @@
 """``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray.
 
-What jobs will do is predicted before they run, by the same predictor and the same policy in the simulator.
+Their ends are predicted before they run, by the same predictor and policy in the simulator.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def add_live(live: Parser) -> None:
     live.add_argument("--round", metavar="TIME", default="10s", help="time between decisions (default 10s)")
     restart = "cost of a start before one was measured (default 30s)"
     live.add_argument("--restart", metavar="TIME", default="30s", help=restart)
-    state = f"directory of the state; the same command goes on from it (default {STATE})"
+    state = f"directory of the state; the same command continues from it (default {STATE})"
     live.add_argument("--state", metavar="DIR", default=STATE, help=state)
     add_stop_early(live)
     live.add_argument("--report", action="store_true", help="also write report.html there")
@@ -111,7 +111,7 @@ def _live(o: argparse.Namespace) -> Answer:
         try:
             runner.run()
         except KeyboardInterrupt as error:
-            kept = "its jobs run on; the same command goes on with them"
+            kept = "its jobs run on; the same command continues with them"
             raise Interrupted(getattr(error, "number", signal.SIGINT), kept) from None
         data, screen = _answer(journal, o.state)
         achieved = live_schedule(journal, journal.facts().get("nodes", {}), policy_name, round_s)
@@ -145,7 +145,7 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
 def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping[str, Any] | None) -> list[str]:
     """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for.
 
-    The page shows what was predicted beside it, where that was for the same jobs.
+    The page also shows the forecast, if it was for the same jobs.
     """
     from paceline.rundir import RunDir
     from paceline.scheduling.simulate.saved import from_json, to_json
@@ -164,7 +164,7 @@ def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping
 
 
 def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
-    """A row a job: when it came, how long it took, what it held. The exit code is 1 where a job failed."""
+    """Rows of the jobs, and the screen. The exit code is 1 if a job failed."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
         {

@@ -30,7 +30,7 @@ class LiveSchedule:
         return HTMLResponse(filled("serve/schedule.html.j2", {"content": content, "place": self._path or "nowhere"}), code)
 
     async def now(self, request: Request) -> Response:
-        """What changes on the page."""
+        """Changing part of the page."""
         return HTMLResponse(*await run_in_threadpool(self._now))
 
     def _now(self) -> tuple[str, int]:

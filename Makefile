@@ -20,7 +20,7 @@ test: $(READY)
 
 # One thread each: libraries that took both cores in two processes would wait for one another.
 tests: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 # The only tests of something that are too long for every day. CI runs them on each pull request.
 test-long: $(READY)

@@ -448,6 +448,7 @@ def test_layouts_are_searched_as_fast_as_the_page_says() -> None:
     assert float(row["million_s"]) == pytest.approx(float(row["seconds"]) * 1e6 / int(row["legal"]), rel=0.01)
 
 
+@pytest.mark.long
 def test_regret_benchmark_short(tmp_path: Path) -> None:
     from plan_regret import Measured, guess, regret
 

@@ -53,7 +53,7 @@ def test_the_bounds_are_on_both_sides_of_the_typical() -> None:
         ("paceline.prediction.learning.convergence", "NOISE_FACTOR", "noise_scale_factor"),
         ("paceline.planning.search.ranking", "PLAIN", "plan_plain"),
         ("paceline.planning.search.ranking", "TIE", "plan_tie"),
-        ("paceline.training.attach.consistency", "KEPT", "energy_kept"),
+        ("paceline.training.exchanges.gradients.energy_guard", "KEPT", "energy_kept"),
     ],
 )
 def test_what_is_judged_in_code_is_what_the_file_assumes(module: str, constant: str, name: str) -> None:

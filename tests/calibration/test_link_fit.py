@@ -18,6 +18,7 @@ from paceline.workload import Workload
 from prediction_toys import make_cluster, make_link, make_workload
 
 
+@pytest.mark.long
 @pytest.mark.everyday("10.0")
 @pytest.mark.parametrize("slow", [4.0, 10.0])
 def test_slow_links_are_found_from_the_waits_on_them(slow: float) -> None:

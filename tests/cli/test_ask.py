@@ -36,6 +36,7 @@ def test_epochs_of_ones_own_data_within_a_date_and_a_budget(capsys: pytest.Captu
     assert data["amount"].startswith("90 epochs of 1,200,000 samples")
 
 
+@pytest.mark.long
 def test_a_saved_cluster_brings_its_price(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "cluster add lab '2x8 A100, 100Gb/s RoCE' --price 1")[0] == 0
     data = answer(capsys, "ask bert-large --on lab --samples 1M")
@@ -91,6 +92,7 @@ def test_mistakes_are_one_line(options: str, what: str, capsys: pytest.CaptureFi
     assert (code, out) == (2, "") and what in err and err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_records_correct_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = " iteration {n} | elapsed time per iteration (ms): 900 | global batch size: 2048 |\n"
     (tmp_path / "train.log").write_text("".join(line.format(n=n) for n in range(9)))

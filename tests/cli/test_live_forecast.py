@@ -53,6 +53,7 @@ def test_jobs_are_predicted_before_they_run_and_shown_beside_what_they_reach(
     assert 10.0 < data["a"]["expected_jct_s"] < 11.0 and 50.0 < data["b"]["expected_jct_s"] < 51.0
 
 
+@pytest.mark.long
 def test_a_machine_is_measured_once_and_only_for_what_can_be_predicted(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("it holds: Nobody gains by leaving")
 
 
+@pytest.mark.long
 def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["market", "equilibrium", SITES, "--price", "1", "--choices", "4", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)

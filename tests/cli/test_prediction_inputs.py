@@ -16,6 +16,7 @@ from paceline.hardware import cluster
 from planning_commands import JOB
 
 
+@pytest.mark.long
 def test_a_probed_machine_needs_no_catalogue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     probed = cluster("T4", 2, 1)
     link = replace(probed.intra_link, name="measured link", kind="loopback")

@@ -216,6 +216,7 @@ def test_two_jobs_at_once_and_down_leaves_nothing(pair: lab.Lab, tmp_path: Path,
     assert list(runtime.iterdir()) == []
 
 
+@pytest.mark.long
 def test_large_packets_and_ipv6(name: str, tmp_path: Path) -> None:
     values = (np.random.default_rng(5).standard_normal(200_001) * 0.02).astype(np.float32)
     with lab.up(2, "200Mb/s", name, nic="inceptionn", mtu=9000, ipv6=True) as made:

@@ -154,6 +154,7 @@ def test_no_correction_makes_a_step_longer_without_a_resource(work: float, wait:
             assert free.step_time_s <= whole.step_time_s * (1 + 1e-9), resource
 
 
+@pytest.mark.everyday("1.0", "300.0", "420.0")
 @pytest.mark.parametrize("loader", [1.0, 100.0, 300.0, 380.0, 420.0, 460.0, 1e6])
 def test_a_corrected_and_fed_step_lies_in_its_range(loader: float) -> None:
     """A loader that is slower than the model's step and faster than the corrected one binds neither."""

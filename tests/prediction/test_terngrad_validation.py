@@ -38,6 +38,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
+@pytest.mark.long
 def test_the_orderings_hold_and_the_page_shows_what_is_printed() -> None:
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,6 +72,7 @@ def test_the_rows_of_the_results_are_those_of_the_script(rows: list[Any]) -> Non
             assert float(row[name]) == pytest.approx(getattr(mine, name), rel=1e-4), (mine.net, mine.gpus, name)
 
 
+@pytest.mark.long
 def test_json_and_csv_have_every_row(tmp_path: Path) -> None:
     out = tmp_path / "new" / "rows.csv"
     data = json.loads(run("--json", "--out", str(out)).stdout)

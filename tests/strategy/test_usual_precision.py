@@ -64,6 +64,7 @@ def test_whatif_takes_that_of_another_device_where_none_was_given() -> None:
         paceline.whatif(*job, changes="device=V100", global_batch_size=8, precision="bf16")
 
 
+@pytest.mark.long
 def test_a_plan_tries_nothing_wider() -> None:
     clusters = (hardware.cluster("A100"), hardware.cluster("V100"))
     tried = {

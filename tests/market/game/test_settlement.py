@@ -29,6 +29,7 @@ def random_federation(seed: int) -> Federation:
     return Federation(sites=tuple(sites))
 
 
+@pytest.mark.everyday("credits", "shapley")
 @pytest.mark.parametrize("rule", RULES)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_is_paid_is_received(rule: str, seed: int) -> None:
@@ -79,6 +80,7 @@ def test_who_only_lends_is_paid() -> None:
     assert credits.credits.tolist() == pytest.approx([-16, 16])
 
 
+@pytest.mark.long
 def test_more_than_twelve_sites_are_sampled() -> None:
     sites = tuple(site(f"s{i:02}", [job(f"s{i}", 100.0 * i, 5000), job(f"t{i}", 100.0 * i, 5000)]) for i in range(13))
     settled = settle(savings_under(Federation(sites=sites), "shapley"), "shapley")

@@ -228,6 +228,7 @@ def test_the_figures_of_a_verdict_by_hand() -> None:
     assert weighted.error == pytest.approx(1 / math.sqrt(125))
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32), st.floats(0.01, 100), st.floats(0.01, 100))
 def test_units_and_the_bias_of_a_model_do_not_matter(seed: int, unit: float, bias: float) -> None:
     rng = np.random.default_rng(seed)

@@ -278,6 +278,7 @@ def test_a_killed_writer_loses_nothing_committed(tmp_path: Path) -> None:
         assert ledger.append([entry()]).number == 31 and ledger.verify() == 31
 
 
+@pytest.mark.long
 def test_several_processes_make_and_fill_one_ledger(tmp_path: Path) -> None:
     writers = [start(tmp_path / "ledger", name, 8) for name in ("A", "B", "C")]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

@@ -39,6 +39,7 @@ ALIKE = [Cloud(3, 0, 2.4, 1.0, 0.3)] * 2
 BUSY_AND_IDLE = [Cloud(3, 0, 4.0, 1.0, 0.3), Cloud(4, 0, 1.0, 1.0, 0.3)]
 
 
+@pytest.mark.everyday("clouds0-0.1", "clouds0-0.8", "clouds1-0.4")
 @pytest.mark.parametrize("price", [0.1, 0.4, 0.8])
 @pytest.mark.parametrize("clouds", [ALIKE, BUSY_AND_IDLE])
 def test_at_an_equilibrium_nobody_gains_by_a_change_and_nobody_loses(clouds: list[Cloud], price: float) -> None:

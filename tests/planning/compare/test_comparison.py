@@ -15,6 +15,7 @@ from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 
+@pytest.mark.long
 @pytest.mark.everyday("tuned")
 @pytest.mark.parametrize("software", ["ordinary", "tuned"])
 def test_what_is_left_out_is_compared_by_the_predictor_of_the_best(software: str) -> None:

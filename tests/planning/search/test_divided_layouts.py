@@ -84,6 +84,7 @@ def test_without_a_batch_or_with_a_curve_layouts_have_batches_of_their_own() -> 
     assert max(choice.strategy.global_batch_size for choice in known.ranking) <= 128
 
 
+@pytest.mark.long
 def test_what_fits_in_no_layout_says_how_much_is_missing() -> None:
     with pytest.raises(UserError, match=r"fits on no device here: at least .* are missing on each device, with .*") as it:
         plan(GPT, space(small_device(1.7)), Goal("fastest"))
@@ -111,6 +112,7 @@ MIXTURE = Workload.from_shape(
 )
 
 
+@pytest.mark.long
 def test_groups_of_experts_are_searched_without_being_named() -> None:
     """12 experts go in groups of 1, 2 and 4; without groups nothing fits."""
     alone = small_device(2.5)

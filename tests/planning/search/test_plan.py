@@ -267,6 +267,7 @@ def test_what_was_measured_changes_what_is_best(toy: Workload, space: Space) -> 
     assert after.best.time_s < before.time_s * same.step_time_s / p.step_time_s
 
 
+@pytest.mark.long
 def test_a_chosen_precision_that_predict_would_not_take_is_named() -> None:
     cards = cluster("A100", 2)
     chosen = plan(Workload.named("resnet-50"), Space(clusters=(cards,), batches=(256,)), Goal("fastest"))

@@ -101,6 +101,7 @@ def test_the_front_is_what_no_other_beats(toy: Workload, space: Space) -> None:
     assert [choice.usd for choice in front] == sorted((choice.usd for choice in front), reverse=True)
 
 
+@pytest.mark.long
 def test_what_has_no_price_is_on_the_front_only_as_the_fastest(toy: Workload, space: Space) -> None:
     answer = plan(toy, space, Goal("fastest"), TrainingTarget(total=1e7), prices={"fast": 2.5})
     assert {choice.cluster.device.name for choice in answer.front} == {"fast"}

@@ -48,6 +48,7 @@ def candidates(draw):
     )
 
 
+@pytest.mark.long
 @given(
     st.lists(candidates(), min_size=1, max_size=12),
     st.sampled_from(["resnet-50", "bert-base", "lenet5"]),

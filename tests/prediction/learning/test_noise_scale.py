@@ -15,6 +15,7 @@ def norms(rng: np.random.Generator, truth: np.ndarray, sigma: float, workers: in
     return float((gradients**2).sum(1).mean()), float((gradients.mean(0) ** 2).sum())
 
 
+@pytest.mark.everyday("2-4")
 @pytest.mark.parametrize(("workers", "local_batch"), [(2, 4), (8, 32), (5, 1)])
 def test_the_scale_of_known_noise_is_found(workers: int, local_batch: int) -> None:
     """tr(Sigma) / |G|^2 = 1000 x 0.5^2 / 2^2 = 62.5 samples, whatever the workers and their batch."""

@@ -103,6 +103,7 @@ def test_a_divided_network_holds_and_gathers_its_part(tensor: int, pipeline: int
         assert gathered < 0.01 * part
 
 
+@pytest.mark.long
 def test_every_layout_that_a_plan_ranks_holds_them_and_fits() -> None:
     space = Space(
         clusters=(ON,),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from paceline import Workload
 from paceline.prediction.passes import operation_table as table
 from paceline.prediction.passes.operation_table import ATTENTION, MATMUL, operation_table
 from prediction_toys import make_workload
 
 
+@pytest.mark.long
 def test_a_table_is_made_once_and_goes_with_its_workload():
     workload = make_workload()
     assert operation_table(workload) is operation_table(workload)

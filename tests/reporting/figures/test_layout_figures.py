@@ -65,6 +65,7 @@ def test_the_mesh_shows_the_nodes_of_a_replica(view: LayoutView) -> None:
     assert "node 1" in shown and "s0 c0 t1" in shown and "s3 c0 t0" in shown and "replica 1" in shown
 
 
+@pytest.mark.long
 def test_pages_show_the_layout_where_the_network_is_divided(view: LayoutView) -> None:
     space = Space(clusters=(CLUSTER,), batches=(64,), precisions=("bf16",), compressions=("dense",), pipelines=(4,))
     page = answer_page.plan_page(plan(GPT, space, Goal("fastest")))

@@ -103,6 +103,7 @@ def replicas(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2-terngrad")
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("workers", [2, 3, 4])

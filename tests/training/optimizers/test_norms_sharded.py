@@ -17,6 +17,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         assert float((value - other[name]).abs().max()) <= 4e-6, name
 
 
+@pytest.mark.long
 @pytest.mark.everyday("4-hsdp")
 @pytest.mark.parametrize(("workers", "way"), WAYS)
 def test_sharded_is_unsharded(workers: int, way: str) -> None:

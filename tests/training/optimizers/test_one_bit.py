@@ -220,6 +220,7 @@ def close(a: list[np.ndarray], b: list[np.ndarray], rtol: float = 1e-4) -> bool:
     return all(np.abs(x - y).max() <= rtol * np.abs(y).max() for x, y in zip(a, b, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2-adam")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [2, 3])

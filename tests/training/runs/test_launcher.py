@@ -412,6 +412,7 @@ from paceline.training.runs.launcher import leave_error
 """Says that it was started; how it ends is added."""
 
 
+@pytest.mark.long
 @pytest.mark.everyday("a mistake")
 @pytest.mark.parametrize(
     ("end", "starts", "said"),

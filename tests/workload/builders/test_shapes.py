@@ -104,6 +104,7 @@ def test_parameters_are_those_that_llm_foundry_prints() -> None:
         assert Workload.named(name, seq_len=length).num_parameters == parameters, (name, length)
 
 
+@pytest.mark.long
 @given(st.sampled_from(sorted(SHAPES)), st.integers(1, 512), st.booleans())
 def test_a_length_changes_the_sample_and_not_the_weights(name: str, length: int, fused: bool) -> None:
     table = Workload.named(name, length, fused_attention=fused)

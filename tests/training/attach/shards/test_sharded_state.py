@@ -25,6 +25,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.long
 @pytest.mark.everyday("full-3-topk-options0")
 @pytest.mark.parametrize(
     ("kind", "workers", "compression", "options"),
@@ -55,6 +56,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     return given, launch(sharded_states.save, 3, kind="full", **given)[0]["owed"]
 
 
+@pytest.mark.long
 @pytest.mark.everyday("to0")
 @pytest.mark.parametrize("to", [("full", 2), ("full", 4), ("nodes", 2), ("nodes", 4), ("hsdp", 4)])
 def test_what_the_model_is_owed_stays_on_other_ranks_and_meshes(saved: Any, to: tuple[str, int]) -> None:

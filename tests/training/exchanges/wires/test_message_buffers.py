@@ -124,6 +124,7 @@ def every_case(rank: int, workers: int) -> dict[str, Any]:
     return results
 
 
+@pytest.mark.long
 @pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_warm_step_allocates_no_memory_for_messages_and_has_the_bits_of_fresh_memory(workers):

@@ -1,4 +1,4 @@
-"""The codecs as they are used: a codec by name, values into a payload, a payload into values.
+"""Interface of the codecs: find a codec by name, encode values, decode payloads.
 
 A payload is a header of 32 bytes and a body (``container``). The fastest backend that serves writes and reads the body.
 """
@@ -25,24 +25,22 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "float": ((Real,), "a number"),
     "float | None": ((Real, type(None)), "a number or None"),
 }
-"""By the annotation of a codec's field."""
+"""Types by the annotation of a codec's field."""
 
 FLOATS = ("float32", "float64", "float16")
-"""What values are decoded into; computed is fp32."""
+"""Legal types of decoded values; the computation uses fp32."""
 
 _KEY = counter.key(0, 0)
 
 
 def names() -> list[str]:
-    """Every codec's name."""
+    """Return the names of all codecs."""
     return sorted(BY_NAME)
 
 
 def get(name: str, **options: Any) -> Codec:
-    """The codec of that name.
-
-    Raises:
-        UserError: an unknown name or option, with the nearest; an option of another type or outside its range.
+    """Return the codec of that name. Raises: UserError: an unknown name or option, with the nearest; an option of another type
+    or outside its range.
     """
     if not isinstance(name, str) or name not in BY_NAME:
         raise unknown("codec", str(name), BY_NAME)
@@ -58,18 +56,18 @@ def get(name: str, **options: Any) -> Codec:
 
 
 def payload_bytes(codec: Codec, count: int) -> int | None:
-    """Exact length of the payload of ``count`` elements, header included; None where it depends on their values."""
+    """Return the exact length of the payload of ``count`` elements, header included; None if it depends on their values."""
     least, most = codec.body_range(count)
     return HEADER_BYTES + most if least == most else None
 
 
 def max_payload_bytes(codec: Codec, count: int) -> int:
-    """Length that the payload of ``count`` elements never exceeds; what ``out`` of ``encode`` must hold."""
+    """Return the largest length of the payload of ``count`` elements, which ``out`` of ``encode`` must hold."""
     return HEADER_BYTES + codec.body_range(count)[1]
 
 
 def encode(codec: Codec, values: Any, key: counter.Key = _KEY, start: int = 0, *, out: Any = None, backend: str = "") -> Bytes:
-    """``values`` as a payload: uint8, and it says itself what it holds.
+    """Encode ``values`` as a self-describing payload (uint8).
 
     Args:
         values: 1-D, NumPy or torch, of any float type and strides; the codec computes in fp32.
@@ -108,7 +106,7 @@ def encode(codec: Codec, values: Any, key: counter.Key = _KEY, start: int = 0, *
 
 
 def decode(payload: Any, out: Any = None, mode: int = SET, *, only: tuple[type[Codec], ...] = (), backend: str = "") -> F32:
-    """The fp32 values of a payload, of the length of what was encoded.
+    """Decode a payload into fp32 values.
 
     The length is compared with the header and the checksum computed before anything is allocated or changed.
 
@@ -153,19 +151,21 @@ def decode(payload: Any, out: Any = None, mode: int = SET, *, only: tuple[type[C
 
 
 def moments_of(values: Any) -> Moments:
-    """Standard deviation about the mean and max |x| of a 1-D array or tensor. Raises ValueError as ``encode``."""
+    """Return the standard deviation and max |x| of a 1-D array or tensor. Raises as ``encode``."""
     x = arrays.vector(values)
     return moments(x, backends.pick(Fp32(), x))
 
 
 def peak_of(values: Any) -> float:
-    """max |x| of a 1-D array or tensor: infinity or NaN when it holds one, 0 without elements. Raises as ``moments_of``."""
+    """Return max |x| of a 1-D array or tensor: infinity or NaN if it holds one, 0 if empty. Raises as ``moments_of``."""
     x = arrays.vector(values)
     return float(backends.pick(Fp32(), x).peak(x))
 
 
 def _codec(header: Header, only: tuple[type[Codec], ...]) -> Codec:
-    """The codec that wrote a payload. Raises PayloadError for an unknown one, for one not of ``only``, and as ``Codec.of``."""
+    """Return the codec that wrote a payload. Raises PayloadError for an unknown one, for one not of ``only``, and as
+    ``Codec.of``.
+    """
     if header.codec not in BY_CODE:
         raise PayloadError(f"codec number {header.codec} is unknown to this Paceline: install the same one on every rank")
     kind = BY_CODE[header.codec]

@@ -1,4 +1,4 @@
-"""Memory in any form that a user has it, as the kernels take it: NumPy arrays for the host, tensors for a GPU."""
+"""Convert a user's memory to the form of the kernels: NumPy arrays on the host, tensors on a GPU."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from paceline.codecs.container import PayloadError
 
 
 def is_tensor(x: Any) -> bool:
-    """Whether it is torch's; imports no torch."""
+    """Return whether an object is a tensor of torch, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def vector(x: Any) -> F32:
-    """``x`` as a contiguous 1-D fp32 array: NumPy, or a torch tensor on its own device.
+    """Return ``x`` as a contiguous 1-D fp32 array: NumPy, or a torch tensor on its device.
 
     Raises:
-        ValueError: another shape, or what are no real numbers.
+        ValueError: another shape, or no real numbers.
     """
     if is_tensor(x):
         if x.is_complex():
@@ -45,7 +45,7 @@ def vector(x: Any) -> F32:
 
 
 def as_bytes(payload: Any) -> Any:
-    """A payload as a contiguous 1-D array of bytes, on its own device."""
+    """Return a payload as a contiguous 1-D array of bytes, on its device."""
     if is_tensor(payload):
         tensor = payload.detach() if payload.dim() == 1 and payload.is_contiguous() else payload.detach().reshape(-1)
         if tensor.dtype.itemsize != 1:
@@ -60,17 +60,17 @@ def as_bytes(payload: Any) -> Any:
 
 
 def host_bytes(data: Any) -> bytes:
-    """A few bytes of a payload, in host memory."""
+    """Return a few bytes of a payload in host memory."""
     return data.tobytes() if isinstance(data, np.ndarray) else bytes(data.cpu().numpy())
 
 
 def empty_bytes(like: Any, count: int) -> Bytes:
-    """Room for a payload beside ``like``."""
+    """Allocate room for a payload on the device of ``like``."""
     return np.empty(count, np.uint8) if isinstance(like, np.ndarray) else like.new_empty(count, dtype=_torch().uint8)
 
 
 def empty_floats(like: Any, count: int) -> Any:
-    """Room for ``count`` fp32 values beside ``like``. Raises PayloadError when the memory does not hold so many."""
+    """Allocate room for ``count`` fp32 values on the device of ``like``. Raises PayloadError if the memory does not suffice."""
     try:
         return np.empty(count, np.float32) if isinstance(like, np.ndarray) else like.new_empty(count, dtype=_torch().float32)
     except (MemoryError, ValueError, RuntimeError):
@@ -78,7 +78,7 @@ def empty_floats(like: Any, count: int) -> Any:
 
 
 def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
-    """``out`` as the kernels write into it: as a NumPy array where ``like`` is one, else the tensor itself.
+    """Return ``out`` in the form that the kernels write: a NumPy array if ``like`` is one, else the tensor.
 
     Args:
         dtypes: what ``out`` may hold; bytes must also be contiguous.
@@ -103,7 +103,7 @@ def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
 
 
 def _described(out: Any) -> str:
-    """What somebody gave, in words."""
+    """Describe an argument."""
     if not isinstance(out, np.ndarray) and not is_tensor(out):
         return f"of type {type(out).__name__}"
     where = f"on {out.device}" if is_tensor(out) else "" if out.flags.writeable else "read-only"
@@ -117,4 +117,4 @@ def _torch() -> Any:
     return torch
 
 
-_NAMES = {np.dtype(name): name for name in ("uint8", "float32")}  # dtype.name is put together anew each time
+_NAMES = {np.dtype(name): name for name in ("uint8", "float32")}  # dtype.name is built again at each call

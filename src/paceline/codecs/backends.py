@@ -1,4 +1,4 @@
-"""Which implementation of a codec runs: NumPy, C++ or Triton. All give the same bits."""
+"""Backends of the codecs: NumPy, C++ and Triton, with equal bits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMES = ("reference", "native", "triton")
 
 
 class Backend(Statistics, Protocol):
-    """One implementation of all kernels; a module is one."""
+    """An implementation of all kernels; a module is one."""
 
     name: str
 
     def serves(self, codec: Codec) -> bool:
-        """Whether it has kernels for this codec, here."""
+        """Return whether it has kernels for this codec here."""
 
     def encode(self, codec: Codec, x: Any, body: Any, key: counter.Key, start: int) -> int:
         """Write the body of ``x``; return its bytes. Raises ValueError for what the codec cannot hold."""
@@ -35,7 +35,7 @@ class Backend(Statistics, Protocol):
 
 
 class DeviceBackend(Backend, Protocol):
-    """One whose memory the host cannot read: it handles whole payloads, so that nothing waits between body and checksum."""
+    """A backend with memory that the host cannot read. It handles whole payloads to avoid a wait between body and checksum."""
 
     def write(self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int) -> int:
         """The payload of ``x`` into ``out``, of exactly the most bytes it can take; returns its bytes. Raises as ``encode``."""
@@ -46,7 +46,7 @@ class DeviceBackend(Backend, Protocol):
 
 @cache
 def triton() -> Any:
-    """The GPU's kernels, a ``DeviceBackend``; None where there is no CUDA device or no Triton."""
+    """Return the GPU's kernels, a ``DeviceBackend``; None without a CUDA device or Triton."""
     try:
         import torch
 
@@ -78,7 +78,7 @@ def check(codec: Codec, backend: str) -> None:
 
 
 def pick(codec: Codec, data: Any, backend: str = "") -> Any:
-    """The kernels for an array: Triton's for one on a GPU, else C++, else NumPy, unless ``backend`` names one.
+    """Return the kernels for an array: Triton's on a GPU, else C++, else NumPy, unless ``backend`` names one.
 
     Raises:
         UserError: as ``check``.
@@ -99,5 +99,5 @@ def pick(codec: Codec, data: Any, backend: str = "") -> Any:
 
 
 def checksum(head: bytes, body: Bytes) -> tuple[int, int]:
-    """``container.checksum`` of host memory by the fastest implementation."""
+    """Return ``container.checksum`` of host memory by the fastest implementation."""
     return native.checksum(head, body) if native.available() else container.checksum(head, body)

@@ -1,4 +1,4 @@
-"""How fast the codecs are on this machine, beside a plain copy of the same memory in the same run."""
+"""Measure the speed of the codecs on this machine, relative to a plain copy of the same memory in the same run."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from paceline.units import format_bytes
 DIRECTIONS = ("encode", "decode", "decode_add")
 REPETITIONS, LEAST_REPETITIONS = 15, 3
 BUDGET_S = 4.0
-"""A codec whose repetitions would take longer gets fewer, not below the least."""
+"""Time limit of a codec's repetitions: slower codecs get fewer, at least the least number."""
 COPIES = 4
-"""Arrays of the tensor's size, at least: values, decoded values, payload, and the copy beside them."""
+"""Arrays of at least the tensor's size: values, decoded values, payload and copy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodecSpeed:
-    """One codec in one direction: the whole public call, header and checksum included.
+    """Speed of one codec in one direction: the whole public call, header and checksum included.
 
     Attributes:
         backend: what ran: ``reference``, ``triton``, or ``native`` with the instruction set, as in ``native avx512``.
@@ -71,7 +71,7 @@ def measure(
 
     Args:
         elements: fp32 values in the tensor.
-        count: threads; None is ``codecs.threads()``.
+        count: threads; by default ``codecs.threads()``.
         backend: as for ``api.encode``.
 
     Raises:

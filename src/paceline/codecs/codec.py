@@ -1,4 +1,4 @@
-"""What every codec is: parameters, a layout, and the two kernels in NumPy that are its specification.
+"""Base of the codecs: parameters, a layout, and the two kernels in NumPy that are its specification.
 
 A codec is a value. It knows no other implementation of itself, no header and no device: ``api`` adds those.
 """
@@ -16,18 +16,18 @@ from paceline.codecs.moments import Moments, Statistics
 from paceline.errors import UserError
 
 SET, ADD, SUBTRACT = 0, 1, 2
-"""What decoding does to ``out``: replace it, add to it, subtract from it."""
+"""Modes of decoding: replace ``out``, add to it, subtract from it."""
 
 NON_FINITE = "NaN or infinity has no form in this codec; send this tensor dense"
 
 
 class MessageScaling(NamedTuple):
-    """How one of several tensors enters a message that they share.
+    """Scaling of one of several tensors in a shared message.
 
     Attributes:
         bound: its elements are clipped to +-bound,
         factor: and multiplied by this (fp32).
-        unit: what 1 stands for in the sum of the messages.
+        unit: the value of 1 in the sum of the messages.
     """
 
     bound: float
@@ -42,14 +42,14 @@ class Codec(ABC):
     name: ClassVar[str]
     code: ClassVar[int]
     exact_sums: ClassVar[bool] = False
-    """Whether ``summing`` gives codecs that hold sums exactly: then no sum is rounded."""
+    """True if codecs of ``summing`` hold sums exactly, without rounding."""
     agrees: ClassVar[bool] = False
-    """Whether ranks agree on a number for each tensor before they encode it: on the largest that ``prepare`` gives."""
+    """True if ranks agree on a number for each tensor before encoding: the largest result of ``prepare``."""
 
-    # What a subclass says of its bytes.
+    # Layout, defined by subclasses.
 
     def parameters(self) -> bytes:
-        """At most 8 bytes that a decoder needs beside the body."""
+        """Parameters that a decoder needs in addition to the body, at most 8 bytes."""
         return b""
 
     @classmethod
@@ -81,18 +81,20 @@ class Codec(ABC):
         """Put the values of a body into ``out``, add or subtract them. Raises as ``decode_body``."""
         apply(out, self.decode_body(body, out.shape[0]), mode)
 
-    # What an exchange of several ranks asks.
+    # For exchanges of several ranks.
 
     def prepare(self, m: Moments) -> float:
-        """What this rank brings to the agreement on one tensor, of fp32 and at least 0. Only of a codec that ``agrees``."""
+        """Return this rank's contribution to the agreement on one tensor, fp32 and at least 0. Only for a codec that
+        ``agrees``.
+        """
         return 0.0
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
-        """How that tensor is encoded by ``summing(1)``. Only of a codec that ``agrees``.
+        """Return how that tensor is encoded by ``summing(1)``. Only for a codec that ``agrees``.
 
         Args:
-            own: what ``prepare`` gave here.
-            agreed: the largest that it gave on any rank.
+            own: result of ``prepare`` here.
+            agreed: the largest result on any rank.
         """
         return MessageScaling(float("inf"), 1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""The envelope of every message: 32 bytes that say what follows, and whether it arrived whole (docs/wire-format.md)."""
+"""Envelope of every message: a header of 32 bytes with checksums (docs/wire-format.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PayloadError(ValueError):
 
 
 class Header(NamedTuple):
-    """What a payload says of itself: the codec's number, its elements, and 8 bytes that the codec reads."""
+    """Header of a payload: the codec's number, its elements, and 8 bytes of parameters."""
 
     codec: int
     elements: int

@@ -1,8 +1,8 @@
-"""Randomness that is a function: the draw for an element depends on (seed, step, rank, index) and on nothing else.
+"""Counter-based random draws: the draw for an element depends only on (seed, step, rank, index).
 
-So a run repeats bit for bit, a resumed run goes on where it stopped, and every implementation of a codec draws alike. The
-hash is two rounds of multiply-xorshift with the constants of C. Wellons' ``lowbias32`` (nullprogram.com/blog/2018/07/31),
-with a second key word between the rounds so that two steps never share a shifted sequence.
+So a run repeats bit for bit, a resumed run continues exactly, and every implementation of a codec draws the same numbers. The
+hash is two rounds of multiply-xorshift with the constants of C. Wellons' ``lowbias32`` (nullprogram.com/blog/2018/07/31), with
+a second key word between the rounds so that two steps never share a shifted sequence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Payloads whose bodies fused passes write and read: room for one, its header, and what arrived, checked."""
+"""Payloads for fused passes that write and read bodies: allocate, write the header, check on arrival."""
 
 from __future__ import annotations
 

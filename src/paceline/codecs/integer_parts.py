@@ -18,7 +18,7 @@ from paceline.codecs.reference.integer import Int4, Int8, Integer
 
 
 def serves(codec: Codec) -> bool:
-    """Whether these functions exchange what ranks encode with this codec, here."""
+    """Return whether these functions support the exchange of this codec here."""
     return type(codec) in (Int8, Int4) and native.available()
 
 

@@ -12,7 +12,7 @@ BLOCK, LANES = 4096, 16
 
 
 class Statistics(Protocol):
-    """What a backend computes of a tensor's values."""
+    """Statistics of a tensor that a backend computes."""
 
     def peak(self, x: Any) -> float:
         """max |x|; infinity or NaN when ``x`` holds one; 0 for no element."""
@@ -29,7 +29,7 @@ class Moments(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether every element was a finite number."""
+        """True if every element is finite."""
         return bool(np.isfinite(self.peak))
 
 

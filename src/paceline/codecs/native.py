@@ -43,7 +43,7 @@ class _Kernels(NamedTuple):
 
 
 def available() -> bool:
-    """Whether the extension was built."""
+    """Return whether the extension was built."""
     return _native is not None
 
 
@@ -53,7 +53,7 @@ def isa() -> str:
 
 
 def serves(codec: Codec) -> bool:
-    """Whether it has kernels for this codec."""
+    """Return whether it has kernels for this codec."""
     return codec.name in _KERNELS
 
 

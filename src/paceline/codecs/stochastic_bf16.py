@@ -1,4 +1,4 @@
-"""fp32 rounded to bfloat16 by chance, so that on average nothing is lost: what residuals are kept with.
+"""Stochastic rounding of fp32 to bfloat16, unbiased, for residuals.
 
 The upper half of an fp32 number is kept, and the lower half is the chance of the next larger magnitude (Gupta et al. 2015, Deep
 Learning with Limited Numerical Precision, ICML, section 3.1). Rounding to nearest would lose every addend below half a unit of

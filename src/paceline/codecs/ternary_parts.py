@@ -22,7 +22,7 @@ _CODEC = Ternary(scale=1.0)
 
 
 def serves(codec: Codec) -> bool:
-    """Whether these functions exchange what ranks encode with this codec, here."""
+    """Return whether these functions support the exchange of this codec here."""
     return type(codec) is Ternary and native.available()
 
 

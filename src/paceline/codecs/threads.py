@@ -1,4 +1,4 @@
-"""How many threads the native kernels use."""
+"""Number of threads of the native kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def set_threads(count: int | None) -> None:
 
 
 def chosen() -> int | None:
-    """What ``set_threads`` was last given."""
+    """Return the last setting of ``set_threads``."""
     return _chosen
 
 

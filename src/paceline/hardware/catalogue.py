@@ -19,14 +19,12 @@ _NEAR = 0.15  # of a memory's size: GB of 2^30 and of 10^9 bytes, and what a ven
 
 
 def device(name: str) -> Device:
-    """The device of that name or alias.
-
-    Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``, ``A100-80``,
-    ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100`` the
-    H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
-    list of results may add the kind of memory, its size, or the form of the card. These words are ignored where no device has
-    such a name, and where the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``). Who sells
-    the server may stand before it (``Dell XE9680 H100 SXM5``).
+    """Return the device of that name or alias. Case, spaces, dashes, underscores and the vendor's name do not matter: ``a100``,
+    ``A100-80``, ``NVIDIA A100-SXM4-80GB``. A short alias means the most common variant: ``A100`` is the A100 SXM 80GB, ``H100``
+    the H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
+    list of results may add the kind of memory, its size, or the form of the card. These words are ignored if no device has such
+    a name and the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``). The vendor of the server
+    may precede it (``Dell XE9680 H100 SXM5``).
 
     Raises:
         UserError: unknown name; the nearest names are given.
@@ -35,12 +33,12 @@ def device(name: str) -> Device:
 
 
 def is_device(name: str) -> bool:
-    """Whether ``device`` finds a device of that name."""
+    """Return whether ``device`` finds a device of that name."""
     return _by_longer_name(name) is not None
 
 
 def is_own_device(name: str) -> bool:
-    """Whether the file that ``PACELINE_DEVICES`` names has a device of that name."""
+    """Return whether the file that ``PACELINE_DEVICES`` names has a device of that name."""
     own = os.environ.get(VARIABLE, "")
     return bool(own) and fold_hardware(name) in _index(_own(own))
 
@@ -79,7 +77,7 @@ def links() -> tuple[Link, ...]:
 
 
 def known_link(text: str) -> Link | None:
-    """The link of that name or alias; None for no such."""
+    """Return the link of that name or alias, or None."""
     return _link_index().get(fold_hardware(text))
 
 
@@ -94,7 +92,7 @@ def _by_longer_name(name: str) -> Device | None:
 
 @cache
 def _named_longer(name: str, own: str) -> Device | None:
-    """The device that ``name`` means. Additions to the name are removed step by step. None where no device fits."""
+    """Return the device that ``name`` means, or None. Additions to the name are removed step by step."""
     sizes = memory_sizes(name)
     for text in (text for rest in without_seller(name) for text in shorter(rest)):
         candidate = _indexed(own).get(fold_hardware(text))
@@ -120,7 +118,7 @@ def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mappi
 
 @cache
 def load(file_name: str) -> dict[str, Any]:
-    """The tables of a file of the package. Imports what reads it only here: most commands name no hardware."""
+    """Read the tables of a file of the package. The reader is imported only here: most commands name no hardware."""
     import tomllib
     from importlib.resources import files
 
@@ -129,7 +127,7 @@ def load(file_name: str) -> dict[str, Any]:
 
 @cache
 def _own(own: str) -> tuple[Device, ...]:
-    """Those of the user's file ``own``; none for no file."""
+    """Return the devices of the user's file ``own``; empty without a file."""
     if not own:
         return ()
     data = load("devices.toml")
@@ -145,7 +143,7 @@ def _own(own: str) -> tuple[Device, ...]:
 
 @cache
 def _devices(own: str) -> tuple[Device, ...]:
-    """Those of the user's file ``own``, then those of the package that have other names."""
+    """Return the devices of the user's file ``own``, then the package's with other names."""
     data = load("devices.toml")
     names = {fold_hardware(entry.name) for entry in _own(own)}
     package = (device_of(entry, data["sources"], data["architectures"]) for entry in data["device"])

@@ -1,4 +1,4 @@
-"""What a job runs on: devices, and the levels of links that join them, from the package out to the pod."""
+"""Cluster of a job: devices, and the levels of links that join them, from the package out to the pod."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Cluster:
     def named(cls, text: str, network: str | None = None) -> Cluster:
         """``2x8 A100`` (two nodes of eight), ``1+7 A100`` (a node of one and a node of seven), ``8 A100`` or ``A100``, with a
         ``network`` between nodes such as ``100Gb/s``; or instances with their own network, ``2x p5.48xlarge``
-        (``instances.toml``). The network may stand behind a comma, ``2x8 A100, 100Gb/s``; a name of the user's own
-        ``clusters.toml`` stands for the text there.
+        (``instances.toml``). The network may follow a comma, ``2x8 A100, 100Gb/s``. A name in the user's ``clusters.toml``
+        means the text there.
 
         The link inside a node is the device's own. A single node needs no network. Devices beyond the largest node that is
         sold are several nodes: ``64 H100, 400Gb/s RoCE`` is ``8x8 H100, 400Gb/s RoCE``; ``1x64 H100`` is one node.
@@ -217,7 +217,7 @@ class Cluster:
 
     @property
     def _of_leaves(self) -> bool:
-        """Whether ``of_nodes`` makes such levels."""
+        """True if ``of_nodes`` makes such levels."""
         names = tuple(level.name for level in self.levels)
         return names == ("node", "rack", "pod") and self.levels[1].link == self.levels[2].link and self.leaf_nodes > 0
 
@@ -237,7 +237,7 @@ class Cluster:
 
     @property
     def leaf_nodes(self) -> int:
-        """Nodes of a leaf switch with fewer links up than down; 0: none has."""
+        """Nodes of a leaf switch with fewer links up than down; 0 without such a switch."""
         return self._leaves[0]
 
     @property
@@ -246,12 +246,12 @@ class Cluster:
         return self._leaves[1]
 
     def fills_leaves(self, num_nodes: int) -> bool:
-        """Whether so many nodes are whole leaf switches, or lie below one."""
+        """Return whether a number of nodes fills whole leaf switches, or fits below one."""
         return not self.leaf_nodes or num_nodes <= self.leaf_nodes or num_nodes % self.leaf_nodes == 0
 
     @property
     def even(self) -> bool:
-        """Whether all nodes hold equally many devices."""
+        """True if all nodes hold equally many devices."""
         return isinstance(self.levels[0].size, int)
 
     @property
@@ -272,13 +272,13 @@ class Cluster:
 
     @cached_property
     def leaf_sizes(self) -> tuple[int, ...]:
-        """Devices below each leaf switch; none where no switch blocks."""
+        """Devices below each leaf switch; empty if no switch blocks."""
         nodes, leaf = self.node_sizes, self.leaf_nodes
         return tuple(sum(nodes[first : first + leaf]) for first in range(0, len(nodes), leaf)) if leaf else ()
 
     @cached_property
     def places(self) -> Places:
-        """Where the ranks lie: a number where nodes are equal and no switch blocks."""
+        """Placement of the ranks: a number if nodes are equal and no switch blocks."""
         if self.even and not self.leaf_nodes:
             return self.devices_per_node
         return Placement(self.devices_per_node if self.even else self.levels[0].size, self.leaf_nodes, self.oversubscription)
@@ -358,11 +358,10 @@ def cluster(
     leaf_nodes: int = 0,
     oversubscription: float = 1.0,
 ) -> Cluster:
-    """``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
-
-    ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are taken where none is given. Else
-    ``devices_per_node`` is 1 where it is not given. The link inside a node is the device's own. A single node needs no
-    network; its ``network`` is then that link. Other arguments as ``Cluster.of_nodes`` takes them.
+    """Return ``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
+    ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are the defaults. Otherwise
+    ``devices_per_node`` is 1 by default. The link inside a node is the device's own. A single node needs no network; its
+    ``network`` is then that link. Other arguments as ``Cluster.of_nodes`` takes them.
 
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.

@@ -1,4 +1,4 @@
-"""What a device and a link are: numbers, each with where it comes from."""
+"""Devices and links: numbers, each with its source."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Device:
 
     Attributes:
         peak_flops: dense peak per precision of the datasheet, FLOP/s (a multiply-add is two). ``precisions`` may be more.
-        matmul_flops: best measured dense matmul per precision, FLOP/s, where somebody measured it.
+        matmul_flops: best measured dense matmul per precision, FLOP/s, if measured.
         memory: bytes.
         memory_bandwidth: bytes/s.
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
         units: multiprocessors, compute units or cores, where they are known.
-        lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one.
-            Where they are equal, whatever else a kernel does takes cycles from its multiply-adds.
+        lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one. If
+            they are equal, other instructions of a kernel take cycles from its multiply-adds.
         power: the board's limit in watts, where it is known.
         host_link: name of the link to the host's memory, where it is known.
         host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
@@ -56,7 +56,7 @@ class Device:
     note: str = ""
 
     def __hash__(self) -> int:
-        """Of the name and the memory: equal devices have them in common, and the tables of rates cannot be hashed."""
+        """Return the hash of name and memory: equal devices share them, and the tables of rates cannot be hashed."""
         return hash((self.name, self.memory))
 
     @property
@@ -99,8 +99,8 @@ class Link:
         reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None where one flow fills the link, or where no TCP is used.
-        transport: what carries bytes over a network, by its name (``networks.transports``); empty where nobody said it, and
-            inside a node.
+        transport: what carries bytes over a network, by its name (``networks.transports``); empty if unknown, and inside a
+            node.
     """
 
     name: str

@@ -18,7 +18,7 @@ from paceline.toml_file import read_toml
 VARIABLE = "PACELINE_DEVICES"
 """Environment variable with the path of a file of devices. They come before those of the package."""
 RECALLED = "recalled, not checked"
-"""What the source of a number says that nobody read on the page that it names."""
+"""Prefix of the source of a number that was not read on the named page."""
 KINDS = ("gpu", "tpu", "accelerator", "cpu")
 _NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "host_bandwidth")
 _RATES = ("peak_flops", "matmul_flops")
@@ -103,7 +103,9 @@ def _checked(row: Any, path: str, architectures: tuple[str, ...]) -> dict[str, A
     if row["kind"] not in KINDS:
         raise unknown(f"kind of {where}", row["kind"], KINDS)
     if row.get("architecture", "") not in ("", *architectures):
-        raise unknown(f"architecture of {where}", row["architecture"], architectures, "leave it out where none is similar")
+        raise unknown(
+            f"architecture of {where}", row["architecture"], architectures, "leave it out if no architecture is similar"
+        )
     own: dict[str, Any] = dict(row)
     for key in _NUMBERS:
         if key in row:

@@ -31,7 +31,7 @@ class EdgeDevice:
     aliases: tuple[str, ...] = ()
 
     def peak(self, threads: int) -> float:
-        """FLOP/s of so many cores."""
+        """Return the FLOP/s of a number of cores."""
         return min(threads * self.one_core.value, self.all_cores.value)
 
 
@@ -43,7 +43,7 @@ def edge_devices() -> tuple[EdgeDevice, ...]:
 
 
 def edge_device(name: str) -> EdgeDevice:
-    """By its name or an alias, however it is written. Raises UserError with the nearest names."""
+    """Return a processor by its name or alias, in any spelling. Raises UserError with the nearest names."""
     by_name = {fold_hardware(each): device for device in edge_devices() for each in (device.name, *device.aliases)}
     if fold_hardware(name) not in by_name:
         raise unknown("edge device", name, [device.name for device in edge_devices()], few=MOST_LISTED)

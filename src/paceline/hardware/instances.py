@@ -30,8 +30,7 @@ class Instance:
         network: between such nodes, per node in one direction, as ``networks.network`` takes it; empty where it is unknown or
             nodes are not rented together.
         domain: devices that one domain of NVLink switches joins where the instance is a part of it; 0: it is no such part.
-        source: where the number of devices and the network are from; ``date``: when that was read. What was recalled and not
-            checked says so.
+        source: where the number of devices and the network are from; ``date``: when that was read. Unchecked facts are marked.
     """
 
     name: str
@@ -48,10 +47,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class NamedHardware:
-    """What a user's name of a device or an instance stands for.
+    """Meaning of a user's name of a device or an instance.
 
-    ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None where nothing says it.
-    ``source``, ``date``: of an instance's own.
+    ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None if unknown. ``source``,
+    ``date``: of an instance's own.
     """
 
     device: str

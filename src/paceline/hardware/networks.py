@@ -30,9 +30,8 @@ _SAME = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What carries bytes over a network of any speed.
-
-    ``flows``: whether one flow gets a part of the line alone, so that software reaches a share of it (``Link.carried``).
+    """Transport over a network of any speed. ``flows``: one flow gets only a part of the line, so that software reaches a share
+    of it (``Link.carried``).
     """
 
     name: str
@@ -66,12 +65,12 @@ def network(text: str, like: Link | None = None) -> Link:
 
 
 def transport_unsaid(link: Link) -> bool:
-    """Whether only the speed of a network was said: TCP is taken then."""
+    """Return whether only the speed of a network was stated: TCP is then assumed."""
     return link.kind == "ethernet" and not link.transport
 
 
 def by_transport(link: Link) -> Mapping[str, Link]:
-    """What a network may be whose transport is not said, by ``RDMA`` and ``TCP``; empty where it is said."""
+    """Return the possible networks of unstated transport, by ``RDMA`` and ``TCP``; empty if the transport is stated."""
     if not transport_unsaid(link):
         return {}
     remote = transports()["RoCE"]

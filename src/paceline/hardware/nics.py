@@ -66,14 +66,14 @@ class Nic:
 
     @property
     def assumed(self) -> bool:
-        """Whether a number of the engine is an assumption."""
+        """True if a number of the engine is an assumption."""
         facts = (*((self.width, self.clock, self.beats) if self.engine is None else ()), self.compress, self.decompress)
         return any(number.source.startswith("assumption") for number in facts)
 
 
 @cache
 def nics() -> tuple[Nic, ...]:
-    """All of them, in the file's order. The first is taken where none is named."""
+    """Return all cards in the file's order. The first is the default."""
     data = load("nics.toml")
     return tuple(_nic(row, data["sources"]) for row in data["nic"])
 

@@ -43,7 +43,7 @@ def node_sizes(device: Device) -> tuple[int, int] | None:
 
 
 def counted_nodes(name: str, devices: int, network: str | None) -> tuple[int, int]:
-    """Devices in a node, and nodes, of so many ``devices`` of which nobody says how many a node has.
+    """Infer devices per node and number of nodes from the device count.
 
     Raises:
         UserError: more than one node is sold with, and no multiple of that, or several nodes without a network.

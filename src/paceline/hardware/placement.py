@@ -1,4 +1,4 @@
-"""Where the ranks of a cluster lie: on which node each, and below which leaf switch."""
+"""Placement of a cluster's ranks on nodes and below leaf switches."""
 
 from __future__ import annotations
 

@@ -43,25 +43,25 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 """Other names of a precision; those of mixed precision mean bf16 (``precision_on``)."""
 MIXED = ("amp", "mixed", "autocast")
 WIDE = "bf16"
-"""What a recipe leaves as it is."""
+"""Precision of everything that a recipe does not quantise."""
 _HALF = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationRecipe:
-    """How operands are quantised. Every operand is cast once and serves two of a layer's three products.
+    """A quantisation of operands. Every operand is cast once and used in two of a layer's three products.
 
     Attributes:
         title: for people.
         peak: the precision of the datasheet whose peak the products have.
         width: bytes of an element; ``scales`` those of the scales that go with it.
         reads, weight_reads: how often a cast reads the 16-bit tensor: of activations and gradients, and of weights. A scale
-            from the tensor itself takes a pass of its own (``amax``) before the cast.
+            from the tensor itself takes an additional pass (``amax``) before the cast.
         twice: whether rows and columns are scaled on their own, so that each tensor is always written twice; else the second
             copy is a transpose, which only matrix units that read one layout need.
-        gathers_weights: whether weights can be gathered quantised (Megatron-Core, ``fp8_param_gather``). Copies with scales of
-            their own for rows and columns are made on arrival.
-        architectures: that have it beside those with the peak; empty: all.
+        gathers_weights: whether weights can be gathered quantised (Megatron-Core, ``fp8_param_gather``). Copies with separate
+            scales for rows and columns are made on arrival.
+        architectures: that have it in addition to those with the peak; empty: all.
     """
 
     title: str

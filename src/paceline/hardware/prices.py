@@ -1,4 +1,4 @@
-"""What a device costs an hour: the listings of ``prices.toml``, the user's own, and the text of ``--price``."""
+"""Prices of a device-hour: the listings of ``prices.toml``, the user's own, and the text of ``--price``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Price:
 
     @property
     def terms(self) -> str:
-        """What is rented at once, in words; empty where any number of devices is."""
+        """Describe the smallest rentable unit; empty if any number of devices can be rented."""
         sizes = [size for size, _ in self.machines]
         if not sizes:
             return ""
@@ -79,7 +79,7 @@ class Price:
 
     @property
     def listed(self) -> str:
-        """By whom and when."""
+        """Provider and date of the listing."""
         return f"{self.provider}, {self.date}" if self.date else self.provider
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Price:
 
 
 def listings(name: str) -> tuple[Price, ...]:
-    """Every listing of a device, the one in use first; empty where nobody lists it. ``name``: as in the catalogue.
+    """Return every listing of a device, the one in use first; empty if it is not listed. ``name``: as in the catalogue.
 
     Raises:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
@@ -116,8 +116,9 @@ def listing_of(rented: Instance) -> Price | None:
 
 
 def listing_of_cluster(text: str) -> Price | None:
-    """The listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None where it names a
-    device, or nobody lists it."""
+    """The listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None if it names a
+    device, or is not listed.
+    """
     own = saved_cluster(text)
     machines = (own.text if own else text).partition(",")[0].strip()
     names = (machines, _COUNT.sub("", machines))
@@ -133,7 +134,7 @@ def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
 
 
 def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> Price | None:
-    """What a device costs: the user's own price, else the first listing, else None.
+    """Return the price of a device: the user's own, else the first listing, else None.
 
     ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` says which device no name means); or the
     listing that is taken of a device.

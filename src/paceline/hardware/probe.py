@@ -31,7 +31,7 @@ SECONDS = 0.4
 
 
 def on_gpus(local_ranks: int) -> bool:
-    """Whether each of this machine's ranks gets a GPU of its own; otherwise all of them compute on the CPU."""
+    """Return whether each of this machine's ranks gets a separate GPU; otherwise all of them compute on the CPU."""
     import torch
 
     return 0 < local_ranks <= torch.cuda.device_count()

@@ -27,7 +27,7 @@ def fold_hardware(name: str) -> str:
 
 
 def without_seller(name: str) -> Iterator[str]:
-    """``name``; where it begins with who builds or lets servers, also what is left without its first words, one by one.
+    """``name``; if it begins with a vendor or provider, also the remainder without its first words, one by one.
 
     ``Dell PowerEdge XE9680 H100 SXM5`` ends in ``H100 SXM5``.
     """

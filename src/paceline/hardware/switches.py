@@ -20,12 +20,12 @@ from paceline.hardware.spelling import fold_hardware
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """What a switch adds up, and at what cost on the line.
+    """Aggregation of a switch, and its cost on the line.
 
     Attributes:
         kinds: of networks that have it (``Link.kind``).
         sums: kinds of numbers that it adds: ``fp32``, ``int32``, ``ternary``; ``source`` of that.
-        payload, headers: bytes of a packet of its own protocol; None: full frames of the network's.
+        payload, headers: bytes of a packet of the switch's protocol; None: full frames of the network's.
         rate: bytes/s of a port in one direction that it keeps up with; None: the network's.
     """
 
@@ -58,7 +58,7 @@ def aggregations() -> tuple[Aggregation, ...]:
 
 
 def aggregation(name: str) -> Aggregation:
-    """That of the switch of that name or alias, however it is written. Raises UserError with the nearest names."""
+    """Return the aggregation of the switch of that name or alias, in any spelling. Raises UserError with the nearest names."""
     if not isinstance(name, str):
         raise UserError(f"aggregation {name!r}", "give a name such as SHARP")
     by_name = {fold_hardware(each): entry for entry in aggregations() for each in (entry.name, *entry.aliases)}

@@ -1,4 +1,4 @@
-"""What a better network costs beside the devices: dollars an hour, or once over the years that it serves."""
+"""Price of a better network relative to the devices: dollars an hour, or once over the years that it serves."""
 
 from __future__ import annotations
 

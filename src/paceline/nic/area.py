@@ -1,4 +1,4 @@
-"""What the engine takes of an FPGA: cells after synthesis, and the clock after place and route.
+"""FPGA resources of the engine: cells after synthesis, and the clock after place and route.
 
 Yosys counts the cells of a block alone. The clock is that of a harness of four pins around it: a shift register behind an LFSR
 drives every input, and a tree of registered exclusive-ors folds every output into one bit. So every path of the block lies
@@ -59,8 +59,8 @@ class Clock:
     """The clock of a block in its harness.
 
     Args:
-        megahertz: one figure a seed of the placer; none where the block does not fit.
-        verdict: why there is no figure, or none of further seeds.
+        megahertz: one figure per seed of the placer; empty if the block does not fit.
+        verdict: reason for missing figures.
     """
 
     block: str
@@ -70,17 +70,17 @@ class Clock:
 
     @property
     def median(self) -> float:
-        """Of the seeds, in MHz."""
+        """Median clock of the seeds, in MHz."""
         return statistics.median(self.megahertz)
 
     @property
     def gbps(self) -> float:
-        """One beat of 256 bits a cycle at the median clock, in Gb/s."""
+        """Throughput in Gb/s of one 256-bit beat per cycle at the median clock."""
         return self.median * BEAT_BITS / 1000
 
 
 def blocks() -> dict[str, Callable[[], Any]]:
-    """The blocks by name; each call of a value makes one."""
+    """Blocks by name; each value builds one."""
     from paceline.nic.engine.adder import TernaryAdder
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.decompressor import Decompressor
@@ -100,7 +100,7 @@ def blocks() -> dict[str, Callable[[], Any]]:
 
 
 def cells(block: str, family: str) -> Cells:
-    """Synthesises a block alone and counts.
+    """Synthesise a block alone and count its cells.
 
     Raises:
         UserError: an unknown block or family, or Yosys is missing.
@@ -116,7 +116,7 @@ def cells(block: str, family: str) -> Cells:
 
 
 def clock(block: str, family: str, seeds: Sequence[int] = (1, 2, 3), seconds: float = 1200) -> Clock:
-    """Places and routes a block in its harness, once a seed.
+    """Place and route a block in its harness, once per seed.
 
     Args:
         family: ``ecp5`` or ``ice40``.
@@ -160,7 +160,7 @@ def _synthesise(work: Path, design: Any, commands: str) -> str:
 
 
 def harness(block: Any) -> Any:
-    """The block between a shift register and a tree of exclusive-ors: a component with two pins beside clock and reset."""
+    """The block between a shift register and a tree of exclusive-ors: a component with two pins, clock and reset."""
     from amaranth.hdl import Cat, Module, Signal
     from amaranth.lib import wiring
 
@@ -199,8 +199,9 @@ def _ports(block: Any, flow: Any) -> Any:
 def rows(
     families: Sequence[str] = tuple(SYNTHESIS), seeds: Sequence[int] = (1, 2, 3), names: Sequence[str] = ()
 ) -> Iterator[Cells | Clock]:
-    """Cells of the named blocks (default all) on ``families``, then their clocks on those that a free program routes; without
-    seeds no clocks."""
+    """Yield cells of the named blocks (default all) on ``families``, then their clocks on families with a free router; without
+    seeds no clocks.
+    """
     for block in names or blocks():
         for family in families:
             yield cells(block, family)

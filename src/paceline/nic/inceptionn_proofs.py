@@ -1,4 +1,4 @@
-"""The proofs about INCEPTIONN's engine: each property with its scope, method and depth."""
+"""Proofs about INCEPTIONN's engine: each property with its scope, method and depth."""
 
 from __future__ import annotations
 
@@ -141,4 +141,4 @@ INCEPTIONN: Mapping[str, Callable[[], Proof]] = {
     "decompressor passes beats": decompressor_passed,
     "decompressor delivers": decompressor_delivers,
 }
-"""Each call proves one property, by its name."""
+"""Proofs by name; each call proves one property."""

@@ -23,10 +23,10 @@ def mark_sockets(descriptors: Iterable[int], tos: int = TOS) -> int:
     """Set the ToS of what these TCP sockets send from now on; 0 takes the mark away. The kernel leaves the ECN bits to itself.
 
     Args:
-        descriptors: of this process. Those that are no TCP sockets, or closed by now, are passed over.
+        descriptors: of this process. Descriptors that are closed or no TCP sockets are skipped.
 
     Returns:
-        How many were marked.
+        The number of marked sockets.
     """
     marked = 0
     for descriptor in descriptors:
@@ -42,7 +42,7 @@ def mark_sockets(descriptors: Iterable[int], tos: int = TOS) -> int:
 
 
 def tcp_sockets() -> frozenset[int]:
-    """Descriptors of this process's TCP sockets. Raises UserError where the system does not list them."""
+    """Return the descriptors of this process's TCP sockets. Raises UserError if the system does not list them."""
     if not _DESCRIPTORS.is_dir():
         raise UserError("the sockets of a process are listed in /proc, which is not here", "mark sockets on Linux")
     found = set()

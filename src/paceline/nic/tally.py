@@ -1,4 +1,4 @@
-"""What comparisons of an engine's Verilog with a codec count, and the words for the first difference."""
+"""Count comparisons of an engine's Verilog with a codec, and describe the first difference."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BEAT = 32  # bytes
 
 @dataclass(frozen=True)
 class Verified:
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes:
-        what: was compared. ``cases``: how many values, patterns, vectors or frames.
+        what: subject of the comparison. ``cases``: number of values, patterns, vectors or frames.
         cycles, beats: of both engines together; beats in and out.
-        agreed: every bit. ``difference``: the first one, or why there is nothing to compare; empty where all agree.
+        agreed: every bit. ``difference``: the first one, or the reason why nothing was compared; empty if all agree.
     """
 
     what: str
@@ -32,12 +32,12 @@ class Verified:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What must come out for one frame.
+    """Expected output for one frame.
 
     Attributes:
         case: which frame of which engine.
         content: every byte.
-        refused: the engine must say error: then only the length counts, and so many ``beats`` of the header.
+        refused: the engine must signal an error; then only the length and the ``beats`` of the header count.
     """
 
     case: str
@@ -46,7 +46,7 @@ class Wanted:
     beats: int = 0
 
     def difference(self, got: bytes, error: bool) -> str:
-        """The first difference to what came out, in words; empty where there is none."""
+        """Describe the first difference from the output; empty if there is none."""
         head = BEAT * self.beats
         if error != self.refused:
             return f"{self.case}: error is {error}"
@@ -59,10 +59,10 @@ class Wanted:
 
 @dataclass
 class EngineTally:
-    """What a comparison has found so far.
+    """Running result of a comparison.
 
     Attributes:
-        seed: of the stalls of all batches.
+        seed: of the stalls in all batches.
     """
 
     seed: int
@@ -73,7 +73,7 @@ class EngineTally:
     started: float = field(default_factory=time.monotonic, init=False)
 
     def run(self, drive: Callable[[int], ModelRun], first: str) -> ModelRun | None:
-        """The next batch of frames, which begins with the frame ``first``; None where the engine failed.
+        """Run the next batch of frames, which begins with the frame ``first``. Return None if the engine failed.
 
         Args:
             drive: runs it with a seed for its stalls.
@@ -89,7 +89,7 @@ class EngineTally:
         return run
 
     def agree(self, run: ModelRun, wanted: Sequence[Wanted]) -> bool:
-        """Whether every frame came out as wanted; else ``difference`` says which did not."""
+        """Return whether every frame came out as expected; ``difference`` describes the first that did not."""
         for want, got, error in zip(wanted, run.frames, run.errors, strict=True):
             self.difference = want.difference(got, error)
             if self.difference:
@@ -97,13 +97,13 @@ class EngineTally:
         return True
 
     def result(self, what: str, cases: int) -> Verified:
-        """What was compared, with how many cases."""
+        """Return the result for a subject with its number of cases."""
         seconds = time.monotonic() - self.started
         return Verified(what, cases, self.cycles, self.beats, seconds, not self.difference, self.difference)
 
 
 def first_difference(got: bytes, want: bytes) -> str:
-    """Where two frames differ, in words."""
+    """Describe the first difference of two frames."""
     at = next((i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b), min(len(got), len(want)))
     found, expected = got[at : at + 4].hex() or "missing", want[at : at + 4].hex() or "none"
     return f"byte {at} is {found}, expected {expected} ({len(got)} and {len(want)} bytes)"

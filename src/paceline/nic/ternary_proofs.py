@@ -1,4 +1,4 @@
-"""The proofs about the ternary engine: each property with its scope, method and depth."""
+"""Proofs about the ternary engine: each property with its scope, method and depth."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ TERNARY: Mapping[str, Callable[[], Proof]] = {
     "ternary decoder untouched": decoder_untouched,
     "ternary encoder untouched": encoder_untouched,
 }
-"""Each call proves one property, by its name."""
+"""Proofs by name; each call proves one property."""

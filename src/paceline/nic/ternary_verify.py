@@ -23,7 +23,7 @@ _MOST = 64  # workers of a sum
 
 @dataclass(frozen=True)
 class _Case:
-    """A frame, its registers, what must come out, and whether with an error: then only the length of the body counts."""
+    """A frame, its registers, the expected output, and whether an error is expected: then only the body's length counts."""
 
     content: bytes
     registers: Sequence[int]
@@ -38,7 +38,7 @@ class _TernaryTally(EngineTally):
     model: TernaryModel
 
     def compare(self, engine: str, cases: Sequence[_Case]) -> bool:
-        """Through one engine; whether all agree."""
+        """Run cases through one engine. Return whether all agree."""
         frames, seconds = [case.content for case in cases], [case.second for case in cases]
         registers, room = [case.registers for case in cases], sum(len(case.wanted) for case in cases) + 4096
         run = self.run(
@@ -52,8 +52,8 @@ class _TernaryTally(EngineTally):
 def verify_ternary(
     values: int = 10**6, seed: int = 5, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Random values in frames of 0 to 2,100 through encoder and decoder: scalers, keys and first draws of all kinds, one frame
-    in eight unmarked, one in sixteen with a word that is infinite or no number.
+    """Verify random values in frames of 0 to 2,100 through encoder and decoder: scalers, keys and first draws of all kinds, one
+    frame in eight unmarked, one in sixteen with a word that is infinite or no number.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -161,7 +161,7 @@ def _frame(rng: np.random.Generator, count: int, name: str) -> tuple[_Case, _Cas
 
 
 def _values(rng: np.random.Generator, count: int, scale: np.float32) -> F32:
-    """Of all sizes: some beyond the scaler, subnormal numbers, zeros of both signs."""
+    """Draw values of all sizes: some beyond the scaler, subnormal numbers, zeros of both signs."""
     x = rng.uniform(-1.2, 1.2, count) * float(scale) * 2.0 ** -rng.integers(0, 27, count)
     x = np.where(rng.random(count) < 0.1, rng.integers(0, 1 << 23, count) * 2.0**-149, x)
     values: F32 = np.where(rng.random(count) < 0.05, -0.0, np.clip(x, -3e38, 3e38)).astype(np.float32)
@@ -206,7 +206,7 @@ def _damaged_frame(rng: np.random.Generator) -> _Case:
 
 
 def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
-    """A body with a bit turned, an end missing, too much behind it, other bytes, or nothing of these; and which."""
+    """Return a body with a flipped bit, a missing end, surplus bytes, other bytes, or unchanged; and which."""
     damaged, kind = bytearray(body), str(rng.choice(["none", "bit", "short", "long", "bytes"]))
     at = int(rng.integers(len(body)))
     if kind == "bit":
@@ -221,7 +221,7 @@ def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
 
 
 def _legal(body: bytes, count: int, width: int, largest: int | None) -> bool:
-    """Whether an encoder writes such a body: codes up to the largest one, or of a ternary (None) all but (0, 1)."""
+    """Return whether an encoder writes such a body: codes up to the largest one, or for a ternary (None) all but (0, 1)."""
     if len(body) != bit_planes.packed_bytes(count, width):
         return False
     codes = bit_planes.unpack(np.frombuffer(body, np.uint8), count, width)

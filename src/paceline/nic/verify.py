@@ -18,20 +18,20 @@ from paceline.nic.tally import EngineTally, Verified, Wanted
 from paceline.nic.verilated import EngineRegisters, InceptionnModel
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and what there is to do, in values, patterns, vectors or frames."""
+"""Callback with the number done and the total, in values, patterns, vectors or frames."""
 _BATCH = 64  # frames that follow one another through a model
 
 
 @dataclass
 class _Frame:
-    """A frame, what its compressed form must be, and what must come back from that."""
+    """A frame, its expected compressed form, and the expected restored frame."""
 
     content: bytes
     settings: EngineRegisters
     compressed: bytes
     restored: bytes
     case: str
-    refused: bool = False  # the decompressor must say error, and only the length of what it gives counts
+    refused: bool = False  # the decompressor must signal an error, and only the length of its output counts
 
 
 @dataclass
@@ -39,7 +39,7 @@ class _InceptionnTally(EngineTally):
     model: InceptionnModel
 
     def compare(self, frames: list[_Frame], directions: tuple[bool, ...] = (False, True)) -> bool:
-        """Through the compressor, and what the codec wrote through the decompressor; whether all agree."""
+        """Run values through the compressor, and the codec's output through the decompressor. Return whether all agree."""
         return all(self._compare(frames, decompress) for decompress in directions)
 
     def _compare(self, frames: list[_Frame], decompress: bool) -> bool:
@@ -139,7 +139,7 @@ def verify_golden(
 
 
 def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, EngineRegisters, bytes, bytes, str]]:
-    """Of every golden vector: frame, registers, compressed frame, restored frame, name.
+    """Yield frame, registers, compressed frame, restored frame and name of every golden vector.
 
     Raises:
         UserError: the directory has none.
@@ -169,7 +169,7 @@ def golden_words(words: list[str]) -> F32:
 
 
 def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
-    """A payload's body without its directory as a frame's: in the scaled format each exponent in front of its own bursts."""
+    """Convert a payload's body to a frame's, without the directory: in the scaled format each exponent precedes its bursts."""
     if not scaled:
         return body
     blocks = -(-count // BLOCK)
@@ -192,7 +192,8 @@ def codec_bound(name: str) -> float:
 def verify_damage(
     frames: int = 4000, seed: int = 4, model: InceptionnModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Damaged bodies: the decompressor says error exactly where the codec refuses, gives the length, and goes on with the next.
+    """Verify damaged bodies: the decompressor signals an error exactly if the codec refuses, keeps the length, and continues
+    with the next frame.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -235,7 +236,7 @@ def damaged_frame(rng: np.random.Generator) -> tuple[EngineRegisters, bytes, byt
 
 
 def restored_by_codec(body: bytes, count: int, k: int, scaled: bool) -> F32 | None:
-    """What the description's reference decodes a frame's body of up to 1,024 values to; None where it refuses."""
+    """Decode a frame's body of up to 1,024 values with the reference codec; None if it refuses."""
     entry = len(body) - 2 * scaled
     if entry < 0:
         return None

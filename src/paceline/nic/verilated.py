@@ -1,4 +1,4 @@
-"""The emitted Verilog as a fast model: built by Verilator and a C++ compiler into a shared library, and driven from here."""
+"""Run the emitted Verilog as a fast model, built by Verilator and a C++ compiler into a shared library."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class EngineRegisters:
 
 
 class EngineFailure(RuntimeError):
-    """A model stopped, broke the rules of the stream, or wrote too much."""
+    """A model stopped, violated the stream protocol, or wrote too much."""
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What came out of a model.
+    """Output of a model.
 
     Attributes:
         frames: bytes of each frame. ``errors``: its ``error``.
@@ -70,7 +70,7 @@ class ModelRun:
 
 
 def library(verilog: Path = VERILOG, engines: tuple[str, ...] = ENGINES) -> Path:
-    """The shared library of the engines in a directory of Verilog; built once for each text, then kept in the user's cache.
+    """Return the shared library of the engines in a directory of Verilog, built once per text and cached for the user.
 
     Args:
         engines: ``ENGINES``, INCEPTIONN's two, which are what a lab's card takes; or ``TERNARY``.
@@ -92,7 +92,7 @@ def library(verilog: Path = VERILOG, engines: tuple[str, ...] = ENGINES) -> Path
         return built
     built.parent.mkdir(parents=True, exist_ok=True)
     with built.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two builders at once, the second finds it built
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two concurrent builders finds it built
         if not built.is_file():
             with tempfile.TemporaryDirectory(prefix="paceline-engine-") as scratch:
                 _build(verilator, compiler, sources, wrapper, Path(scratch))
@@ -114,7 +114,7 @@ def _build(verilator: str, compiler: str, sources: Sequence[Path], wrapper: Path
     if threads.is_file():  # part of every model from Verilator 5 on
         files.append(threads)
     flags = [*_COMPILER, f"-I{scratch}", f"-I{include}", f"-I{include / 'vltstd'}"]
-    objects = [str(scratch / f"{index}.o") for index in range(len(files))]  # Verilator has a verilated.cpp of its own
+    objects = [str(scratch / f"{index}.o") for index in range(len(files))]  # Verilator also has a file verilated.cpp
     for file, compiled in zip(files, objects, strict=True):
         # Reset and start-up run once; they are half of the text.
         level = ["-O0"] if file.stem.endswith("__Slow") else ["-O1"] if file.stem.endswith("__Unit") else []
@@ -232,12 +232,12 @@ class InceptionnModel:
         return drive(self._run, (decompress, ENGINES[decompress]), [frames], registers, room=room, seed=seed)
 
     def compress(self, frame: bytes, settings: EngineRegisters) -> bytes | None:
-        """One frame, as a card calls it; None for an error of the engine."""
+        """Compress one frame, as a card does. Return None for an error of the engine."""
         arguments = (settings.head, settings.k, int(settings.scaled))
         return _one(self._compress, frame, arguments, 2 * len(frame) + 64)
 
     def decompress(self, frame: bytes, settings: EngineRegisters) -> bytes | None:
-        """Likewise."""
+        """Restore one frame, as a card does. Return None for an error of the engine."""
         arguments = (settings.head, settings.k, int(settings.scaled), settings.values)
         return _one(self._decompress, frame, arguments, len(frame) + 4 * settings.values + 64)
 

@@ -1,8 +1,7 @@
-"""What simpler predictors say of the same rows from the same information.
+"""Baselines: simpler predictors of the same rows from the same information.
 
-Linear scaling keeps the throughput of a device as the smallest system in sight has it. The datasheet ratio takes another
-device's throughput times the ratio of peaks, of bandwidths, or of their geometric mean. Constant MFU takes the median share
-of the peak.
+Linear scaling keeps the throughput per device of the smallest visible system. The datasheet ratio takes another device's
+throughput times the ratio of peaks, of bandwidths, or of their geometric mean. Constant MFU takes the median share of the peak.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Baselines:
         self._mfu: dict[tuple[str, ...], float | None] = {}
 
     def __call__(self, case: Case) -> dict[str, float]:
-        """Seconds of a step by the name of the baseline; without those that know nothing of such a row."""
+        """Return seconds of a step by the name of the baseline, without baselines that lack data for the row."""
         seconds_by_name = dict(case.published)
         if (rate := self._linear(case)) is not None:
             seconds_by_name["linear scaling"] = self._seconds(case, rate)
@@ -101,7 +100,9 @@ class Baselines:
         return {name: per_device(row) * ratio for name, ratio in ratios.items()}
 
     def _pollux(self, case: Case) -> PolluxForm | None:
-        """The form of the rows in sight; none for several nodes where none of them has any: nothing fits that parameter."""
+        """Return the form fitted to the visible rows; None for several nodes if no visible row has them, since no data fit that
+        parameter.
+        """
         work, several = f"{case.workload.flops_per_sample:.6g}", str(case.keys.nodes > 1)
         key = (case.keys.model, case.keys.device, case.keys.system, work, several)
         if key not in self._forms:
@@ -119,7 +120,7 @@ def _by(rows: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Case]]:
 
 
 def _same_sample(case: Case, rows: Sequence[Case]) -> Sequence[Case]:
-    """Those with as much work in a sample (a sequence as long), else all."""
+    """Return the rows with equal work per sample (equal sequence length), else all."""
     work = case.workload.flops_per_sample
     return [row for row in rows if math.isclose(row.workload.flops_per_sample, work)] or rows
 

@@ -20,13 +20,13 @@ HOLD_OUTS: tuple[HoldOut, ...] = ("device", "model", "scale")
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a row is counted under.
+    """Keys under which a row is counted.
 
     Attributes:
         model, device: as the file or the catalogue names them.
         devices, nodes: how many of them worked.
         system: whose machine it is (submitter, cluster, platform), so that a baseline compares like with like.
-        release: of the software, where the file says it: of another one a row teaches nothing where the same has any.
+        release: of the software, where the file says it: rows of another release are ignored if the same release has rows.
     """
 
     model: str
@@ -38,7 +38,7 @@ class Keys:
 
 
 UNREADABLE = Keys("", "")
-"""Of a row whose cells cannot be read."""
+"""Reason of a row whose cells cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ class Case:
 
     @property
     def precision(self) -> str:
-        """Of the matrix products."""
+        """Precision of the matrix products."""
         return self.setting.strategy.precision
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What the predictor may see of the file before it predicts the rest of it.
+    """Rows of the file that the predictor may see before it predicts the others.
 
     ``none`` sees nothing, ``one_device`` the single-device rows of the same model and device, ``one_node`` the rows with
     one node, ``up_to`` the rows with at most ``limit`` devices.
@@ -126,7 +126,7 @@ class Info:
         raise unknown("info", text, ("none", "one_device", "one_node", "up_to=N"))
 
     def shows(self, keys: Keys) -> bool:
-        """Whether a row may be seen, at least for its own model and device; what may be seen is not scored."""
+        """Return whether a row may be seen, at least for its own model and device; visible rows are not scored."""
         if self.kind == "one_device":
             return keys.devices == 1
         if self.kind == "one_node":
@@ -135,7 +135,7 @@ class Info:
 
     @property
     def hold_out(self) -> HoldOut:
-        """What the shipped constants are fitted without, unless the user says it: all boards of a device's chip count as it."""
+        """Rows excluded from the fit of the shipped constants by default. All boards of a device's chip count as the device."""
         return {"none": "device", "one_device": "model"}.get(self.kind, "scale")  # type: ignore[return-value]
 
     def __str__(self) -> str:

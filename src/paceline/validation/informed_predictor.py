@@ -16,7 +16,7 @@ IN_A_NODE = 8
 
 
 class InformedPredictor:
-    """A ``Predictor`` with constants that were fitted without what is held out, corrected by visible rows.
+    """A ``Predictor`` with constants fitted without the held-out rows, corrected by visible rows.
 
     Args:
         visible: the rows that may be seen for a case; the same object for cases that see the same.

@@ -24,9 +24,11 @@ class PolluxForm:
 
     @classmethod
     def fit(cls, rows: Sequence[Case]) -> PolluxForm | None:
-        """Least squares of the logarithm of the step time; None for fewer shapes (batch, devices, nodes) than parameters.
+        """Fit by least squares of the logarithm of the step time; None for fewer shapes (batch, devices, nodes) than
+        parameters.
 
-        Those are seven, five where no row in sight has several nodes; rows of one device alone say nothing of the network.
+        There are seven parameters, or five if no visible row has several nodes. Rows of a single device contain no information
+        on the network.
         """
         facts = np.array([_facts(row) for row in rows]).reshape(-1, 3)
         _, devices, nodes = facts.T
@@ -47,7 +49,7 @@ class PolluxForm:
         return cls(tuple(float(value) for value in fitted.x), (float(measured.min()), float(measured.max())))
 
     def __call__(self, case: Case) -> float | None:
-        """Seconds of a step; None where they are absurd beside those in sight."""
+        """Return the seconds of a step; None if they are far outside the visible ones."""
         seconds = float(_seconds(np.array(self.parameters), np.array([_facts(case)]))[0])
         return seconds if self.seen_s[0] / MOST_BEYOND <= seconds <= self.seen_s[1] * MOST_BEYOND else None
 

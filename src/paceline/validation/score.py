@@ -37,7 +37,7 @@ class ScoredCase:
 
     @property
     def inside(self) -> bool:
-        """Whether the measurement lies in the interval."""
+        """True if the measurement lies in the interval."""
         return self.estimate.low_s <= self.case.step_s <= self.estimate.high_s
 
     @property

@@ -22,7 +22,7 @@ FROM: Mapping[PrecisionSource, str] = {
     "submission": "files of what the rows report on say",
     "usual": "the software's usual one",
 }
-"""What says the precision of a row."""
+"""Column with the precision of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ def validate(
 
 
 def _visible(seen: Sequence[Case], info: Info) -> Callable[[Case], Sequence[Case]]:
-    """The rows that may be seen for a case.
+    """Return the rows that may be seen for a case.
 
-    ``one_device`` shows those of the same model and device only. Where the file says the software's release, a user's own
-    records are of the one that runs: those of the same model, device and release, if there are any.
+    ``one_device`` shows those of the same model and device only. If the file states the software's release, the rows of the
+    same model, device and release are shown, if there are any: a user's records come from the running release.
     """
     own: dict[tuple[str, str], list[Case]] = {}
     same: dict[tuple[str, str, str], list[Case]] = {}

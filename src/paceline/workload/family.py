@@ -1,4 +1,4 @@
-"""Which family of networks a layer table belongs to: what was measured or published of one is evidence for its own family."""
+"""Families of networks: measurements of one network are evidence for its family."""
 
 from __future__ import annotations
 

@@ -140,8 +140,9 @@ class Layer:
         return next((o.m * o.n * o.batch for o in self.operations if o.kind == "matmul" and not o.backward), 0.0)
 
     def scores_bytes(self, numbers: Numbers) -> float:
-        """Bytes of one sample that attention saves beside queries, keys, values and its result: what softmax and dropout give,
-        and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
+        """Bytes per sample that attention saves in addition to queries, keys, values and its result: the outputs of softmax and
+        dropout, and dropout's mask. 5 for each score in 16 bits (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1).
+        """
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
         drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
         each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
@@ -162,7 +163,7 @@ class Layer:
 
     @property
     def is_logits(self) -> bool:
-        """Whether it is the product with the vocabulary, by its name."""
+        """True if it is the product with the vocabulary, by its name."""
         return _LOGITS.search(self.name) is not None
 
     @property
@@ -283,12 +284,12 @@ class LayerTable:
 
     @cached_property
     def attends(self) -> bool:
-        """Whether the network has attention, fused or with its scores in memory."""
+        """True if the network has attention, fused or with its scores in memory."""
         return self.fuses_attention or any(layer.kind == "Attention" for layer in self.layers)
 
     @cached_property
     def fuses_attention(self) -> bool:
-        """Whether some of its attention is a fused kernel."""
+        """True if some of its attention is a fused kernel."""
         return any(o.kind == "attention" for layer in self.layers for o in layer.operations)
 
     @cached_property
@@ -302,7 +303,7 @@ class LayerTable:
 
     @cached_property
     def counts_half(self) -> bool:
-        """Whether what the layers keep under autocast was counted, not taken as half of what they keep at fp32."""
+        """True if activations under autocast were counted, not taken as half of those at fp32."""
         return all(layer.activation_bytes_half is not None for layer in self.layers)
 
     @cached_property

@@ -69,7 +69,7 @@ class Workload(LayerTable):
             fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
             args: arguments of a function or a class: ``hidden=512,layers=4``.
             inputs: its example input: ``3x224x224``, ``tokens:512``.
-            lora: adapters, beside which all weights are frozen: ``r=16``.
+            lora: adapters; all other weights are frozen: ``r=16``.
 
         Raises:
             UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
@@ -138,7 +138,7 @@ class Workload(LayerTable):
         return cls.of(table_of(settings, seq_len, name=given, source=source, fused_attention=fused_attention))
 
     def with_lora(self, lora: LoRA | str) -> Workload:
-        """The network with its weights frozen and adapters beside them: ``with_lora("r=16,targets=q_proj+v_proj")``.
+        """Return the network with its weights frozen and adapters added: ``with_lora("r=16,targets=q_proj+v_proj")``.
 
         Raises:
             UserError: as ``paceline.workload.builders.lora.with_adapters``, or text that says no LoRA.
@@ -155,7 +155,7 @@ def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
 
 
 def is_config(name: str) -> bool:
-    """Whether ``name`` is the path of a configuration, or of a folder that has one."""
+    """Return whether ``name`` is the path of a configuration, or of a folder that has one."""
     if name.endswith(".json"):
         return True
     return (os.sep in name or "/" in name or name == ".") and (Path(name).expanduser() / "config.json").is_file()

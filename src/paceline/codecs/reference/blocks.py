@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 
 
 def tiles(x: F32, block: int) -> Iterator[Tile]:
-    """The blocks of ``x``: whole ones by the tile, then what is left, if anything, as one short block."""
+    """Yield the blocks of ``x``: whole ones by the tile, then a remainder, if any, as one short block."""
     whole = x.size - x.size % block
     for first in range(0, whole, _TILE):
         last = min(first + _TILE, whole)

@@ -83,7 +83,9 @@ def unpack(data: Bytes, count: int) -> tuple[Bytes, Words]:
 
 
 def _starts(data: Bytes, count: int) -> NDArray[np.int32]:
-    """Where each burst begins. A burst read at *every* byte gives its successor; doubling that step visits the real ones."""
+    """Return the begin of each burst. A burst read at *every* byte gives its successor; doubling that step visits the real
+    ones.
+    """
     size = data.size
     step = np.full(size + 2, size + 1, np.int32)  # size + 1: outside, for ever
     if size >= VECTOR_BYTES:

@@ -1,8 +1,8 @@
 """INCEPTIONN's codec, to the bit (Li et al., MICRO 2018, algorithms 2 and 3, section VI-A; doi 10.1109/MICRO.2018.00023).
 
 A value is sent as nothing, as sign and 7 or 15 bits of a fixed-point magnitude (cut, not rounded), or whole, by its exponent.
-The bound is absolute and there is no scale: gradients below it vanish. Where paper and hardware leave a choice, or contradict
-each other, docs/wire-format.md says what was decided. ``inceptionn-scaled`` is the variant that keeps its bound.
+The bound is absolute and there is no scale: gradients below it vanish. docs/wire-format.md states the decisions where paper and
+hardware leave a choice or contradict each other. ``inceptionn-scaled`` is the variant that keeps its bound.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class InceptionnScaled(PowerBound):
         return out
 
     def _values(self, part: Bytes, exponents: NDArray[np.int16]) -> F32:
-        """What one chunk's bursts hold."""
+        """Decode the bursts of one chunk."""
         tags, lanes = bursts.unpack(part, exponents.size)
         magnitude = (lanes & ~bursts.SIGN) >> np.where(tags == bursts.HALF, 16, 24).astype(np.uint32)
         least = np.array([0, 1, 255 << (14 - self.k), 1 << 31])[tags]
@@ -106,7 +106,7 @@ class InceptionnScaled(PowerBound):
 
 
 def _bursts_at(count: int) -> int:
-    """Where the bursts begin: behind the directory and the blocks' exponents."""
+    """Return the begin of the bursts: after the directory and the blocks' exponents."""
     return bursts.ENTRY_BYTES * bursts.count_chunks(count) + _EXPONENT_BYTES * -(-count // BLOCK)
 
 

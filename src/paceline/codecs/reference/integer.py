@@ -27,7 +27,7 @@ Codes = NDArray[np.int8]
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Blocked):
-    """What ``int8`` and ``int4`` have in common: all but the packing of the codes."""
+    """Base of ``int8`` and ``int4``: everything except the packing of the codes."""
 
     levels: ClassVar[int]
 

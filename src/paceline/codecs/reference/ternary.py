@@ -176,7 +176,7 @@ class TernarySum(Codec):
 
     @property
     def unit(self) -> np.float32:
-        """What a sum of 1 decodes to."""
+        """Decoded value of a sum of 1."""
         return np.float32(self.scale) / np.float32(self.workers)
 
     def body_range(self, count: int) -> tuple[int, int]:
@@ -196,7 +196,7 @@ class TernarySum(Codec):
         return cls(workers=workers, scale=_scale(parameters))
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Sums are shifted by ``workers``, so that none is negative. Raises ValueError for one out of range."""
+        """Shift sums by ``workers`` to make them non-negative. Raises ValueError for one out of range."""
         if x.size and not np.abs(x).max() <= self.workers:
             raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
         body[:] = bit_planes.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)

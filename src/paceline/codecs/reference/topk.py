@@ -1,5 +1,5 @@
 """The largest elements of a tensor, exactly, and where they are (Aji & Heafield 2017; Lin et al. 2018, "Deep Gradient
-Compression"). What is left out is not sent: the caller feeds it back.
+Compression"). The caller feeds the remainder back.
 
 The k elements of largest magnitude are sent, of equal ones those of lowest index. k follows from the number of elements and the
 density, and positions take a size that follows from both: either one bit an element, or Elias-Fano's code (Elias 1974; Fano
@@ -27,7 +27,7 @@ _MAGNITUDE = np.uint32(0x7FFFFFFF)
 
 
 class PayloadLayout(NamedTuple):
-    """Where the three parts of a body are.
+    """Layout of the three parts of a body.
 
     Attributes:
         kept: elements sent.
@@ -87,7 +87,7 @@ class TopK(Codec):
         return -(-count * self.parts // PARTS)
 
     def layout(self, count: int) -> PayloadLayout:
-        """Of the body of ``count`` elements."""
+        """Return the layout of the body of ``count`` elements."""
         return layout(count, self.kept(count), self.value_bits)
 
     def parameters(self) -> bytes:

@@ -41,7 +41,7 @@ class Kernels(NamedTuple):
 
 
 def serves(codec: Codec) -> bool:
-    """Whether it has kernels for this codec."""
+    """Return whether it has kernels for this codec."""
     return codec.name in _KERNELS
 
 

@@ -21,7 +21,7 @@ _CHUNKS = 8  # walked by one program
 
 @triton.jit
 def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Of this program's values: tags, lanes and bytes as (bursts, 8); whether sent, as (bursts); exponents; the values."""
+    """Return this program's tags, lanes and bytes as (bursts, 8); whether sent, as (bursts); exponents; the values."""
     first = tl.program_id(0).to(tl.int64) * TILE
     i = tl.arange(0, TILE)
     values = tl.load(x + first + i, mask=i < n - first, other=0.0)
@@ -84,7 +84,7 @@ def _write(
 
 @triton.jit
 def _chunk(ends, chunk, start, size, mask, MOST: tl.constexpr):
-    """Where chunks begin and their bytes: 0 for what no chunk has, so that nothing outside the body is ever read."""
+    """Find begin and bytes of the chunks: 0 without a chunk, so that nothing outside the body is ever read."""
     begin = start + tl.load(ends + chunk - 1, mask=mask & (chunk > 0), other=0)
     length = start + tl.load(ends + chunk, mask=mask, other=0) - begin
     possible = (length >= 0) & (length <= MOST) & (begin + length <= size)
@@ -109,7 +109,7 @@ def _walk(
     MOST: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Where each burst begins, within its chunk; refuses chunks that their bursts do not fill."""
+    """Find the begin of each burst within its chunk; refuse chunks that their bursts do not fill."""
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     live = chunk < chunks
     begin, length, possible = _chunk(ends, chunk, start, size, live, MOST)
@@ -200,7 +200,7 @@ def _read(
 
 
 def _start(codec: PowerBound, n: int) -> tuple[bool, int, int]:
-    """Whether the codec has exponents, where they begin, where the bursts begin."""
+    """Return whether the codec has exponents, their begin, and the begin of the bursts."""
     at = bursts.ENTRY_BYTES * bursts.count_chunks(n)
     return isinstance(codec, InceptionnScaled), at, codec.body_range(n)[0] if isinstance(codec, InceptionnScaled) else at
 
@@ -240,7 +240,7 @@ def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, 
     if n == 0:
         return
     is_scaled, exponents_at, bursts_at = _start(codec, n)
-    # A clone begins at a multiple of 4 of its own storage, which a view of other words asks for.
+    # A clone is aligned to 4 bytes of its storage, as a view of other words requires.
     entries = body[: bursts.ENTRY_BYTES * chunks].clone().view(torch.int32)
     ends = (entries.long() & 0xFFFFFFFF).cumsum(0)
     in_chunk = bursts.CHUNK // bursts.WIDTH

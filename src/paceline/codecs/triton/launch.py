@@ -1,4 +1,4 @@
-"""What every kernel's launch has in common: the state that kernels report to, aligned memory, arguments of one type."""
+"""Common parts of kernel launches: the state that kernels report to, aligned memory, arguments of one type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tiles(count: int, size: int = TILE) -> int:
 
 
 def state(like: torch.Tensor) -> torch.Tensor:
-    """A fresh state beside ``like``: nothing gated, nothing refused."""
+    """Allocate a state on the device of ``like``: nothing gated, nothing refused."""
     return torch.zeros(3, dtype=torch.int64, device=like.device)
 
 

@@ -64,7 +64,7 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
         sent[index] = True
     opened = state[GATE] == 0
     added = out + values if mode == 1 else out - values
-    # What was not sent is left alone: adding its 0 would turn a -0 there into +0.
+    # Elements that were not sent stay: adding 0 would turn a -0 there into +0.
     added = torch.where(sent, added, out)
     out.copy_(torch.where(opened, values if mode == 0 else added, out))
 

@@ -1,4 +1,4 @@
-"""Adds two ternary bodies inside the card: the exact sum of n1 + n2 workers, one plane of 64 elements a cycle.
+"""Add two ternary bodies inside the card: the exact sum of n1 + n2 workers, one plane of 64 elements per cycle.
 
 An element of ``ternary-sum`` is ``sum + n`` (docs/wire-format.md). So the elements of two bodies add as unsigned integers, and
 their offsets add by themselves. The planes come lowest bit first: 64 full adders and 64 carries do it bit by bit. 64 workers
@@ -22,10 +22,9 @@ BLOCK = 64
 
 
 class TernaryAdder(wiring.Component):
-    """The body of the sum, behind the first frame's header.
-
-    Frames come in pairs. A first frame without the mark passes as it is, and no second one is taken. The result always has its
-    length: bytes that are missing count as zero bits, what is too much is dropped.
+    """Frame of the sum, after the first frame's header. Frames come in pairs. A first frame without the mark passes unchanged,
+    and no second one is taken. The result always has its full length: missing bytes count as zero bits, surplus bytes are
+    dropped.
 
     Ports:
         beats_1, beats_2: streams of beats; registers are sampled with the first beat of ``beats_1``.
@@ -127,7 +126,7 @@ class TernaryAdder(wiring.Component):
 
 
 class _Addend:
-    """One addend's planes as those of ``ternary-sum``, and which elements hold a code that no encoder writes."""
+    """Convert one addend's planes to those of ``ternary-sum``, and find elements with a code that no encoder writes."""
 
     def __init__(self, m: Module, word: Value, plane: Signal, limit: Value, ternary: Value, steps: Signal, number: int) -> None:
         self._before = before = Signal(
@@ -146,5 +145,5 @@ class _Addend:
 
 
 def plane_bytes(left: Value) -> Value:
-    """Bytes of a plane of the next block, of which ``left`` elements and more are left."""
+    """Return the bytes of a plane of the next block; ``left`` elements remain."""
     return Mux(left >= BLOCK, 8, (left[:6] + 7)[3:])

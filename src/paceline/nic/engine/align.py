@@ -1,4 +1,4 @@
-"""Chunks of bytes into full beats, without gaps: the alignment unit (Li et al., MICRO 2018, section VI-A)."""
+"""Alignment unit: pack chunks of bytes into full beats without gaps (Li et al., MICRO 2018, section VI-A)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -16,10 +16,9 @@ def chunk_layout(chunk_bytes: int = CHUNK_BYTES) -> data.StructLayout:
 
 
 class Aligner(wiring.Component):
-    """One chunk a cycle in, at most one beat a cycle out. A frame's last beat leaves at once, short where bytes are lacking.
-
-    What a chunk has beyond a beat waits. The next chunk is taken while less than two beats wait, so chunks of up to a beat on
-    average take a cycle each. A frame's last chunk takes a cycle more for each beat that is left. Four register stages.
+    """One chunk a cycle in, at most one beat a cycle out. A frame's last beat leaves at once and may be short. Bytes of a chunk
+    beyond a beat wait. The next chunk is taken while less than two beats wait, so chunks of up to a beat on average take a
+    cycle each. A frame's last chunk takes one more cycle for each remaining beat. Four register stages.
 
     Args:
         beat_bytes: of an output beat, a power of two from 4 on.
@@ -45,7 +44,7 @@ class Aligner(wiring.Component):
         m.d.comb += move.eq(~self.beats.valid | self.beats.ready)
         stages = Pipeline(m, move)
 
-        # How many bytes wait, and what leaves in this cycle. ``flushing``: the frame's last chunk has been taken.
+        # Bytes that wait, and bytes that leave in this cycle. ``flushing``: the frame's last chunk has been taken.
         chunk, held, flushing, failed = self.chunks.payload, Signal(bits + 2), Signal(), Signal()
         free = ~flushing & ~held[bits + 1]
         accept = self.chunks.valid & free

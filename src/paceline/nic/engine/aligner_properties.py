@@ -11,7 +11,7 @@ from paceline.nic.engine.align import Aligner
 
 
 class Aligned(Elaboratable):
-    """The aligner's output is its input, byte for byte: none is lost, doubled, added or moved, and frames end where they ended.
+    """The aligner's output equals its input: no byte is lost, doubled, added or moved, and frames keep their ends.
 
     The input is any chunks at any time, the output is taken at any time. All beats of a frame but its last are full, so the
     number of a byte in its frame says in which beat it leaves, and where in this beat. One byte is followed, any byte of any
@@ -19,8 +19,8 @@ class Aligned(Elaboratable):
     as a frame's first or last byte where it was that, and a last one with the frame's ``error``. No beat leaves that has not
     been completed by chunks. The counters are bounded, so the property speaks of streams without end.
 
-    A beat waits unchanged. Where the output is taken in every cycle, a chunk waits at most ``patience`` cycles, and a frame has
-    left at most as long after its last chunk.
+    A beat waits unchanged. If the output is taken in every cycle, a chunk waits at most ``patience`` cycles, and a frame leaves
+    within as many after its last chunk.
 
     Args:
         make: makes the aligner.

@@ -1,4 +1,4 @@
-"""The compressor: eight values a beat in, packed bursts out; what is not marked passes.
+"""The compressor: eight values per beat in, packed bursts out. Unmarked frames pass.
 
     beats -> frames -> queue -> groups -> lanes (4 stages) -> join (3 levels) -> chunk -> aligner -> beats
 

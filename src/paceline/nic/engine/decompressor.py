@@ -1,9 +1,9 @@
-"""The decompressor: packed bursts in, eight values a beat out; what is not marked passes.
+"""The decompressor: packed bursts in, eight values per beat out. Unmarked frames pass.
 
     beats -> window of three beats -> bursts (one a cycle) -> tags -> part (3 levels) -> lanes (4 stages) -> beats
 
-Where a burst begins is known only from the one before. So the end of a burst is worked out for every place of a beat before the
-beat is reached, and the loop from one burst to the next is a choice among 32 ends.
+The begin of a burst is known only from the burst before it. So the end of a burst is computed in advance for every place of a
+beat, and the loop from one burst to the next selects among 32 ends.
 """
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
@@ -34,7 +34,7 @@ _BLOCK_GROUPS = 128
 
 
 class _BeatEntry(data.Struct):
-    """A beat, and the registers as they were when it came."""
+    """A beat with the registers sampled on its arrival."""
 
     beat: Beat
     choice: FrameFormat
@@ -45,8 +45,8 @@ class _BeatEntry(data.Struct):
 class Decompressor(wiring.Component):
     """Restore marked frames.
 
-    A frame leaves with its ``values`` whatever it holds. ``error``, with its last beat: bytes lack or are left over, or a code
-    is none that an encoder writes; its values are then not to be used.
+    A frame always leaves with ``values`` values. ``error``, with its last beat: bytes are missing or surplus, or a code is
+    illegal; the values are then unusable.
 
     Attributes:
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
@@ -181,8 +181,8 @@ class Decompressor(wiring.Component):
 
         bursts = body & ~short
         zeros = choice.scaled & has_exponent & empty
-        # A burst leaves when nothing that it can need is still to come. Whether its bytes are there is known later. What that
-        # refuses has left as a burst of a frame with an error, and so has one burst behind it.
+        # A burst leaves when all bytes that it can need have arrived. Missing bytes are detected later: a burst refused by that
+        # check has left as part of a frame with an error, and so has one burst after it.
         known = complete | third
         with m.If(move & bursts & here[0] & known):
             with m.If(place[5:].any() & ~beat.last):
@@ -238,7 +238,7 @@ class Decompressor(wiring.Component):
         burst = Signal(8 * BURST_BYTES)
         fine = [by_eights[8 * n : 8 * n + 8 * BURST_BYTES] for n in range(8)]
         stages.register((burst, Array(fine)[ones]))
-        # Tags; a raw beat is eight whole words. Where a part is cut in two is worked out a stage before.
+        # Tags; a raw beat is eight whole words. The cut of a part is computed one stage earlier.
         passes = controls[1].raw
         tags, whole = Mux(passes, 0xFFFF, burst[:16]), Mux(passes, burst[: 8 * BEAT_BYTES], burst[16:])
         vector, parts = Signal(2 * LANES, name="tags"), [Signal(8 * BEAT_BYTES, name="part")]
@@ -280,7 +280,7 @@ class Decompressor(wiring.Component):
         stages.register(*zip(illegal, (Cat(*errors).any(), *illegal[:2]), strict=True))
         reaches = Signal()
         stages.register((reaches, Cat(*large).any()))
-        # What is wrong anywhere in a frame shows with its last beat; a block's largest value is at least half its scale.
+        # Any error in a frame shows with its last beat; a block's largest value is at least half its scale.
         now = controls[8]
         reached, wrong = Signal(), Signal()
         reaches_now = Mux(now.begins, 0, reached) | reaches
@@ -308,7 +308,7 @@ def _less_a_beat(place: Value) -> Value:
 
 
 class _Operation:
-    """What leaves the window in a cycle: a beat that passes (raw), a burst, or eight zeros."""
+    """Output of the window in a cycle: a beat that passes (raw), a burst, or eight zeros."""
 
     def __init__(self) -> None:
         self.valid, self.raw, self.zero = Signal(name="op_valid"), Signal(name="op_raw"), Signal(name="op_zero")

@@ -1,4 +1,4 @@
-"""Where a beat of an input stream stands in its frame, and registers that are sampled with a frame's first beat."""
+"""Position of an input beat in its frame, and registers sampled with a frame's first beat."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from paceline.nic.engine.stream import is_marked
 
 
 class Sampled(NamedTuple):
-    """A register of a frame: ``now`` while a beat of it waits; ``kept`` from behind its first beat on, whatever waits."""
+    """A register of a frame: ``now`` while a beat of it waits; ``kept`` after its first beat."""
 
     now: Value
     kept: Signal
 
 
 class FramePosition:
-    """Follows a stream of beats.
+    """Tracker of a stream of beats.
 
     Args:
         m: the module that takes the stream.
@@ -50,7 +50,7 @@ class FramePosition:
             m.d.sync += left.eq(left - 1)
 
     def sampled(self, register: Value | ValueCastable) -> Sampled:
-        """``register`` as it was with the frame's first beat."""
+        """Return ``register`` as sampled with the frame's first beat."""
         now = Value.cast(register)
         kept = Signal(now.shape(), name=f"{getattr(register, 'name', 'register')}_kept")
         with self._m.If(self.samples):

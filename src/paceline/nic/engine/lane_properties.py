@@ -67,7 +67,7 @@ class ScaledLane(Elaboratable):
 
     Args:
         k: the bound.
-        scale: e, from -85 on, where every code is an fp32 number of its own; of the block that the word is in.
+        scale: e of the word's block, from -85 on, so that every code is a different fp32 number.
         choose: the last stage of the encoder.
     """
 
@@ -97,7 +97,7 @@ class ScaledLane(Elaboratable):
 
 
 class Each(Elaboratable):
-    """Several properties at once."""
+    """Several properties together."""
 
     def __init__(self, designs: Sequence[Elaboratable]) -> None:
         self._designs = designs
@@ -148,7 +148,7 @@ def through(m: Module, word: Value, k: Value, scaled: Value, scale: Value, name:
 
 
 def published(word: Value, k: Value) -> Value:
-    """What algorithms 2 and 3 make of a word, zeros decided as in docs/wire-format.md."""
+    """Return the result of algorithms 2 and 3 for a word, with zeros as in docs/wire-format.md."""
     field = word[23:31]
     n = (127 - field)[:8]
     half = n <= (k >> 1)  # e >= EB + ceil(k / 2)

@@ -1,4 +1,4 @@
-"""One value's way through the codec, as combinational stages that the engines put registers between.
+"""Combinational stages of the codec for one value; the engines put registers between them.
 
 Both formats measure a magnitude in units of 2^(e-15) of a scale 2^e. The published format has the scale 1 (e = 0) and cuts;
 ``inceptionn-scaled`` has the scale of the value's block and rounds to nearest even (docs/wire-format.md).
@@ -16,24 +16,24 @@ EMPTY = -(1 << 15)
 LEAST_EXPONENT, MOST_EXPONENT = -148, 128
 ZERO, BYTE, HALF, WORD = range(4)
 """The tags: payloads of 0, 1, 2 and 4 bytes."""
-_GUARDED = 39  # bits of a significand in units of 2^-15 of its own last place
+_GUARDED = 39  # bits of a significand in units of 2^-15 of its last place
 _MOST = 0x7F7FFFFF  # bits of the largest fp32 number
 
 
 class FrameFormat(data.Struct):
-    """What a frame is coded with: the bound 2^-k, and whether blocks are scaled."""
+    """Format of a frame: the bound 2^-k, and whether blocks are scaled."""
 
     k: 4
     scaled: 1
 
 
 def payload_bytes(tag: Value) -> Value:
-    """Bytes of the payload of a tag: 0, 1, 2, 4."""
+    """Return the bytes of a tag's payload: 0, 1, 2, 4."""
     return Cat(tag == BYTE, tag == HALF, tag == WORD)
 
 
 def faithful_tag(exponent: Value, k: Value) -> Value:
-    """The tag of a value by its exponent field: algorithm 2."""
+    """Return the tag of a value by its exponent field: algorithm 2."""
     smallest = 127 - k
     half = smallest + ((k + 1) >> 1)
     one = exponent >= 127
@@ -50,7 +50,7 @@ class Shifted:
 
 
 def shift_amount(exponent: Value, scale: Value) -> Value:
-    """How far a significand moves down, 0 to 63: at 40 and more nothing of it is left above the half.
+    """Return the right shift of a significand, 0 to 63: from 40 on nothing remains above the half.
 
     Args:
         exponent: the field of the value. Above ``scale`` the result has no meaning: such a value keeps all its bits.
@@ -121,7 +121,7 @@ class Received:
 
 
 def received(choice: Value, tag: Value, payload: Value) -> Received:
-    """What a tag and a payload (its lower bytes) stand for. Tag 11 of the published format is not a magnitude."""
+    """Return the value of a tag and a payload (its lower bytes). Tag 11 of the published format is not a magnitude."""
     k = choice.k
     half, byte = tag == HALF, tag == BYTE
     small, large = payload[:7], payload[:15]
@@ -159,7 +159,7 @@ def rounded(magnitude: Value, lost: Value) -> Value:
 
 
 def top_bit(magnitude: Value) -> Value:
-    """Index of the highest one of 16 bits; 0 where there is none."""
+    """Return the index of the highest set bit of 16; 0 without a set bit."""
     index: Value = Const(0, 4)
     for bit in range(1, 16):
         index = Mux(magnitude[bit], bit, index)
@@ -168,11 +168,11 @@ def top_bit(magnitude: Value) -> Value:
 
 @dataclass
 class Lift:
-    """What the scale 2^e says of every value of a beat.
+    """Constants of the scale 2^e for all values of a beat.
 
     Attributes:
         exponent: e + 112, signed: the exponent field of a magnitude whose highest bit is bit 0.
-        down, amount: how a subnormal value comes about: down or up by so many bits.
+        down, amount: shift of a subnormal value: direction and number of bits.
     """
 
     exponent: Value
@@ -181,7 +181,7 @@ class Lift:
 
 
 def lift(scale: Value) -> Lift:
-    """Of e, signed."""
+    """Compute the constants for e, signed."""
     up = scale + 134  # from units of 2^(e-15) to units of 2^-149
     return Lift(scale + 112, up < 0, Mux(up < 0, -up, up)[:5])
 
@@ -197,7 +197,7 @@ class Restored:
 
 
 def restored(magnitude: Value, top: Value, by: Lift) -> Restored:
-    """Of a magnitude in units of 2^(e-15), without bits that fp32 has no place for (``rounded``). ``top``: its highest bit."""
+    """Restore a magnitude in units of 2^(e-15), without bits that fp32 lacks (``rounded``). ``top``: its highest bit."""
     fraction = (magnitude << (15 - top)[:4])[:15]
     subnormal = Mux(by.down, magnitude >> by.amount[:4], magnitude << by.amount)[:23]
     return Restored(by.exponent + top, Cat(Const(0, 8), fraction), subnormal, magnitude == 0)

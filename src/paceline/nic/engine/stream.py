@@ -1,4 +1,4 @@
-"""The stream that all engines speak: beats of 32 bytes with valid and ready, cut into frames.
+"""The stream of all engines: beats of 32 bytes with valid and ready, cut into frames.
 
 A frame is header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
 """
@@ -27,7 +27,7 @@ class Beat(data.Struct):
 
 
 def beat_layout(beat_bytes: int = BEAT_BYTES) -> Any:
-    """The layout of a beat of another width; at 32 bytes that of ``Beat``."""
+    """Return the layout of a beat of another width; at 32 bytes that of ``Beat``."""
     if beat_bytes == BEAT_BYTES:
         return Beat
     return data.StructLayout({"data": 8 * beat_bytes, "bytes": beat_bytes.bit_length(), "first": 1, "last": 1})
@@ -39,7 +39,7 @@ def signature() -> stream.Signature:
 
 
 def is_marked(beat: Value) -> Value:
-    """Whether a frame with this first beat is marked.
+    """Return whether a frame with this first beat is marked.
 
     Bytes 12 and 13 are the EtherType; byte 15 is IPv4's type of service, and bytes 14 and 15 hold IPv6's traffic class. The
     two bits of congestion notification do not count.
@@ -51,7 +51,7 @@ def is_marked(beat: Value) -> Value:
 
 
 def named(m: Module, value: Value, name: str) -> Signal:
-    """The value as a signal. Amaranth writes an expression out wherever it is used, a signal once."""
+    """Return the value as a signal. Amaranth repeats an expression at each use, a signal only once."""
     signal = Signal(value.shape(), name=name)
     m.d.comb += signal.eq(value)
     return signal

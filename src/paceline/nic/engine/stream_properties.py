@@ -136,10 +136,11 @@ class Passed(_Bench):
     Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that
     all others leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
     that of every pair). At the output the first colour is followed by the second, each comes once and as its beat came in, and
-    without ``error``. That the last beats leave at all, ``Delivered`` says.
+    without ``error``. ``Delivered`` proves that the last beats leave.
 
     Args:
-        bits: of the data, that are compared beside the two colours, bits 0 and 1; the others do not reach the assertions.
+        bits: of the data that are compared, in addition to the two colours, bits 0 and 1; the others do not reach the
+            assertions.
     """
 
     def __init__(self, make: Callable[[], Any], bits: Sequence[int]) -> None:
@@ -197,10 +198,11 @@ class Passed(_Bench):
 
 
 class Delivered(_Bench):
-    """Of up to ``cycles`` cycles of input every frame leaves within ``patience`` cycles more, whatever it holds, and no other.
+    """After up to ``cycles`` cycles of input every frame leaves within ``patience`` more cycles, whatever it holds, and no
+    other frame.
 
-    With a register ``values`` a marked frame with its whole header leaves as header beats and a beat for eight values, the last
-    with the bytes of what is left; any other frame leaves with as many beats as it had.
+    With a register ``values`` a marked frame with its whole header leaves as header beats and one beat per eight values, the
+    last with the remaining bytes. Any other frame keeps its number of beats.
     """
 
     def __init__(self, make: Callable[[], Any], cycles: int, patience: int, most_values: int = 16) -> None:
@@ -261,7 +263,9 @@ def _counted(m: Module, stream: Any) -> _Side:
 
 
 class FreeLanes(wiring.Component):
-    """In place of the ternary lanes: any choice in any cycle. What holds with them holds with every circuit for the lanes."""
+    """Replacement of the ternary lanes: any choice in any cycle. A property proved with it holds for every circuit of the
+    lanes.
+    """
 
     def __init__(self) -> None:
         super().__init__(ternary_ports())
@@ -273,7 +277,7 @@ class FreeLanes(wiring.Component):
 
 
 class WholeBeats(wiring.Component):
-    """In place of the aligner, where every chunk is a beat: what comes in must be as long as a beat, and leaves as it is."""
+    """Replacement of the aligner if every chunk is a beat: input must be as long as a beat, and leaves unchanged."""
 
     def __init__(self) -> None:
         super().__init__({"chunks": In(stream.Signature(chunk_layout())), "beats": Out(signature()), "error": Out(1)})

@@ -113,8 +113,8 @@ class TernaryEncoder(wiring.Component):
 class TernaryDecoder(wiring.Component):
     """Eight words a beat from a ``ternary`` body.
 
-    The frame always comes out with its length: what a short body lacks is zero, what a long one has too much is dropped.
-    A marked frame that ends inside its header passes as it is.
+    The frame always has its full length: a short body is filled with zeros, surplus bytes are dropped. A marked frame that ends
+    inside its header passes unchanged.
 
     Ports:
         beats_in, beats_out: streams of beats.
@@ -189,7 +189,7 @@ class TernaryDecoder(wiring.Component):
         return m
 
     def _emit(self, m: Module, nonzero: Value, negative: Value, scale: Value, left: Signal) -> None:
-        """The next ``LANES`` of ``left`` words: the scaler, its sign turned where ``negative``."""
+        """Return the next ``LANES`` of ``left`` words: the scaler, negated where ``negative``."""
         beat = self.beats_out.payload
         words = [Mux(nonzero[k], Cat(scale[:31], scale[31] ^ negative[k]), 0) for k in range(LANES)]
         final = left <= LANES
@@ -198,10 +198,10 @@ class TernaryDecoder(wiring.Component):
 
 
 def _live(left: Value) -> Value:
-    """Which of the next ``LANES`` words are among the ``left``."""
+    """Return which of the next ``LANES`` words are among the remaining ``left``."""
     return Cat(left > lane for lane in range(LANES))
 
 
 def _plane_bytes(left: Value) -> Value:
-    """Bytes of a plane of the next block, of which ``left`` elements and more are left."""
+    """Return the bytes of a plane of the next block; ``left`` elements remain."""
     return Mux(left >= 64, 8, (left[:6] + 7)[3:])

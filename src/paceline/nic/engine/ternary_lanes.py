@@ -21,13 +21,13 @@ DEPTH = 7
 """Registers between a beat and its choice."""
 
 MULTIPLIERS = (0x7FEB352D, 0x846CA68B)
-"""Of the two rounds of the draw (paceline.codecs.counter)."""
+"""Constants of the two rounds of the draw (paceline.codecs.counter)."""
 
 KEYS = data.StructLayout({"low": 32, "high": 32, "high_after": 32})
 """The draw's key: its first word; its second word at the frame's first element; its second word behind a multiple of 2^32."""
 
 SETTINGS = data.StructLayout({"factor": 32, "bound": 32, "key": KEYS})
-"""What all elements of a frame share: ``factor`` and ``bound`` are fp32 words without a sign."""
+"""Settings shared by all elements of a frame: ``factor`` and ``bound`` are fp32 words without a sign."""
 
 LARGEST_FACTOR_FIELD = 251
 """The largest exponent field of a legal factor: 2^24 / s for s from 2^-100 up. Zero is legal too: it sends zeros."""
@@ -45,7 +45,7 @@ class TernaryLanes(wiring.Component):
 
     Ports:
         enable: a cycle in which every register takes its next value.
-        words: an fp32 word a lane. What is not finite counts as the bound.
+        words: an fp32 word a lane. Infinity and NaN count as the bound.
         index, after: number of word 0, modulo 2^32, and whether a multiple of 2^32 lies between the first element and it.
         settings: of the frame of these words; they may change with every beat.
         nonzero, negative: a bit a word. (0, 1) does not occur.
@@ -84,7 +84,7 @@ class Enabled:
         self.m, self.enable = m, enable
 
     def register(self, value: Value, name: str, cycles: int = 1) -> Signal:
-        """``value``, so many enabled cycles later. No reset: what is not valid is not looked at."""
+        """Return ``value`` delayed by a number of enabled cycles. No reset: invalid values are not read."""
         for cycle in range(cycles):
             held = Signal(Value.cast(value).shape(), name=f"{name}_{cycle + 1}" if cycles > 1 else name, reset_less=True)
             with self.m.If(self.enable):
@@ -140,7 +140,8 @@ def _parts(word: Value) -> tuple[Value, Value]:
 
 
 def compare(clock: Enabled, product: Product, draw: Signal, name: str) -> Signal:
-    """Whether ``draw`` (two cycles behind the product) is below the product rounded to fp32, four cycles behind the product.
+    """Return whether ``draw`` (two cycles after the product) is below the product rounded to fp32, four cycles after the
+    product.
 
     Holds for products whose larger factor is normal and whose value is below 1 where the other one is subnormal.
     """

@@ -1,4 +1,4 @@
-"""Any 1 to 8 bytes a cycle out of a stream of beats, and into one."""
+"""Read words of 1 to 8 bytes per cycle from a stream of beats, and write them to one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BITS = 8 * WORD
 
 
 class WordReader(wiring.Component):
-    """Takes a frame's bytes as words of ``size`` bytes. Behind the frame's end all bytes are zero.
+    """Reader of a frame's bytes as words of ``size`` bytes. After the frame's end all bytes are zero.
 
     Ports:
         beats_in: a stream of beats.
@@ -84,13 +84,11 @@ class WordReader(wiring.Component):
 
 
 class WordWriter(wiring.Component):
-    """Packs words of ``size`` bytes into the beats of a frame's payload.
+    """Writer that packs words of ``size`` bytes into the beats of a frame's payload.
 
-    Ports:
-        beats_out: a stream of beats, none of them ``first``.
-        word, size, last: the next word, 1 to 8 bytes, zero above them; whether it is the frame's last.
-        write, ready: strobe, when ready.
-        beat, passes: a header beat; strobe, when ready: it goes out as it is.
+    Ports: beats_out: a stream of beats without ``first``. word, size, last: the next word, 1 to 8 bytes, zero above them;
+        whether it is the frame's last. write, ready: strobe, when ready. beat, passes: a header beat; strobe, when ready: it
+        goes out as it is.
     """
 
     def __init__(self) -> None:

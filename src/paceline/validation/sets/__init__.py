@@ -26,7 +26,7 @@ _MODULES: Mapping[str, str] = {
 }
 NAMES = tuple(_MODULES)
 BAD_ROW = (UserError, ValueError, ArithmeticError)
-"""What careless cells of a row raise."""
+"""Errors that malformed cells of a row raise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What adapters share: networks by name, half precision by device, batches that divide."""
+"""Common parts of the adapters: networks by name, half precision by device, divisible batches."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ _PRECISIONS: tuple[tuple[str, Precision], ...] = (
     (r"fp16|float16", "fp16"),
     (r"fp32|float32", "fp32"),
 )
-"""What tables call each precision: NVIDIA's ``FP8-CS``, ``FP8-DS``, ``FP8-SC`` and ``FP8-MX`` are current, delayed, sub-channel
-and micro scaling (Megatron-Bridge, ``mixed_precision.py``)."""
+"""Names of the precisions in tables: NVIDIA's ``FP8-CS``, ``FP8-DS``, ``FP8-SC`` and ``FP8-MX`` are current, delayed,
+sub-channel and micro scaling (Megatron-Bridge, ``mixed_precision.py``).
+"""
 
 
 def named(name: str | None, **dimensions: Any) -> Workload | None:
@@ -129,7 +130,7 @@ def _buckets(replicas: int) -> dict[str, int]:
 
 
 def refused(keys: Keys, error: UserError) -> Skip:
-    """The reason of ``divided``. Where the row's own numbers do not agree, the row is not good."""
+    """Return the reason of ``divided``. A row with inconsistent numbers is not good."""
     return Skip(keys, error.message, good=error.message not in (MESH, NO_BATCH))
 
 

@@ -20,9 +20,10 @@ FSDP = "FSDP among an unknown number of devices"
 AGREES = 0.02
 """Relative difference that tokens a second may have from those of the step time, which are rounded."""
 EXPERT_GROUPS = {"grok-1": {8: 2, 16: 4, 32: 8}}
-"""Of models with experts, the devices of a group by those of the run; the largest for more. The tables leave them out
+"""Devices of an expert group by devices of the run, for models with experts; the largest for more. The tables omit them
 (grok1/configure.sh and grok1_314b.yaml, 24.11). Experts of this version are divided as all layers are (Megatron-Core 0.9), and
-get equally many tokens: a capacity factor of 1."""
+get equally many tokens: a capacity factor of 1.
+"""
 GROK_TOKENS = 128256
 """Its vocabulary in these runs: that of Llama 3."""
 NOTHING = ("", "n/a", "na", "none")

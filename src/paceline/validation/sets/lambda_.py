@@ -32,9 +32,10 @@ PADDING = 1.27
 of sentences of up to 50 tokens (DeepLearningExamples, PyTorch/Translation/GNMT/seq2seq/data/sampler.py, ``BucketingSampler``).
 Not measured: lengths drawn with a mean of 25 tokens and a standard deviation of half of that give 1.26 to 1.29."""
 PER_SAMPLE = {"gnmt": 54 / PADDING, "transformerxlbase": 192, "transformerxllarge": 256, "waveglow": 8000, "tacotron2": 566}
-"""What the rate counts of a sample: tokens of a pair of sentences of WMT English-German, 27 steps on either side; words of a
-segment; audio samples of a segment (lambdal/deeplearning-benchmark, config_v2); frames of a clip of LJ Speech without padding,
-6.57 s at the mean (DeepLearningExamples, Tacotron2/tacotron2/data_function.py, ``output_lengths``)."""
+"""Units of a sample that the rate counts: tokens of a pair of sentences of WMT English-German, 27 steps on either side; words
+of a segment; audio samples of a segment (lambdal/deeplearning-benchmark, config_v2); frames of a clip of LJ Speech without
+padding, 6.57 s at the mean (DeepLearningExamples, Tacotron2/tacotron2/data_function.py, ``output_lengths``).
+"""
 
 
 def case(row: Row) -> Case | Skip:

@@ -11,7 +11,7 @@ from paceline.workload.builders.lora import LoRA, with_adapters
 from paceline.workload.builders.shapes import SHAPES
 
 LORA_RANK = 16
-"""Of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they lie beside the products of attention."""
+"""Rank of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they adapt the products of attention."""
 _WITH_EXPERTS: tuple[tuple[str, str], ...] = (
     (r"qwen-?3-(30b-a3b|235b-a22b)", "qwen-3-{}"),
     (r"deepseek-?v(2-lite|2|3)(?![.\d])", "deepseek-v{}"),
@@ -41,7 +41,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 
 
 def has_experts(text: str) -> bool:
-    """Whether the model is a mixture of experts."""
+    """Return whether the model is a mixture of experts."""
     return _EXPERTS.search(_folded(text)) is not None
 
 
@@ -56,12 +56,12 @@ def model_name(text: str) -> str:
 
 @cache
 def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = False, vocabulary: int = 0) -> Workload | None:
-    """The model that ``text`` names, on sequences of ``seq_len`` tokens; None where it is none of the workloads.
+    """The model that ``text`` names, on sequences of ``seq_len`` tokens; None for an unknown workload.
 
     Args:
         layers: of a shortened model; 0: its own.
         lora: whether only adapters are trained.
-        vocabulary: of a model that was trained on other tokens, with an output layer of its own; 0: its own.
+        vocabulary: of a model that was trained on other tokens, with a separate output layer; 0: its own.
 
     Raises:
         UserError: more tokens than it has positions for.

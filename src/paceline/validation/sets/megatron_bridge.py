@@ -39,11 +39,11 @@ EXPERT_EXCHANGES: Mapping[str, Mapping[str, Any]] = {
 """How NVIDIA's scripts for H100 send tokens to experts: DeepEP or HybridEP against a plain all-to-all, and ``moe_a2a_overlap``
 (scripts/performance/configs: deepseek_v3_llm_pretrain.py, qwen3_workload_base_configs.py)."""
 RECOMPUTED: Mapping[str, Mapping[str, Any]] = {"gpt-oss-120b": {"recompute": "selective:layernorm,moe_act"}}
-"""What runs of one sequence a micro batch compute twice (gpt_oss_workload_base_configs.py, H100)."""
+"""Modules recomputed in runs with one sequence per micro batch (gpt_oss_workload_base_configs.py, H100)."""
 
 
 FP8 = "fp8-current"
-"""What ``FP8`` means in releases of Megatron-Bridge: its recipes' names for Hopper end on ``fp8cs`` (``perf_recipes``)."""
+"""Meaning of ``FP8`` in releases of Megatron-Bridge: its recipes' names for Hopper end on ``fp8cs`` (``perf_recipes``)."""
 
 
 def case(row: Row) -> Case | Skip:

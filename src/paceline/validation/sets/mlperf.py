@@ -93,8 +93,9 @@ TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
 FP8_SINCE = {"Gaudi 2": "v3.1"}
 """First round in which a device's language models ran in fp8, where it was not that of the device."""
 NVFP4_SINCE = "v5.1"
-"""First round in which language models ran in NVFP4 on Blackwell (NVIDIA's announcement of its submission; nobody looked at a
-row of it)."""
+"""First round in which language models ran in NVFP4 on Blackwell (NVIDIA's announcement of its submission; no row of it was
+checked).
+"""
 FP8_SAMPLES = 32
 """Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
 LENGTHS = {"gpt_oss_20b": 8192}
@@ -107,7 +108,7 @@ OPTIMIZERS = {
     "rnnt": "lamb",
     "dlrm": "sgd",
 }
-"""Of mlcommons/training's reference of each benchmark; momentum where nothing is said."""
+"""Optimizer of mlcommons/training's reference of each benchmark; momentum by default."""
 SHARDED = {"flux1": "zero3"}
 """Networks whose weights are shared out in a node (mlcommons/training, text_to_image: HSDP)."""
 NARROW: Mapping[str, Any] = {"compression": "bf16"}
@@ -212,7 +213,7 @@ def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[
 
 
 def _precision(row: Row, device: Device, samples: int) -> str:
-    """Of the matrix products, with so many samples on a device at once."""
+    """Return the precision of the matrix products, with a number of samples on a device at once."""
     benchmark = _benchmark(row)
     large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
     language = benchmark in LANGUAGE_MODELS and row.text("round") >= FP8_SINCE.get(device.name, "")

@@ -4,7 +4,7 @@ Rows without a batch, and models that are not among the workloads, are counted a
 are not guessed at.
 
 PyTorch's and PaddlePaddle's BERT reads sequences of up to 512 tokens in bins of 64 (LDDL; scripts/run_pretraining.sh,
-``phase2_bin_size``) and pads each batch to its longest alone: how long they were is not said. Those of 128 tokens are not
+``phase2_bin_size``) and pads each batch to its longest alone: how long they were is not said. Rows of 128 tokens are not
 binned. BioBERT is pre-trained as BERT base is, ELECTRA base fine-tuned as BERT base. The Transformer's batch and rate are in
 target tokens, 27 to a sentence. nnU-Net in three dimensions has volumes of 128 voxels a side. DLRM's batches are in thousands
 (1024), whose ``k`` the column has lost; its tables differ from MLPerf's in their rows, which changes what they hold alone.
@@ -47,7 +47,7 @@ SEGMENT = {"txl-base": 192, "txl-large": 384}
 THOUSANDS = {"Recommendation/DLRM": 1024}
 LONG = 512
 RATE_OF_BATCH = 1e-3
-"""Of a batch, the least that a device does in a second: where a table gives millions, its column of rates has lost them."""
+"""Least rate of a device for a batch: a lower figure in a table of millions has lost its factor."""
 NETWORKS = {
     "V100 SXM2 16GB": "4x InfiniBand EDR",
     "V100": "8x InfiniBand EDR",

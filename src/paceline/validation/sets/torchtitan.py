@@ -104,7 +104,7 @@ def dimensions(text: str) -> Mapping[str, int]:
 
 
 def recomputation(text: str, blocks: int) -> dict[str, Any]:
-    """What runs again in the backward pass, of parts of so many blocks: choices of ``Strategy.of``."""
+    """Return the recomputation in the backward pass as choices of ``Strategy.of``."""
     folded = text.casefold()
     every = re.search(r"selective\D*(\d+)", folded)
     if every:

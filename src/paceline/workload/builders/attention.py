@@ -102,7 +102,7 @@ def _eager_operations(operations: Sequence[Operation], drop: bool, fused_softmax
 
 
 def _written(o: Operation, drop: bool, fused_softmax: bool) -> tuple[Operation, ...]:
-    """What the calls of one fused kernel are with scores in memory."""
+    """Return the operations that replace one fused kernel if scores are in memory."""
     q, sums, times = WORD * o.m * o.k * o.batch, WORD * o.m * o.batch, 4 if o.backward else 2
     kv = max(0.0, (o.bytes / o.calls - sums) / times - q)  # a fused kernel reads or writes both, and q, so many times
     scores = o.m * o.n * o.batch

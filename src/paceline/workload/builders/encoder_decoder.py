@@ -73,7 +73,7 @@ def encoder_decoder(
 
 
 def _entry(shape: TransformerShape, s: int, name: str, prefix: str) -> list[LayerSpec]:
-    """What one stack begins with: the token table under its own name, the rest behind ``prefix``."""
+    """Return the first layers of a stack: the token table under its own name, the others after ``prefix``."""
     table, *rest = start(shape, s)
     return [replace(table, name=name), *(part.named(prefix) for part in rest)]
 

@@ -47,7 +47,7 @@ class Experts:
             )
 
     def of_block(self, number: int) -> bool:
-        """Whether a block, counted from 0, has experts."""
+        """Return whether a block, counted from 0, has experts."""
         return number >= self.first and (number + 1) % self.every == 0
 
 

@@ -1,7 +1,7 @@
-"""Low-rank adapters beside products whose weights are frozen (LoRA: Hu et al. 2021, arXiv:2106.09685).
+"""Low-rank adapters of products with frozen weights (LoRA: Hu et al. 2021, arXiv:2106.09685).
 
 A product of (inputs, outputs) gets two small ones, (inputs, rank) and (rank, outputs): rank (inputs + outputs) trained numbers,
-as in PEFT. The frozen weights get no gradient; what they read is not kept for one. Gradients still pass through every product
+as in PEFT. The frozen weights get no gradient, so their inputs are not kept for one. Gradients still pass through every product
 to the layers in front of it.
 """
 
@@ -43,7 +43,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType({fold(name): names f
 
 @dataclass(frozen=True, slots=True)
 class LoRA:
-    """Which products get adapters, of which rank.
+    """Products with adapters, and the rank.
 
     Attributes:
         rank: inner width of an adapter.
@@ -90,7 +90,7 @@ def parse_lora(text: str) -> LoRA:
 
 
 def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
-    """The network with all its weights frozen and adapters beside the targets.
+    """Return the network with all weights frozen and adapters at the targets.
 
     Args:
         name: of the result; empty: that of the table, with the rank.
@@ -99,7 +99,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         UserError: a target that no layer has, or a network whose embedding tables lie divided.
     """
     if table.tables:
-        raise UserError(f"LoRA beside the embedding tables of {table.name}", "leave --lora out")
+        raise UserError(f"LoRA with the embedding tables of {table.name}", "leave --lora out")
     chosen = _chosen(table, lora)
     layers, shared = [], False  # whether an adapter keeps what the products since the last one that kept its input read
     for index, layer in enumerate(table.layers):
@@ -191,8 +191,9 @@ def _beside(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
 
 
 def _parameters(table: LayerTable, chosen: frozenset[int], rank: int) -> tuple[Parameter, ...]:
-    """Two matrices for each chosen layer that has weights of its own, in the order of the layers; the gradients are complete
-    in the reverse order, that of the second matrix first."""
+    """Return two matrices for each chosen layer with unshared weights, in the order of the layers. Gradients are complete in
+    the reverse order, the second matrix first.
+    """
     owned = {p.layer for p in table.parameters if len(p.shape) == 2}
     made: list[tuple[str, tuple[int, ...], int]] = []
     for index in sorted(chosen & owned):

@@ -18,7 +18,7 @@ from paceline.workload.builders.layer_builders import INDEX, WORD, LayerSpec, el
 from paceline.workload.layers import Coverage, LayerTable
 
 _UPDATE_KERNELS = 6
-"""Of a fused backward pass of all tables: indices are sorted, equal ones found, rows updated. Assumed."""
+"""Kernels of a fused backward pass of all tables: sort the indices, find equal ones, update rows. Assumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,9 @@ def _lookups(shape: RecommenderShape) -> LayerSpec:
 
 
 def _pairs(shape: RecommenderShape) -> list[LayerSpec]:
-    """Products of all pairs of vectors, each once, beside the dense features' vector: a fused kernel (NVIDIA
-    DeepLearningExamples, PyTorch/Recommendation/DLRM, ``dot_based_interact``), whose backward pass is one of two products."""
+    """Return the products of all pairs of vectors, each once, and the dense features' vector: a fused kernel (NVIDIA
+    DeepLearningExamples, PyTorch/Recommendation/DLRM, ``dot_based_interact``), whose backward pass is one of two products.
+    """
     f, d = shape.vectors, shape.width
     x, kept = WORD * f * d, WORD * (f * (f - 1) / 2 + d)
     operations = (product(f, f, d, 1, x + kept, False), product(f, d, f, 1, (2 * x + kept) / 2, True, calls=2))

@@ -48,7 +48,7 @@ _NEMOTRON4 = "Parmar et al. 2024 (Nemotron-4 15B), arXiv:2402.16819, table 1; NV
 _QWEN = "Qwen team 2024 (Qwen2.5), arXiv:2412.15115, table 1; 2025 (Qwen3), arXiv:2505.09388, table 1; released configurations"
 _MISTRAL = "Jiang et al. 2023 (Mistral 7B), arXiv:2310.06825, table 1"
 _BERT = "Devlin et al. 2018 (BERT), arXiv:1810.04805, section 3, and the released weights"
-_LORA = "MLPerf Training v4.0: adapters of rank 16 beside the products of attention of Llama 2 70B"
+_LORA = "MLPerf Training v4.0: adapters of rank 16 for the products of attention of Llama 2 70B"
 _VASWANI = "Vaswani et al. 2017, arXiv:1706.03762, table 3 (big); MLPerf Training v0.6: normalised before, 33,708 tokens"
 
 

@@ -42,10 +42,10 @@ class TransformerShape:
         head_dim: numbers of a head; 0: as many as make the heads together as wide as ``hidden``.
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
         experts: of the blocks that have some in place of the feed-forward network.
-        latent: latent attention, whose heads have widths of their own.
+        latent: latent attention, whose heads have separate widths.
         sliding: which blocks attend to the nearest tokens alone; None: none.
         head_norm: whether queries and keys are normalised head by head (``True``), or over all heads (``"whole"``).
-        sinks: whether each head has a trained number beside its scores, as gpt-oss.
+        sinks: each head has a trained number in addition to its scores, as gpt-oss.
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias. ``norm_bias``: whether LayerNorm has one.
         bias: whether the linear layers in the blocks have a bias; ``qkv_bias`` and ``output_bias`` say it of queries, keys and
@@ -133,8 +133,9 @@ class TransformerShape:
 
 
 def llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabulary: int) -> TransformerShape:
-    """Dimensions of the design that Llama set: a gate, RMSNorm, rotated positions, no biases, no dropout, output weights of its
-    own (Touvron et al. 2023, arXiv:2302.13971, section 2.2)."""
+    """Return the dimensions of Llama's design: a gate, RMSNorm, rotated positions, no biases, no dropout, separate output
+    weights (Touvron et al. 2023, arXiv:2302.13971, section 2.2).
+    """
     return TransformerShape(
         layers=layers,
         hidden=hidden,
@@ -233,7 +234,8 @@ def blocks(
     shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False, sliding: int = 0
 ) -> list[LayerSpec]:
     """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder; with
-    ``sliding`` to the nearest of its own tokens alone."""
+    ``sliding`` only to the nearest of its tokens.
+    """
     inside = _attend(shape, s, s, "attention.", fused, sliding)
     forward = _mixture(shape, shape.experts, s) if shape.experts else _feed_forward(shape, s)
     if shape.parallel:
@@ -258,7 +260,7 @@ def _beside(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: l
 
 
 def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpec]:
-    """The experts, and beside them what all tokens go through."""
+    """Return the experts, and the layers that all tokens pass."""
     parts = expert_layers(experts, s, shape.hidden, gated=shape.gated, bias=shape.bias)
     if not experts.shared:
         return parts

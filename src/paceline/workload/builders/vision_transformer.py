@@ -21,7 +21,7 @@ class VisionShape:
     Attributes:
         blocks: its blocks; their vocabulary and positions are not used.
         image, patch: pixels of a side. ``channels``: numbers of a pixel.
-        extra: trained tokens beside the patches: that of the class, and DeiT's of distillation.
+        extra: trained tokens in addition to the patches: that of the class, and DeiT's of distillation.
         labels: classes of an image.
 
     Raises:

@@ -21,10 +21,10 @@ _FULL = "full_attention"
 
 
 def number(config: Config, *names: str, default: int | None = None) -> int:
-    """The value of the first of ``names`` in the configuration, a whole number from 1 up.
+    """Return the value of the first of ``names`` in the configuration, an integer from 1 up.
 
     Args:
-        default: where none is there; None: that is an error.
+        default: if all are missing; None: that is an error.
     """
     for name in names:
         value = config.get(name)
@@ -47,7 +47,7 @@ def flag(config: Config, name: str, default: bool) -> bool:
 
 
 def drops(config: Config, *names: str, default: float = 0.0) -> bool:
-    """Whether any of the shares ``names`` is above 0; ``default`` is that of each."""
+    """Return whether any of the shares ``names`` is above 0; ``default`` applies to each."""
     shares = [default if config.get(name) is None else config[name] for name in names]
     if any(type(share) not in (int, float) for share in shares):
         raise UserError(f"a share that is no number among {', '.join(names)} of the configuration", "give 0 to 1")
@@ -62,10 +62,10 @@ def refuse(config: Config, **plain: Any) -> None:
 
 
 def sliding_window(config: Config, *, full_every: int = 0, default: int = 0) -> SlidingWindow | None:
-    """Which blocks attend to the nearest tokens alone.
+    """Return which blocks attend only to the nearest tokens.
 
     Args:
-        full_every: every how many blocks one attends to all, where ``layer_types`` does not say it.
+        full_every: interval of the blocks that attend to all tokens, if ``layer_types`` is missing.
         default: tokens of the window where the configuration does not say them; 0: there is none.
     """
     kinds = list(config.get("layer_types") or ())

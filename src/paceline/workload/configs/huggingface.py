@@ -42,7 +42,7 @@ def shape_of(config: Config) -> tuple[Shape, int]:
         return KINDS[kind](config)
     inner = config.get("text_config")
     if isinstance(inner, Mapping) and inner.get("model_type") in KINDS:
-        fix = "for its language model alone give the file's text_config as a config.json of its own"
+        fix = "for its language model alone give the file's text_config as a separate config.json"
         raise UserError(f"model_type {kind!r} has more than one tower", f"{fix}, or {TRACE}")
     raise unknown("model_type", kind, sorted(KINDS), TRACE)
 

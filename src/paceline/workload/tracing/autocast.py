@@ -1,4 +1,4 @@
-"""16-bit autocast on the meta device, which has no autocast of its own.
+"""16-bit autocast on the meta device, which lacks autocast.
 
 Operations run in the type that autocast gives them on a GPU: products and convolutions in bfloat16; normalisations, softmax
 and losses in float32; all others in the type of their inputs, the widest of several. Source: PyTorch, "Automatic Mixed
@@ -72,7 +72,7 @@ def autocast() -> Iterator[None]:
 
 
 def _overloads(name: str) -> list[Any]:
-    """Those that return a new tensor; none where this torch does not have the operation."""
+    """Return the overloads that return a new tensor; empty if this torch lacks the operation."""
     import torch
 
     packet = getattr(torch.ops.aten, name, None)

@@ -84,7 +84,7 @@ _CAUSAL = {"flash_attention": (4, 11), "efficient_attention": (6, 11), "cudnn_at
     "flash_attention_for_cpu": (4, 7),
     "fused_attention_overrideable": (5, 13),
 }
-"""Where the arguments of fused attention have ``is_causal``: in the forward and in the backward pass."""
+"""Positions of ``is_causal`` in the arguments of fused attention, in the forward and in the backward pass."""
 
 
 def _is_causal(name: str, args: Sequence[Any]) -> bool:

@@ -121,7 +121,7 @@ def _check_shaped(module: nn.Module, name: str) -> None:
 
 
 def _one_of(tensors: list[torch.Tensor]) -> str:
-    """What one sample is: whole numbers in one row are tokens, and so are several such rows of one length."""
+    """Describe one sample: integers in one row are tokens, and so are several such rows of equal length."""
     shapes = {tuple(t.shape[1:]) for t in tensors}
     if len(shapes) == 1 and len(next(iter(shapes))) == 1 and not any(t.is_floating_point() for t in tensors):
         return f"sequence of {next(iter(shapes))[0]} tokens"

@@ -57,7 +57,7 @@ def _place(error: Exception, recorder: Recorder) -> str:
 
 
 def _is_users(file: str) -> bool:
-    """Whether a file is neither of this package nor of PyTorch or Python's own."""
+    """Return whether a file belongs neither to this package nor to PyTorch or Python."""
     path = Path(file)
     if not path.is_absolute() or path.is_relative_to(Path(__file__).parents[2]):
         return False

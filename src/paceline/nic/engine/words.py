@@ -86,9 +86,11 @@ class WordReader(wiring.Component):
 class WordWriter(wiring.Component):
     """Writer that packs words of ``size`` bytes into the beats of a frame's payload.
 
-    Ports: beats_out: a stream of beats without ``first``. word, size, last: the next word, 1 to 8 bytes, zero above them;
-        whether it is the frame's last. write, ready: strobe, when ready. beat, passes: a header beat; strobe, when ready: it
-        goes out as it is.
+    Ports:
+        beats_out: a stream of beats without ``first``.
+        word, size, last: the next word, 1 to 8 bytes, zero above them; whether it is the frame's last.
+        write, ready: strobe, when ready.
+        beat, passes: a header beat; strobe, when ready: it passes unchanged.
     """
 
     def __init__(self) -> None:

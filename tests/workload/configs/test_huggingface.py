@@ -188,7 +188,10 @@ def test_a_file_a_folder_and_an_object(tmp_path: Path) -> None:
         ({**DEEPSEEK, "moe_layer_freq": 2}, "moe_layer_freq 2"),
         ({k: v for k, v in MIXTRAL.items() if k != "num_local_experts"}, "no num_local_experts"),
         ({**LLAMA_3, "attention_bias": "yes"}, "attention_bias 'yes'"),
-        ({"model_type": "llava", "text_config": LLAMA_3}, "'llava' has more than one tower; .*text_config as a separate config.json"),
+        (
+            {"model_type": "llava", "text_config": LLAMA_3},
+            "'llava' has more than one tower; .*text_config as a separate config",
+        ),
         ({**MISTRAL, "sliding_window": -1}, "sliding_window -1"),
         ({**GPT_OSS, "layer_types": ["full_attention", "sliding_attention"] * 12}, "follow no period in layer_types"),
         ({**LLAMA_3, "hidden_size": "big"}, "hidden_size 'big'"),

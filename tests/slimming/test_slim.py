@@ -17,8 +17,7 @@ from paceline.errors import UserError
 from paceline.slimming.methods.low_rank_choice import ranks_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.shrink import differs, load, masked
-from paceline.slimming.structures.sizes import weight_bytes
+from paceline.slimming.structures.shrink import differs, load, masked, weight_bytes
 
 
 def network() -> nn.Module:

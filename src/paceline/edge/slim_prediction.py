@@ -12,7 +12,7 @@ from paceline.slimming.latency.latency_forecast import Prospect, Prospects
 from paceline.slimming.latency.layer_times import LayerTimes
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
-from paceline.slimming.structures.sizes import module_bytes
+from paceline.slimming.structures.shrink import module_bytes
 from paceline.slimming.structures.tracing import structures_of
 from paceline.training.runs.data import load as load_data
 from paceline.training.runs.starting_model import build_model

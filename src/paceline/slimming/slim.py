@@ -28,8 +28,7 @@ from paceline.slimming.methods.sharded import gathered, is_sharded, same_on_all_
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.eval_mode import eval_mode
-from paceline.slimming.structures.shrink import load, tensors_in
-from paceline.slimming.structures.sizes import module_bytes, weight_bytes
+from paceline.slimming.structures.shrink import load, module_bytes, tensors_in, weight_bytes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from paceline.units import format_bytes, format_seconds

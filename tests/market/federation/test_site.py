@@ -7,7 +7,7 @@ import pytest
 
 from market.sites import job, site, two_sites
 from paceline.errors import UserError
-from paceline.market.federation.site import LONGEST_NAME, Federation
+from paceline.market.federation.site import LONGEST_NAME, Federation, amount, priced
 from paceline.market.ledger.ledger import Origin
 
 
@@ -66,3 +66,17 @@ def test_sites_of_no_use() -> None:
             Federation(sites=(a,), currency=currency)
     with pytest.raises(UserError, match="a checkpoint every 0 s"):
         Federation(sites=(a,), checkpoint_s=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (-0.0, "0"), (1234.5, "1,234"), (-1234.5, "-1,234"), (0.01234, "0.0123"), (99.96, "100"), (99.9, "99.9")],
+)
+def test_amounts(value: float, text: str) -> None:
+    assert amount(value) == text
+
+
+def test_signs_and_currencies() -> None:
+    assert (amount(5, sign=True), amount(-5, sign=True), amount(0, sign=True)) == ("+5", "-5", "0")
+    assert priced(1200, "$") == "$1,200" and priced(-1200, "$") == "-$1,200"
+    assert priced(1200, "job-hours") == "1,200 job-hours"

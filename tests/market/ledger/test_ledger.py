@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -79,8 +78,8 @@ def tamper(path: Path, *statements: str, unguarded: bool = True) -> None:
             db.execute(statement)
 
 
-@given(st.lists(st.lists(entries(), max_size=6), max_size=4), st.integers(1, 400))
-def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[LedgerEntry]], period_us: int) -> None:
+@given(st.lists(st.lists(entries(), max_size=6), max_size=4))
+def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[LedgerEntry]]) -> None:
     with pytest.MonkeyPatch.context() as patch, closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         patch.setattr(sqlite3, "connect", lambda *_, **__: db)
         ledger = Ledger("memory", ORIGIN)
@@ -95,38 +94,6 @@ def test_what_is_appended_stands_and_no_unit_is_lost(batches: list[list[LedgerEn
             for site, balance in balances.items():
                 got = sum(one.amount for one in every if one.lender == site and one.unit == unit)
                 assert balance == got - sum(one.amount for one in every if one.owner == site and one.unit == unit)
-        flows = ledger.flows(period_us)
-        assert flows.device_us.shape[1:] == (len(flows.sites),) * 2
-        for i, lender in enumerate(flows.sites):
-            for j, owner in enumerate(flows.sites):
-                pairs = [one for one in every if (one.lender, one.owner) == (lender, owner)]
-                assert flows.device_us[:, i, j].sum() == sum(one.device_us for one in pairs)
-                for period, counted in enumerate(flows.device_us[:, i, j]):
-                    begin, end = period * period_us, (period + 1) * period_us
-                    exact = sum((share(one, begin, end) for one in pairs), Fraction(0))
-                    assert abs(int(counted) - exact) < max(len(pairs), 1)
-
-
-def share(one: LedgerEntry, begin: int, end: int) -> Fraction:
-    """Of an entry's device-microseconds, those between two times."""
-    if one.start_us == one.end_us:
-        return Fraction(one.device_us if begin <= one.start_us < end else 0)
-    return Fraction(one.device_us * max(0, min(end, one.end_us) - max(begin, one.start_us)), one.end_us - one.start_us)
-
-
-def test_flows_of_a_table(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger", ORIGIN) as ledger:
-        assert ledger.flows(10).device_us.shape == (0, 0, 0)
-        ledger.append([LedgerEntry(5, 25, "j", "A", "B", device_us=7), LedgerEntry(10, 20, "home", "A", "A", device_us=4)])
-        flows = ledger.flows(10)
-        assert flows.sites == ("A", "B")
-        assert flows.device_us[:, 1, 0].tolist() == [1, 4, 2]  # cumulated 1.75, 5.25, 7
-        assert flows.device_us[:, 0, 0].tolist() == [0, 4, 0] and np.count_nonzero(flows.device_us) == 4
-        with pytest.raises(UserError, match="0 microseconds of a period"):
-            ledger.flows(0)
-        ledger.append([LedgerEntry(0, 10**9, "long", "A", "B")])
-        with pytest.raises(UserError, match=r"1,000,000,000 periods of 2 sites; give a longer"):
-            ledger.flows(1)
 
 
 def test_the_digest_is_that_of_the_documented_text(tmp_path: Path) -> None:
@@ -328,7 +295,7 @@ def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     pages = [bytes(4096) if 3 < page < 9 else content[page * 4096 :][:4096] for page in range(len(content) // 4096)]
     overwrite(tmp_path / "ledger", b"".join(pages))
     with LedgerReader(tmp_path / "ledger") as ledger:
-        for read in (ledger.verify, lambda: list(ledger.entries()), ledger.balances, lambda: ledger.flows(10)):
+        for read in (ledger.verify, lambda: list(ledger.entries()), ledger.balances):
             with pytest.raises(UserError, match=rf"{tmp_path}/ledger (is damaged|cannot be used)"):
                 read()
     overwrite(tmp_path / "ledger", content[: len(content) // 2])

@@ -17,7 +17,7 @@ from paceline.slimming.methods import methods
 from paceline.slimming.methods.low_rank import split
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
-from paceline.slimming.structures.sizes import module_bytes
+from paceline.slimming.structures.shrink import module_bytes
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Residual, images
 

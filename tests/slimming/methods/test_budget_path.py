@@ -11,8 +11,7 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.slimming.methods.budget_path import BudgetPath
-from paceline.slimming.structures.shrink import differs, shrunk
-from paceline.slimming.structures.sizes import weight_bytes
+from paceline.slimming.structures.shrink import differs, shrunk, weight_bytes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 

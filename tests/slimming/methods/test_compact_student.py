@@ -21,8 +21,7 @@ from paceline.models.lenet import lenet5
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, seconds
 from paceline.slimming.methods.compact_student import removed_by, student, tied, widest, without
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.shrink import load
-from paceline.slimming.structures.sizes import module_bytes
+from paceline.slimming.structures.shrink import load, module_bytes
 from paceline.slimming.structures.tracing import structures_of
 
 IMAGE = torch.zeros(1, 1, 28, 28)

@@ -20,8 +20,7 @@ from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.methods.widths import nearest_widths
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.shrink import differs, load, masked, shrunk
-from paceline.slimming.structures.sizes import module_bytes, weight_bytes
+from paceline.slimming.structures.shrink import differs, load, masked, module_bytes, shrunk, weight_bytes
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Recurrent, Residual, Transformer, images, tokens
 

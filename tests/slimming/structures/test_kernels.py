@@ -29,8 +29,7 @@ from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.methods.widths import nearest_widths
 from paceline.slimming.slim import Slim
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.shrink import differs, load, masked, shrunk
-from paceline.slimming.structures.sizes import module_bytes, weight_bytes
+from paceline.slimming.structures.shrink import differs, load, masked, module_bytes, shrunk, weight_bytes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import images, unlike

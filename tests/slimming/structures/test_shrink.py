@@ -16,7 +16,7 @@ from paceline.models.compact import narrow
 from paceline.models.googlenet import googlenet
 from paceline.models.gpt2 import Gpt2
 from paceline.slimming.structures.recurrent_stack import RecurrentStack
-from paceline.slimming.structures.shrink import differs, masked, shrunk
+from paceline.slimming.structures.shrink import BYTES, differs, masked, shrunk, weight_bytes
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
 from slimming_networks import Deconvolutions, Recurrent, Residual, Transformer, images, tokens, unlike
@@ -110,3 +110,13 @@ def test_tied_weights_stay_tied() -> None:
     found = structures_of(model, tokens())
     small = shrunk(model, found, {each.number for each in found.layers()["blocks.0.expand.weight"][:9]})
     assert isinstance(small, Gpt2) and small.head.weight is small.tokens.weight
+
+
+def test_bytes_are_those_of_the_smaller_network() -> None:
+    for model, example in ((Residual(), images()), (Transformer(), tokens())):
+        found = structures_of(model, example)
+        gone = {each.number for every in found.layers().values() for each in every[::2][: len(every) - 1]}
+        for removed in (set[int](), gone):
+            small = shrunk(model, found, removed)
+            tensors = [*small.parameters(), *small.buffers()]
+            assert weight_bytes(found, removed) == BYTES * sum(each.numel() for each in tensors if each.dim())

@@ -10,11 +10,10 @@ import numpy as np
 
 from paceline.errors import known_name
 from paceline.market.federation.costs import costs_of, mean_wait_s
-from paceline.market.federation.currency import priced
 from paceline.market.federation.demand import Speed
 from paceline.market.federation.federation_state import FederationOutcome
 from paceline.market.federation.flows import LendingFlows, flows_of
-from paceline.market.federation.site import Federation
+from paceline.market.federation.site import Federation, priced
 from paceline.market.game.game import MOST_ENUMERATED
 from paceline.market.game.rule_properties import properties_of
 from paceline.market.game.savings import Progress, Savings, SharingRules

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from paceline.array_types import Array
-from paceline.market.federation.currency import priced
+from paceline.market.federation.site import priced
 from paceline.market.game.core import Blocking, CoreAllocation, blocking, least_core
 from paceline.market.game.game import MOST_ENUMERATED, Game
 from paceline.market.game.stable_coalitions import StableCoalitions, merge_and_split

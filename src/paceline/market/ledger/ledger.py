@@ -20,10 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, cast, get_args
 
-import numpy as np
-
-from paceline.array_types import Ints
-from paceline.errors import UserError, check_count, check_name, shorten, shown
+from paceline.errors import UserError, check_name, shorten, shown
 
 Reason = Literal["ran", "reclaimed", "data set", "checkpoint", "settlement"]
 Unit = Literal["micro-credits", "micro-currency"]
@@ -31,8 +28,6 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 UNITS: tuple[Unit, ...] = get_args(Unit)
 LARGEST = (1 << 63) - 1
 """Largest number in an entry: SQLite's integers have 64 bits."""
-MOST_CELLS = 10_000_000
-"""Most cells of the matrices of ``flows``."""
 BUSY_S = 60.0
 """Seconds that a writer waits for another."""
 SCHEMA = 1
@@ -186,20 +181,6 @@ class Difference:
         return f"entry {self.number}: {self.field} is {shown(self.stands)}, the simulation makes {shown(self.made)}"
 
 
-@dataclass(frozen=True)
-class LedgerFlows:
-    """Device-microseconds between sites over time.
-
-    Attributes:
-        sites: names, sorted. ``period_us``: length of a period; the first begins at 0.
-        device_us: shape (periods, lenders, borrowers). The diagonal is work at home.
-    """
-
-    sites: tuple[str, ...]
-    period_us: int
-    device_us: Ints
-
-
 class LedgerReader(AbstractContextManager["LedgerReader"]):
     """A ledger to read. Each method sees one consistent state during appends of others.
 
@@ -317,33 +298,6 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
                 balances[owner] = balances.get(owner, 0) - amount  # not in SQL, whose sums overflow at 64 bits
                 balances[lender] = balances.get(lender, 0) + amount
         return dict(sorted(balances.items()))
-
-    def flows(self, period_us: int) -> LedgerFlows:
-        """Return device-microseconds by period, lender and borrower. An entry over several periods is split by its time in
-        each, in whole microseconds with the same sum.
-
-        Raises:
-            UserError: the period is no whole number from 1 up, or it makes more than ``MOST_CELLS`` cells.
-        """
-        period_us = check_count(period_us, "microseconds of a period")
-        with self._told():
-            rows = self._db.execute("SELECT start_us, end_us, lender, owner, device_us FROM entries ORDER BY number").fetchall()
-        sites = tuple(sorted({name for row in rows for name in row[2:4]}))
-        periods = max((max(start // period_us + 1, -(-end // period_us)) for start, end, *_ in rows), default=0)
-        if periods * len(sites) ** 2 > MOST_CELLS:
-            raise UserError(
-                f"a period of {period_us:,} us makes {periods:,} periods of {len(sites)} sites", "give a longer period"
-            )
-        device_us = np.zeros((periods, len(sites), len(sites)), dtype=np.int64)
-        at = {name: place for place, name in enumerate(sites)}
-        for start, end, lender, owner, amount in rows:
-            before = 0
-            for period in range(start // period_us, max(start // period_us + 1, -(-end // period_us))):
-                until = min((period + 1) * period_us, end)
-                counted = amount * (until - start) // (end - start) if end > start else amount
-                device_us[period, at[lender], at[owner]] += counted - before
-                before = counted
-        return LedgerFlows(sites, period_us, device_us)
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         with self._told():
@@ -495,7 +449,6 @@ __all__ = [
     "Head",
     "Ledger",
     "LedgerEntry",
-    "LedgerFlows",
     "LedgerReader",
     "Origin",
     "Posted",

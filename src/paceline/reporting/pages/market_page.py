@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.market.federation.currency import amount, priced
 from paceline.market.federation.federation_answer import FederationAnswer
+from paceline.market.federation.site import amount, priced
 from paceline.market.game.rule_properties import WHY_NOT_ALL, properties_of
 from paceline.market.game.settlement import RULES
 from paceline.market.prices.job_auction import INTERVAL_S

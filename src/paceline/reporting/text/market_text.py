@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.market.federation.currency import amount, priced
+from paceline.market.federation.site import amount, priced
 from paceline.reporting.text.screen import GAP, Block, Paragraph, Screen, Table, heading, item
 from paceline.units import format_seconds
 

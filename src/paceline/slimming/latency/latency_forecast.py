@@ -13,7 +13,7 @@ from paceline.slimming.latency.layer_times import REST, LayerTimes
 from paceline.slimming.latency.onnx_nodes import OnnxNode
 from paceline.slimming.methods.low_rank import most_ranks
 from paceline.slimming.methods.low_rank_choice import ROUND_TO, WORTH, splittable
-from paceline.slimming.structures.sizes import BYTES, module_bytes, weight_bytes
+from paceline.slimming.structures.shrink import BYTES, module_bytes, weight_bytes
 from paceline.slimming.structures.structures import Structures
 
 Varied = Literal["width", "rank", "sparsity"]

@@ -27,7 +27,7 @@ from paceline.slimming.methods.sparse_path import SparsePath
 from paceline.slimming.methods.widths import widths_for
 from paceline.slimming.methods.wrapped_optimizer import WrappedOptimizer
 from paceline.slimming.slim_plan import SlimPlan
-from paceline.slimming.structures.sizes import BYTES, module_bytes
+from paceline.slimming.structures.shrink import BYTES, module_bytes
 from paceline.slimming.structures.soundness import sound
 from paceline.slimming.structures.structures import RemovableStructure, Structures
 

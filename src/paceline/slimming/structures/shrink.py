@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,9 @@ from paceline.slimming.structures.recurrent_stack import stacked
 from paceline.slimming.structures.replacements import replaced
 from paceline.slimming.structures.self_attention import NarrowSelfAttention
 from paceline.slimming.structures.structures import Structures
+
+BYTES = 4
+"""Bytes of a weight in fp32."""
 
 
 def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
@@ -175,4 +180,16 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(each)
 
 
-__all__ = ["differs", "load", "masked", "shrunk", "tensors_in"]
+def weight_bytes(structures: Structures, removed: Collection[int] = ()) -> float:
+    """Return the bytes of all parameters and buffers in fp32. Tied ones count once."""
+    gone = np.array(sorted(removed), np.int64)
+    every = {id(dims): dims for dims in structures.units.values() if dims}  # but for counters
+    return float(BYTES * sum(prod(int((~np.isin(structures.forest.roots(u), gone)).sum()) for u in d) for d in every.values()))
+
+
+def module_bytes(model: nn.Module) -> float:
+    """Return the bytes of all parameters and buffers without counters in fp32: ``weight_bytes`` without a trace."""
+    return float(BYTES * sum(each.numel() for each in (*model.parameters(), *model.buffers()) if each.dim()))
+
+
+__all__ = ["BYTES", "differs", "load", "masked", "module_bytes", "shrunk", "tensors_in", "weight_bytes"]

@@ -1,6 +1,6 @@
-"""ResNet-50 on ImageNet with a large batch: the published row of MLPerf's reference nearest to the batch, with LARS.
+r"""ResNet-50 on ImageNet with a large batch: the published row of MLPerf's reference nearest to the batch, with LARS.
 
-torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \\
+torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 \
     examples/04_imagenet_mlperf.py IMAGENET --global-batch 8192 --out runs/imagenet
 
 IMAGENET holds train/<class>/*.JPEG and val/<class>/*.JPEG. --dry-run does two steps and a short test, to see that everything is

@@ -1,6 +1,6 @@
-"""A trained ImageNet network made small for the edge: the path to the budget, removal, fine-tuning, export.
+r"""A trained ImageNet network made small for the edge: the path to the budget, removal, fine-tuning, export.
 
-torchrun --nproc-per-node 8 examples/05_imagenet_slim.py IMAGENET --network resnet-18 --weights resnet18.pt \\
+torchrun --nproc-per-node 8 examples/05_imagenet_slim.py IMAGENET --network resnet-18 --weights resnet18.pt \
     --method ssl --budget speedup=3x --out runs/imagenet-slim
 
 IMAGENET holds train/<class>/*.JPEG and val/<class>/*.JPEG; --weights is a state_dict, or the last.pt of 04_imagenet_mlperf.py.

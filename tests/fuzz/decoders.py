@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of every codec's decoder with atheris, where it is installed (it is no dependency):
+"""Fuzz every codec's decoder, guided by coverage, with atheris, if it is installed (it is no dependency).
 
     PYTHONPATH=src:tests python tests/fuzz/decoders.py -max_total_time=300 -rss_limit_mb=4000
 

@@ -1,4 +1,6 @@
-"""Predicted against published step times of INCEPTIONN: python validation/inceptionn/compare.py [--json] [--out FILE]
+"""Predicted against published step times of INCEPTIONN.
+
+    python validation/inceptionn/compare.py [--json] [--out FILE]
 
 Exit code 1 when the prediction violates an ordering that it must keep.
 """

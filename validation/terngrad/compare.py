@@ -1,4 +1,6 @@
-"""Predicted against published speed-ups of TernGrad: python validation/terngrad/compare.py [--json] [--out FILE]
+"""Predicted against published speed-ups of TernGrad.
+
+    python validation/terngrad/compare.py [--json] [--out FILE]
 
 Exit code 1 when the prediction violates an ordering that it must keep.
 """

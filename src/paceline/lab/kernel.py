@@ -168,7 +168,6 @@ def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0
 
     ``of_namespace``: all are of one of its namespaces, where Slurm's step daemons are its own too: they write over their mark.
     """
-
     ours: dict[int, int] = {}
     for pid in pids:
         with suppress(ProcessLookupError):

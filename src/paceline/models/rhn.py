@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 
 class Rhn(nn.Module):
-    """Sequences (B, T, inputs) to states after each step (B, T, hidden). The depths of step ``t``, where ``s_0`` is the state
-    after the last step and ``x_t`` enters the first depth only:
+    """Sequences (B, T, inputs) to states after each step (B, T, hidden).
+
+    The depths of step ``t``, where ``s_0`` is the state after the last step and ``x_t`` enters the first depth only:
 
         h_l = tanh(W_H x_t [l = 1] + R_H,l s_{l-1} + b_H,l)
         g_l = sigmoid(W_T x_t [l = 1] + R_T,l s_{l-1} + b_T,l)

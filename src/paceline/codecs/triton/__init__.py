@@ -140,7 +140,7 @@ def _accepted(codec: Codec, written: int | None, state: torch.Tensor) -> int:
 
 
 def _device(x: torch.Tensor) -> AbstractContextManager[object]:
-    """Kernels start on the current device: make it that of ``x``. (The interpreter, of the tests, works on the CPU's.)"""
+    """Make the device of ``x`` the current one, on which kernels start. The tests' interpreter works on the CPU."""
     return torch.cuda.device(x.device) if x.device.type == "cuda" else nullcontext()
 
 

@@ -205,7 +205,7 @@ def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased
 def divided_parameter(p: Parameter, how: Style, t: int) -> Parameter:
     """Return one device's part of a parameter of a divided layer."""
     bias = p.name.endswith("bias") and len(p.shape) == 1
-    if how == "columns" or how == "entries":
+    if how in ("columns", "entries"):
         return replace(p, shape=(ceil(p.shape[0] / t), *p.shape[1:]))
     if how == "rows" and not bias:
         return replace(p, shape=(*p.shape[:-1], ceil(p.shape[-1] / t)))

@@ -293,5 +293,5 @@ def _blocks(sizes: tuple[int, ...], device: torch.device) -> _Blocks:
 
 
 def _device(bundle: Bundle) -> AbstractContextManager[Any]:
-    """Kernels start on the current device: make it that of the tensors. (The interpreter, of the tests, has the CPU's.)"""
+    """Make the device of the tensors the current one, on which kernels start. The tests' interpreter works on the CPU."""
     return torch.cuda.device(bundle.device) if bundle.device.type == "cuda" else nullcontext()

@@ -62,7 +62,7 @@ def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = 
         named: columns of the file by role (``ROLES``). The others are detected.
         unit: unit of the step times or the clock, from ``UNITS``; empty: from the column's name.
 
-        Raises:
+    Raises:
             UserError: no column, several columns, or a column without a unit for the step time; a missing named column.
     """
     named = dict(named or {})

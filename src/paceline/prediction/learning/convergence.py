@@ -82,7 +82,7 @@ class Convergence:
             beyond: whether to exceed the largest batch of the points. The form is often too low there: past some batch no
                 learning rate still trains (Shallue et al. 2019, section 4.7).
 
-            Raises:
+        Raises:
                 UserError: a larger batch than that of any point, unless ``beyond``.
         """
         if global_batch_size > self.high_batch * 1.001 and not beyond:

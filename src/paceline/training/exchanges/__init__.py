@@ -1,4 +1,8 @@
-"""The exchanges: each replaces a chunk of a stream by its sum over the workers."""
+"""The exchanges: each replaces a chunk of a stream by its sum over the workers.
+
+``exchange_group`` is the entry: it exchanges a group of gradients. ``streams`` encode and decode, ``wires`` carry messages,
+``gradients`` hold places, samples and residuals. Each exchange has one module: ``ring``, ``allgather``, ``push_pull``, ...
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial

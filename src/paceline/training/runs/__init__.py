@@ -1,1 +1,3 @@
-"""Training runs: launcher, workers, loops, data."""
+"""Training runs: ``train`` checks a ``TrainingRun``, ``launcher`` starts the ``worker`` processes, ``loop`` trains, and
+``checkpoints`` keep the state.
+"""

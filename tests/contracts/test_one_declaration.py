@@ -153,8 +153,6 @@ ALLOWED = {
     "cli/training_arguments.py": "options of a training run, not of a strategy",
     "integrations/step_comparison.py": "choices that another program's trainer has",
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
-    "planning/emit/script.py": "arguments of attach in the script",
-    "planning/search/divided_layouts.py": "choices that the search of layouts makes",
     "planning/search/nearest_fit.py": "choices that the search of what fits makes",
     "prediction/answer/result.py": "what one line of an answer says",
     "prediction/exchange/group_collectives.py": "dimensions of the mesh",

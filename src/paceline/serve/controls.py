@@ -10,14 +10,16 @@ from typing import Literal
 
 from paceline import hardware
 from paceline.errors import UserError, shorten, unknown
-from paceline.hardware import PRECISIONS
-from paceline.strategy import COMPRESSIONS, SHARDINGS
+from paceline.strategy.choice import StrategyChoice
+from paceline.strategy.strategy import CHOICES
 from paceline.workload import names
 
 LONGEST = 100
 """Characters of a value."""
 UPLOADED = "config:"
 """Beginning of the name of a model whose configuration was given to the page."""
+_STARTS = {"precision": "bf16", "sharding": "zero3"}
+"""Values of the first visit."""
 _DOUBLINGS = tuple(str(1 << n) for n in range(18))
 _SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
 
@@ -50,22 +52,25 @@ def controls() -> tuple[Control, ...]:
     """Every control, in the order of the page. Legal names are those of the catalogues."""
     devices = tuple(device.name for device in hardware.devices() if device.kind != "cpu")
     links = tuple(link.name for link in hardware.links() if link.kind in ("ethernet", "infiniband"))
+    batch, *others = (_of_choice(item) for item in CHOICES.values() if item.label)
     return (
         Control("workload", "", "Model", "text", names(), start="llama-3-8b"),
         Control("device", "", "Device", "select", devices, start=hardware.device("A100").name),
         Control("devices-per-node", "", "Devices of each node", "number", stops=_DOUBLINGS[:4], start="8", unset="1"),
         Control("nodes", "", "Nodes", "number", stops=_DOUBLINGS[:9], start="2", unset="1"),
         Control("network", "", "Network between nodes", "text", (*_SPEEDS, *links), _SPEEDS, "100Gb/s", "none"),
-        Control(
-            *("global-batch", "global_batch_size", "Global batch, samples", "number"),
-            stops=_DOUBLINGS,
-            unset="the most that fits",
-        ),
+        batch,
         Control("seq-len", "seq_len", "Tokens of a sample", "number", unset="the model's own"),
-        Control("precision", "precision", "Precision", "select", tuple(PRECISIONS), start="bf16", unset="the device's usual"),
-        Control("sharding", "sharding", "Sharding", "select", tuple(SHARDINGS), start="zero3", unset="ddp"),
-        Control("compression", "compression", "Compression", "select", tuple(COMPRESSIONS), unset="dense"),
+        *others,
     )
+
+
+def _of_choice(item: StrategyChoice) -> Control:
+    """The control of a choice, as its declaration says."""
+    names = tuple(map(str, item.values.names))
+    kind: Literal["number", "select"] = "select" if names else "number"
+    stops, start = () if names else _DOUBLINGS, _STARTS.get(item.option, "")
+    return Control(item.option, item.name, item.label, kind, names, stops, start, item.unset)
 
 
 Selection = Mapping[str, str]

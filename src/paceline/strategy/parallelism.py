@@ -19,6 +19,8 @@ MESH = ("pipeline", "data", "context", "tensor")
 ``DeviceMesh`` dimensions). Groups of experts lie within a pipeline stage, across its other dimensions (Megatron-Core)."""
 MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
+DIVIDING = (*MODEL, "expert")
+"""Numbers of devices that divide the network."""
 CONTEXT_EXCHANGES = ("ring", "all_to_all")
 """How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 GATHER_BITS = (0, 8, 16, 32)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
-from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, Strategy
+from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
+from paceline.strategy.choice import declared
 from paceline.strategy.codec_place import PLACE_TEXT
 from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.sharded_exchange import usual_exchange
@@ -79,10 +80,9 @@ def attach_line(strategy: Strategy) -> str:
         arguments += [f"min_elements={rule.min_elements}", f"dense={list(rule.names)}"]
     if not exchange.compress_pull:
         arguments.append("compress_pull=False")
-    for name in ("residual_bits", "residuals_at", "dense_bits"):
-        value = getattr(exchange, name)
-        if value not in (32, ""):
-            arguments.append(f"{name}={value!r}")
+    for item in declared(GradientExchange):
+        if item.later and (value := getattr(exchange, item.field)) != item.default:
+            arguments.append(f"{item.name}={value!r}")
     if exchange.exchange == "hierarchical" and exchange.ranks_per_node > 1:
         arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
     if bits := strategy.parallelism.gather_bits:

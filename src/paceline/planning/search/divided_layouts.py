@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.offload import offloads
 from paceline.prediction.passes.recompute import choices_that_save
 from paceline.strategy import Strategy
+from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.sharding import divided
+from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
@@ -176,7 +178,7 @@ def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> 
     not name are those that a search tries.
     """
     values: dict[str, tuple[object, ...]] = {_SEARCHED[name]: (of,) for name, of in wanted.items() if name in _SEARCHED}
-    if len(values) < len(wanted) or not any(isinstance(wanted.get(name), int) and wanted[name] != 1 for name in _SIZES):
+    if len(values) < len(wanted) or not any(isinstance(wanted.get(name), int) and wanted[name] != 1 for name in DIVIDING):
         return None
     cluster = best.cluster
     usual = {
@@ -188,19 +190,11 @@ def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> 
     return replace(space, clusters=(cluster,), **{**usual, **values})  # type: ignore[arg-type]
 
 
-_SIZES = ("tensor", "context", "pipeline", "expert")
 _SEARCHED = {
-    "tensor": "tensors",
-    "context": "contexts",
-    "pipeline": "pipelines",
-    "expert": "experts",
-    "precision": "precisions",
-    "sharding": "shardings",
-    "recompute": "recomputes",
-    "global-batch": "batches",
-    "accumulation": "micro_batches",
-    "schedule": "schedules",
-}
+    item.word: item.plan.axis
+    for item in CHOICES.values()
+    if item.plan and item.plan.axis in {each.name for each in fields(LayoutSpace)} and not item.plan.single
+} | {CHOICES["grad_accum_steps"].word: "micro_batches"}
 """Choices of a search of layouts, and the field of ``Space`` that holds their values."""
 
 

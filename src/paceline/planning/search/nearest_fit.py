@@ -27,6 +27,7 @@ from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.memory import usable_bytes
 from paceline.prediction.passes.offload import offloads
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
@@ -35,9 +36,8 @@ DENSE = "dense all-reduce"
 ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
 """Kinds of change, the nearest first."""
 _KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
-_SIZES = ("tensor", "pipeline", "context", "expert")
 _LAYOUT = (
-    *_SIZES,
+    *DIVIDING,
     *("sequence", "context_exchange", "virtual_stages", "schedule", "first_stage_layers", "last_stage_layers"),
     *("grad_accum_steps", "sharding", "shard_devices", "recompute", "recompute_layers"),
 )
@@ -257,7 +257,7 @@ def _changes(before: Strategy, after: Strategy) -> list[str]:
 def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
     """Return the kinds of change, from ``ORDER``. A layout includes its own micro steps."""
     kinds = {kind for name, kind in _KINDS.items() if before.choice(name) != after.choice(name)}
-    if any(before.choice(name) != after.choice(name) for name in _SIZES):
+    if any(before.choice(name) != after.choice(name) for name in DIVIDING):
         kinds = {*kinds, "layout"} - {"micro steps"}
     return tuple(sorted(kinds, key=ORDER.index))
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning import Fitting, Goal, Space
-from paceline.planning.search import nearest_fit, plan
+from paceline.planning import Fitting, Goal, Space, nearest_fit, plan
 from paceline.prediction import ORDINARY, predict
 from paceline.prediction.passes.memory import numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy

@@ -38,7 +38,7 @@ from paceline.cli.command_line import build_parser, main
 from paceline.planning import Space
 from paceline.planning.compare.changes import apply, parse_change
 from paceline.planning.compare.strategy_text import describe
-from paceline.planning.search.tally import Tally
+from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.planning.search.candidates import candidates
 from paceline.hardware import Cluster
@@ -52,7 +52,7 @@ fluxed = usual.changed(flux_depth=3, compression="fluxed")
 Path("jobs.csv").write_text("workload,device,global_batch,step_s,flux_depth\\nlenet5,A100,8,0.01,3\\n")
 cluster = Cluster.named("2 A100")
 space = Space(clusters=(cluster,), batches=(8,), compressions=("dense", "fluxed"))
-found = [s for _, s in candidates(space, TrainingTarget(), Tally())]
+found = [s for _, s in candidates(space, TrainingTarget(), Exclusions())]
 code = main("plan lenet5 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 64 --tensor 1 --compression dense "
             "--flux-depth 0 --why-not flux-depth=3 --json".split())
 print(json.dumps({

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.policies.time_shares import PUBLISHED, ShareDemand, time_shared
+from paceline.scheduling.policies.solvers.time_shares import PUBLISHED, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 _SHARING = replace(PUBLISHED, fills=False)

@@ -35,7 +35,7 @@ from paceline.scheduling.policies.finish_time_fairness import finish_time_fairne
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
 from paceline.scheduling.policies.max_throughput import max_throughput
-from paceline.scheduling.policies.time_shares import PUBLISHED, RoundRules
+from paceline.scheduling.policies.solvers.time_shares import PUBLISHED, RoundRules
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate
 from paceline.scheduling.speeds.profiles import read_profiles

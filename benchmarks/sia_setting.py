@@ -16,7 +16,7 @@ from paceline.hardware.catalogue import device
 from paceline.prediction import Predictor
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.time_shares import RoundRules
+from paceline.scheduling.policies.solvers.time_shares import RoundRules
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEstimate, OnlineEstimate, SpeedEstimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -20,7 +20,9 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.cluster import MOST_IN_NODE
+from paceline.hardware.instances import instance
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
+from paceline.hardware.prices import of_devices, price
 from paceline.scheduling.placement import Placement, racks_of
 from paceline.units import format_seconds
 
@@ -355,4 +357,34 @@ def _leaves(parts: Sequence[str]) -> tuple[tuple[int, float], str]:
     return (nodes, blocking), ", ".join(network)
 
 
-__all__ = ["UNKNOWN_NETWORK", "Fleet", "NodeGroup", "Outage"]
+def with_costs(fleet: Fleet, prices: Mapping[str, float] | None = None) -> tuple[Fleet, tuple[str, ...]]:
+    """Return the fleet with its known prices and power, and a sentence with the source of each device type.
+
+    Args:
+        prices: dollars a device and hour by device, used before the listed prices; ``""``: of the only type.
+
+    Raises:
+        UserError: a price without a device where there are several types, or of a device that no node has.
+    """
+    own = of_devices(prices or {}, fleet.types)
+    for name in own or ():
+        rented = instance(name)
+        if (rented.device if rented else name) not in fleet.types:
+            raise UserError(f"a price of {shorten(name, 40)}", f"price what the cluster has: {', '.join(fleet.types)}")
+    groups = [_with_costs(group, own) for group in fleet.groups]
+    return replace(fleet, groups=tuple(group for group, _ in groups)), tuple(sentence for _, sentence in groups)
+
+
+def _with_costs(group: NodeGroup, own: Mapping[str, float] | None) -> tuple[NodeGroup, str]:
+    power, listing = device_named(group.device).power, price(group.device, own)
+    usd, watts = group.price, group.watts
+    words = [f"${usd:g} an hour" if usd else "", f"{watts:g} W" if watts else ""]
+    if not usd and listing:
+        usd, words[0] = listing.usd_per_device_hour, f"${listing.usd_per_device_hour:g} an hour ({listing.listed})"
+    if not watts and power:
+        watts, words[1] = power.value, f"{power.value:g} W, its board's limit"
+    known = [words[0] or "price unknown", words[1] or "power unknown"]
+    return replace(group, price=usd, watts=watts), f"{group.device}: {'; '.join(known)}."
+
+
+__all__ = ["UNKNOWN_NETWORK", "Fleet", "NodeGroup", "Outage", "with_costs"]

@@ -9,8 +9,7 @@ from typing import Any
 
 from paceline.errors import UserError, shown
 from paceline.prediction import Predictor
-from paceline.scheduling.costs import with_costs
-from paceline.scheduling.fleet import Fleet, Outage
+from paceline.scheduling.fleet import Fleet, Outage, with_costs
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
 from paceline.scheduling.simulate.failures import BEYOND_S, drawn_outages

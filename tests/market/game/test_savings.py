@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from market.sites import job, site, two_sites
 from paceline.market.federation.site import Federation
 from paceline.market.game.savings import Savings, SharingRules
-from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.solvers.rigid import filled
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate as schedule_jobs

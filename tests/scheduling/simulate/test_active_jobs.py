@@ -11,7 +11,7 @@ from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
-from paceline.scheduling.simulate.columns import DELAY, RESTARTS, SPEED, TO_NEXT
+from paceline.scheduling.simulate.job_table import DELAY, RESTARTS, SPEED, TO_NEXT
 from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome
 from paceline.scheduling.state import Decision
 from scheduling_toys import SMALL, audit, ends, rigid, runs, simulated

@@ -8,8 +8,8 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.errors import UserError
-from paceline.scheduling.policies.share_lp import centred, most_value
-from paceline.scheduling.policies.time_shares import RoundRules, ShareDemand, time_shared
+from paceline.scheduling.policies.solvers.share_programs import centred, most_value
+from paceline.scheduling.policies.solvers.time_shares import RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 CLAIMED = RoundRules(fills=False)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.array_types import Array, Bools
-from paceline.scheduling.policies.share_lp import highest_level, most_value
-from paceline.scheduling.policies.time_shares import ShareDemand
+from paceline.scheduling.policies.solvers.share_programs import highest_level, most_value
+from paceline.scheduling.policies.solvers.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 CRITICAL = 0.7

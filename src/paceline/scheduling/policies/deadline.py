@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.array_types import Ints
-from paceline.scheduling.policies.shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
-from paceline.scheduling.policies.sizes import goodputs, known_seconds, one_type
+from paceline.scheduling.policies.solvers.deadline_shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
+from paceline.scheduling.policies.solvers.sizes import goodputs, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 HORIZON_S = 600.0

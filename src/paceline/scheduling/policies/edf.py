@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.policies.sizes import goodputs, on_one_type
+from paceline.scheduling.policies.solvers.sizes import goodputs, on_one_type
 from paceline.scheduling.state import Decision, State
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.solvers.rigid import filled
 from paceline.scheduling.state import Decision, State
 
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
+from paceline.scheduling.policies.solvers.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 STEEPEST = 0.99

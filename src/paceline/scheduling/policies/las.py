@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.scheduling.policies.rigid import filled
+from paceline.scheduling.policies.solvers.rigid import filled
 from paceline.scheduling.state import Decision, State
 
 THRESHOLD_S = 16 * 3600.0

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.scheduling.policies.share_lp import centred, highest_level
-from paceline.scheduling.policies.time_shares import USUAL, RoundRules, ShareDemand, time_shared
+from paceline.scheduling.policies.solvers.share_programs import centred, highest_level
+from paceline.scheduling.policies.solvers.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 

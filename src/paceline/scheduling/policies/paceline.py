@@ -21,10 +21,10 @@ import math
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.policies.choices import TIME_LIMIT_S, Choices, least_sum
 from paceline.scheduling.policies.goodput import least_cost, sizes_of
-from paceline.scheduling.policies.rigid import all_served
 from paceline.scheduling.policies.sia import node_sizes
+from paceline.scheduling.policies.solvers.integer_program import TIME_LIMIT_S, Choices, least_sum
+from paceline.scheduling.policies.solvers.rigid import all_served
 from paceline.scheduling.state import Decision, Outlook, State
 
 SPREAD_POWER = 0.75

@@ -13,7 +13,7 @@ import heapq
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.policies.sizes import grown, known_seconds, one_type
+from paceline.scheduling.policies.solvers.sizes import grown, known_seconds, one_type
 from paceline.scheduling.state import Decision, State
 
 EFFICIENCY = 0.5

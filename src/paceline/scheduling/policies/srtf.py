@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from paceline.scheduling.policies.rigid import all_served, filled
-from paceline.scheduling.policies.sizes import known_seconds, on_one_type
+from paceline.scheduling.policies.solvers.rigid import all_served, filled
+from paceline.scheduling.policies.solvers.sizes import known_seconds, on_one_type
 from paceline.scheduling.state import Decision, State
 
 

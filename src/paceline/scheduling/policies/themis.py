@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.scheduling.policies.time_shares import ShareDemand
+from paceline.scheduling.policies.solvers.time_shares import ShareDemand
 from paceline.scheduling.state import Decision, State
 
 OFFERED = 0.2

@@ -14,7 +14,7 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 from paceline.scheduling.placement import Placement, placed, repacked, shape
-from paceline.scheduling.simulate.columns import (
+from paceline.scheduling.simulate.job_table import (
     ARRIVAL,
     COLUMNS,
     DELAY,

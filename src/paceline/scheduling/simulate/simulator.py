@@ -16,7 +16,7 @@ from paceline.errors import UserError, shorten
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job, check_names
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
-from paceline.scheduling.simulate.columns import (
+from paceline.scheduling.simulate.job_table import (
     ARRIVAL,
     ATTAINED,
     COLUMNS,

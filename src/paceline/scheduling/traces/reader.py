@@ -8,11 +8,11 @@ from pathlib import Path
 from paceline.csv_rows import Row, check_parted, header, read
 from paceline.errors import UserError, known_name, shorten, unknown
 from paceline.scheduling.job import check_names
-from paceline.scheduling.traces import own, published, sacct
+from paceline.scheduling.traces import published, sacct, user_csv
 from paceline.scheduling.traces.trace import Trace, TraceForm
 
 FORMS: tuple[TraceForm, ...] = (
-    TraceForm("own", own.COLUMNS, own.read_own, about="a row a job, columns as the fields of a job"),
+    TraceForm("own", user_csv.COLUMNS, user_csv.read_own, about="a row a job, columns as the fields of a job"),
     TraceForm("sacct", sacct.COLUMNS, sacct.read_sacct, about=f"what {sacct.FORMAT} prints"),
     TraceForm("philly", published.PHILLY_COLUMNS, published.read_philly, about="Philly, rigid jobs with durations"),
     TraceForm(

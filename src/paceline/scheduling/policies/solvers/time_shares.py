@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.errors import UserError, shorten
-from paceline.scheduling.policies.share_lp import ShareLimits
+from paceline.scheduling.policies.solvers.share_programs import ShareLimits
 from paceline.scheduling.state import Decision, State
 
 

@@ -12,7 +12,7 @@ from cluster_states import Known, state
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.time_shares import PUBLISHED, USUAL, RoundRules, ShareDemand, time_shared
+from paceline.scheduling.policies.solvers.time_shares import PUBLISHED, USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 RIGID = Job(name="rigid", steps=1)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paceline.array_types import Array
-from paceline.scheduling.simulate.columns import (
+from paceline.scheduling.simulate.job_table import (
     ATTAINED,
     COLUMNS,
     DELAY,
@@ -40,7 +40,7 @@ def test_a_start_is_over_before_work_is_done() -> None:
 
 @pytest.mark.parametrize("cells", [1 << 18, 40])
 def test_rounds_at_once_are_rounds_one_by_one_to_the_last_digit(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.scheduling.simulate.columns._CELLS", cells)
+    monkeypatch.setattr("paceline.scheduling.simulate.job_table._CELLS", cells)
     at_once, by_turns = three_jobs(), three_jobs()
     moments = np.arange(11, 800) * 7.3
     advance_rounds(at_once, moments)

@@ -9,8 +9,8 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.scheduling.job import Job
-from paceline.scheduling.traces.own import FIELDS
 from paceline.scheduling.traces.reader import read_trace
+from paceline.scheduling.traces.user_csv import FIELDS
 
 
 def test_every_field_has_a_column() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.scheduling.policies.shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
+from paceline.scheduling.policies.solvers.deadline_shares import FreeDevices, SharePlan, SpeedTable, least_share, steady_share
 
 LINEAR = SpeedTable(np.arange(9.0))
 CONCAVE = SpeedTable(np.array([0, 1.0, 1.7, 0, 2.8, 0, 0, 0, 4.0]))

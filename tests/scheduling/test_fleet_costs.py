@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.costs import with_costs
-from paceline.scheduling.fleet import Fleet, NodeGroup
+from paceline.scheduling.fleet import Fleet, NodeGroup, with_costs
 
 
 def test_listings_and_board_limits_are_filled_in() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.scheduling.policies.share_lp import ShareLimits, centred, highest_level, most_value
+from paceline.scheduling.policies.solvers.share_programs import ShareLimits, centred, highest_level, most_value
 
 
 def limits(devices: list[int], capacity: list[int]) -> ShareLimits:

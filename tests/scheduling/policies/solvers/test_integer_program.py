@@ -1,4 +1,4 @@
-"""``scheduling.policies.choices``: the least sum over one choice a job."""
+"""Integer program: the least sum over one choice per job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from paceline.scheduling.policies import choices as module
-from paceline.scheduling.policies.choices import GAP, Choices, least_sum
+from paceline.scheduling.policies.solvers import integer_program as module
+from paceline.scheduling.policies.solvers.integer_program import GAP, Choices, least_sum
 
 
 def random_choices(jobs: int, seed: int) -> Choices:

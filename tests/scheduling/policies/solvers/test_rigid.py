@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.scheduling.fleet import Fleet
-from paceline.scheduling.policies.rigid import all_served, filled
+from paceline.scheduling.policies.solvers.rigid import all_served, filled
 from scheduling_toys import rigid, state
 
 ASKED = st.lists(st.integers(1, 10), min_size=1, max_size=12)

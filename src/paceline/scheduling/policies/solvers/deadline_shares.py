@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.policies.sizes import grown
+from paceline.scheduling.policies.solvers.sizes import grown
 
 _ENOUGH = 1 - 1e-9
 

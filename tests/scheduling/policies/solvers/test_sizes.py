@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import UserError
-from paceline.scheduling.policies.sizes import goodputs, grown, known_seconds, on_one_type, one_type
+from paceline.scheduling.policies.solvers.sizes import goodputs, grown, known_seconds, on_one_type, one_type
 from paceline.scheduling.simulate.run import DurationRun
 from scheduling_toys import Fleet, elastic, rigid, state
 

@@ -11,7 +11,6 @@ import paceline
 SRC = Path(paceline.__file__).parent
 REPEATED = {
     "Choice",
-    "Stage",
 }
 """Names that still stand for several classes. Only fewer may follow."""
 

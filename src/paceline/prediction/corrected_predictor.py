@@ -30,10 +30,10 @@ from paceline.workload.table import Workload
 class CorrectedPredictor(Predictor):
     """Predictor whose steps are corrected near observed ones.
 
-    Observed steps say nothing of the loader, so its wait is added to the corrected step.
+    Observed steps do not include the loader, so its wait is added to the corrected step.
 
     Attributes:
-        correction: what observed steps taught about a predictor of the same constants.
+        correction: corrections from observed steps, fitted to a predictor of the same constants.
 
     Raises:
         UserError: as ``Predictor``; a correction of other constants.
@@ -50,15 +50,15 @@ class CorrectedPredictor(Predictor):
 
     @property
     def uncorrected(self) -> Predictor:
-        """The same without what observed steps taught."""
+        """The predictor without corrections by observed steps."""
         return Predictor(**{field.name: getattr(self, field.name) for field in fields(Predictor)})
 
     def observed_cluster(self, cluster: Cluster) -> Cluster:
-        """The cluster with links as fast as observed steps say."""
+        """Return the cluster with links at their observed speed."""
         return self.correction.cluster(cluster)
 
     def model(self, workload: Workload, device: Device | None = None) -> StepModel:
-        """How its steps are put together, before any correction by ratios and without the loader."""
+        """Return the model of its steps, before any correction by ratios and without the loader."""
         return replace(super().model(workload, device), loader=0.0)
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
@@ -67,7 +67,7 @@ class CorrectedPredictor(Predictor):
         observed = self.observed_cluster(cluster)
         workload, strategy = self._checked(workload, observed, strategy)
         prediction = whole = self._predicted(workload, observed, strategy)
-        if self.free:  # the correction is that of the whole step
+        if self.free:  # the correction applies to the whole step
             everything = self.uncorrected.changed(loader=0.0, free=frozenset())
             whole = everything.step(workload, observed, strategy)
         corrected = self.correction.applied(prediction, workload, cluster, strategy, whole)
@@ -78,7 +78,7 @@ class CorrectedPredictor(Predictor):
     def _with_range(
         self, corrected: Prediction, plain: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy
     ) -> Prediction:
-        """The corrected prediction with the range of such predictions, which is never wider than without observations."""
+        """Return the corrected prediction with its range, never wider than without observations."""
         if not self._fitted or not plain.step_time_s:
             return corrected
         step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
@@ -107,7 +107,7 @@ class CorrectedPredictor(Predictor):
 
 
 def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) -> CorrectedPredictor:
-    """The predictor, corrected by observed steps.
+    """Return the predictor, corrected by observed steps.
 
     An observation is predicted when it is first needed, and an error is raised then. The correction leaves out the loader, free
     resources and earlier observations of the predictor.

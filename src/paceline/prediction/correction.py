@@ -1,11 +1,10 @@
-"""What measured steps teach: how fast the links were, and by how much the model is off near what was measured.
+"""Corrections from measured steps: the observed speed of links and hosts, and the ratio of measured to predicted seconds.
 
-First the links: a fit to the measured waits says how much slower they are than the catalogue's (``link_fit.py``).
-Then the host: a fit to steps with different micro batches says how long it takes to launch a kernel (``host_fit.py``). Then an
-observation gives two ratios, measured to predicted: of the time that the device works, and of the time that the step waits for
-the exchange. A Gaussian process interpolates their logarithms (``gaussian_process.py``). Its mean is the model itself: far from
-every observation the prediction stays as it was, and at one it is corrected by all that the number and the spread of the
-observations allow.
+First the links: a fit to the measured waits gives their speed relative to the catalogue (``link_fit.py``). Then the host: a fit
+to steps with different micro batches gives its time to launch a kernel (``host_fit.py``). Then an observation gives two ratios,
+measured to predicted: of the time that the device works, and of the time that the step waits for the exchange. A Gaussian
+process interpolates their logarithms (``gaussian_process.py``). Its mean is the model itself. Far from every observation the
+prediction is unchanged. At an observation it is corrected as far as the number and the spread of the observations allow.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 MOST = 320
-"""Observations used at once; of more, those nearest to the workload and the device that are asked for, evenly thinned."""
+"""Most observations in use at once. Beyond that, the nearest to the workload and the device are taken, evenly thinned."""
 WORKING = (
     "compute",
     "memory bandwidth",
@@ -42,15 +41,15 @@ WORKING = (
     "pipeline bubble",
     "expert imbalance",
 )
-"""Resources of ``Prediction.exposed`` that the device itself works with; the others are waited for."""
+"""Resources of ``Prediction.exposed`` that are the device's own work. The others are waits."""
 WHOLE: float = assumed("whole_distance")
-"""Distance from an observed step, in units of the coordinates, at which most of what it says of the whole is lost."""
+"""Distance from an observed step, in units of the coordinates, at which most information on its total is lost."""
 LEAST_WORK: float = assumed("least_work")
-"""Share of a measured step that is taken for work at least, where nobody measured the wait."""
+"""Least share of a measured step that counts as work if its wait was not measured."""
 ALIKE = math.log(2)
-"""Logarithm of the ratio of two micro batches that are near enough for one to say what the other works."""
+"""Largest logarithm of the ratio of two micro batches at which one step determines the other's work."""
 TOLD: float = assumed("told_wait")
-"""Share of the step by which a wait must differ from the model's to be told from steps on fewer nodes."""
+"""Share of the step by which a wait must differ from the model's to be inferred from steps on fewer nodes."""
 WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
 WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
@@ -60,17 +59,17 @@ class StepPredictor(Protocol):
 
     @property
     def typical(self) -> Efficiency:
-        """The constants that its step times come from."""
+        """Constants of its step times."""
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """The prediction of a step."""
+        """Return the prediction of a step."""
 
     def changed(self, **choices: Any) -> StepPredictor:
-        """The same with other fields."""
+        """Return a predictor with other fields."""
 
 
 class Correction:
-    """Ratios of measured to predicted steps, and the links and hosts that explain them; ``fit`` makes one."""
+    """Ratios of measured to predicted steps, and the links and hosts that explain them. ``fit`` makes one."""
 
     def __init__(self, observations: Sequence[Observation], model: StepPredictor) -> None:
         self._seen, self._model = tuple(observations), model
@@ -82,11 +81,11 @@ class Correction:
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:
-        """The cluster with links as fast as the observations of the same links say."""
+        """Return the cluster with links at the speed observed on the same links."""
         return self._links.of(given)
 
     def constants(self, given: Efficiency, device: Device) -> Efficiency:
-        """The constants with a host as slow as the observations of the same device say.
+        """Return the constants with the host speed observed on the same device.
 
         Tuned software replays graphs of kernels, which the host launches at once.
         """
@@ -94,29 +93,29 @@ class Correction:
         return replace(given, host_s=host_s) if host_s else given
 
     def _with_host(self, seen: Observation, host_s: float) -> float:
-        """Seconds of an observed step where the host takes ``host_s`` a kernel."""
+        """Return seconds of an observed step if the host takes ``host_s`` a kernel."""
         return self._model_with(host_s).step(seen.workload, self.cluster(seen.cluster), seen.strategy).step_time_s
 
     def _model_with(self, host_s: float) -> StepPredictor:
         return self._model.changed(constants=replace(self._model.typical, host_s=host_s)) if host_s else self._model
 
     def _predicted(self, seen: Observation) -> Prediction:
-        """An observed step by the model with what is known of its links and its host."""
+        """Return an observed step by the model with the observed links and host."""
         model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
         return model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
 
     def is_of(self, constants: Efficiency) -> bool:
-        """Whether it corrects a model with these constants."""
+        """True if it corrects a model with these constants."""
         return self._model.typical == constants
 
     def applied(
         self, prediction: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy, whole: Prediction
     ) -> Prediction:
-        """A prediction with its times corrected, its range from what the observations leave open, and a sentence on them.
+        """Return a prediction with corrected times, the remaining range, and a sentence on the observations.
 
         Args:
-            whole: the same with every resource. Where ``prediction`` has free ones, waits come to light that their work hid;
-                those are as long as that work was, so no free resource makes a step longer.
+            whole: the same with every resource. If ``prediction`` has free ones, waits appear that their work hid. They are as
+                long as that work was, so no free resource makes a step longer.
         """
         place = Position.of(workload, cluster, strategy)
         work, wait, largest = self._processes(place)
@@ -130,7 +129,7 @@ class Correction:
         waiting += (prediction.exposed_comm_s - exposed) * math.exp(work_log)
         total = working + waiting
         sigma = math.hypot(working * work_sigma, waiting * wait_sigma) / total if total else 0.0
-        # Where a whole step was observed, the whole is known, even if nobody measured which part of it was waiting.
+        # An observed step fixes the total, even if its wait was not measured.
         distance = ((work.places - here) ** 2).sum(-1).min(initial=math.inf)
         sigma = min(sigma, math.hypot(sigma * math.sqrt(-math.expm1(-distance / WHOLE**2)), WORK.noise))
         count = len(work.places)
@@ -143,15 +142,15 @@ class Correction:
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
             text += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
         if any(self._positions[index].names[:2] == place.names[:2] for index in self._untold):
-            text += ". Nobody measured how long these steps waited, and none ran on fewer nodes: work or waiting may be slow"
+            text += ". These steps' waits were not measured, and none ran on fewer nodes: work or waiting may be slow"
         return _scaled(prediction, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{text}."))
 
     def knows(self, workload: Workload, cluster: Cluster) -> bool:
-        """Whether a step of this network on this device was observed."""
+        """True if a step of this network on this device was observed."""
         return any(place.names[:2] == (workload.name, cluster.device.name) for place in self._positions)
 
     def _processes(self, place: Position) -> tuple[Process, Process, int]:
-        """The processes of work and of waiting around a step, and the most devices of their observations."""
+        """Return the processes of work and of waiting near a step, and the most devices of their observations."""
         key = (place.names, place.numbers[0])
         if key not in self._local:
             chosen = self._nearest(place)
@@ -166,7 +165,7 @@ class Correction:
         return self._local[key]
 
     def _nearest(self, place: Position) -> list[int]:
-        """At most ``MOST`` observations: of this workload and device, else by how much they have in common."""
+        """Return at most ``MOST`` observations: of this workload and device, else by their similarity."""
         if len(self._seen) <= MOST:
             return list(range(len(self._seen)))
         table = coordinates([*self._positions, place], place.names)
@@ -176,9 +175,10 @@ class Correction:
         return list(order[np.linspace(0, same - 1, MOST).astype(int)] if same > MOST else order[:MOST])
 
     def _told_wait(self, index: int, prediction: Prediction) -> float | None:
-        """What a step on several nodes waited where nobody measured it, from a step of the same network and nearly the same
-        micro batch on fewer nodes: the device's work is the same there. None without such a step, or where the model's own
-        wait explains the difference.
+        """Infer the unmeasured wait of a step on several nodes from a step on fewer nodes.
+
+        The network and nearly the micro batch are equal, so the device's work is equal too. None without such a step,
+        or if the model's own wait explains the difference.
         """
         seen, place = self._seen[index], self._positions[index]
         if seen.cluster.num_nodes == 1:
@@ -204,12 +204,12 @@ class Correction:
         return told if abs(told - prediction.exposed_comm_s) > TOLD * seen.step_s else None
 
     def _distance(self, first: int, second: int) -> tuple[float, float]:
-        """Of two steps: by their micro batches, then by their devices."""
+        """Return the distances between two steps: by their micro batches, and by their devices."""
         one, two = (self._positions[index].numbers for index in (first, second))
         return abs(one[2] - two[2]), abs(one[3] + one[4] - two[3] - two[4])
 
     def _ratio(self, index: int) -> tuple[float, float]:
-        """Logarithms of measured to predicted work and wait; no number where the wait was not measured."""
+        """Return the logarithms of measured to predicted work and wait; NaN for an unmeasured wait."""
         if index not in self._ratios:
             seen = self._seen[index]
             prediction = self._predicted(seen)
@@ -225,7 +225,7 @@ class Correction:
 
 
 def _scaled(prediction: Prediction, working: float, waiting: float, spread: float, taught: Assumption) -> Prediction:
-    """The prediction with other seconds of work and of waiting."""
+    """Return the prediction with other seconds of work and of waiting."""
     step, before = working + waiting, prediction.step_time_s
     worked = sum(seconds for name, seconds in prediction.exposed.items() if name in WORKING)
     waited = sum(prediction.exposed.values()) - worked
@@ -236,7 +236,7 @@ def _scaled(prediction: Prediction, working: float, waiting: float, spread: floa
     return replace(
         prediction,
         step_time_s=step,
-        # an observation takes away no knowledge
+        # an observation never widens the range
         low_s=step / min(spread, before / prediction.low_s) if prediction.low_s else 0.0,
         high_s=step * min(spread, prediction.high_s / before) if before else 0.0,
         samples_per_s=prediction.samples_per_s * before / step if step else math.inf,

@@ -1,4 +1,4 @@
-"""The model as one value: ``Predictor``. Every step time comes from it, so no two answers differ."""
+"""The model as one value, ``Predictor``. Every step time comes from it, so all answers agree."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Predictor:
     """Model of training steps. ``fit`` makes one that observed steps correct.
 
     Attributes:
-        constants: what the device and the links get of their best; by default the fitted ones of ``software``. Three of them,
-            low, typical and high, make a range of their own in place of the 80 % interval.
-        calibration: measurements of this machine; they replace the catalogue where they speak.
-        loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never waited for.
-        overlap: whether the exchange runs beside the backward pass; None: as calibrated, else yes, as in DDP.
+        constants: reached shares of the peak rates of device and links; by default the fitted ones of ``software``. Three of
+            them, low, typical and high, set the range instead of the 80 % interval.
+        calibration: measurements of this machine, which replace the catalogue's estimates.
+        loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never a limit.
+        overlap: whether the exchange overlaps the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
-        attention: the kernel of attention, a name of ``calibration.attention.KERNELS``; empty takes what software of the level
-            and year usually runs.
-        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); in tuned software they are.
-        year: of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
+        attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty takes the usual one of the level and
+            year.
+        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``). In tuned software they always are.
+        year: year of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
         free: resources that cost no time (``without``).
 
     Raises:
@@ -88,13 +88,13 @@ class Predictor:
             )
         object.__setattr__(self, "software", level)
         if not 0 <= self.loader < math.inf:
-            raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 where it is not known")
+            raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 if unknown")
         for name in self.free:
             if name not in RESOURCES:
                 raise unknown("resource", name, RESOURCES)
 
     def _change(self, change: Callable[[Efficiency], Efficiency]) -> None:
-        """Change the constants, once or more often alike. Raises UserError as ``change``."""
+        """Change the constants. A repeated change has no further effect. Raises UserError as ``change``."""
         bounds = tuple(map(change, self._bounds))
         object.__setattr__(self, "constants", bounds if isinstance(self.constants, tuple) else bounds[1])
 
@@ -105,7 +105,7 @@ class Predictor:
         for name, fine, instead in (
             ("constants", legal, "give paceline.calibration.constants.efficiency(...), or three of them"),
             ("calibration", isinstance(self.calibration, Calibration | None), "give a paceline.prediction.Calibration"),
-            ("loader", number, "give samples/s, or 0 where it is not known"),
+            ("loader", number, "give samples/s, or 0 if unknown"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
             ("software", isinstance(self.software, str), "give ordinary or tuned"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(KERNELS)}"),
@@ -118,12 +118,12 @@ class Predictor:
 
     @property
     def typical(self) -> Efficiency:
-        """The constants that the step time comes from."""
+        """Constants of the expected step time."""
         return self._bounds[1]
 
     @property
     def overlaps(self) -> bool:
-        """Whether the exchange runs beside the backward pass."""
+        """True if the exchange overlaps the backward pass."""
         return self.overlap if self.overlap is not None else self.calibration is None or self.calibration.overlap
 
     @property
@@ -135,28 +135,28 @@ class Predictor:
         return constants, constants, constants
 
     def without(self, resource: Resource) -> Predictor:
-        """The same where a resource costs no time: what was hidden behind it comes to light. Raises UserError for another."""
+        """Return a predictor in which a resource costs no time, so waits that it hid appear. Raises UserError if unknown."""
         check_name("resource", resource, RESOURCES)
         return replace(self, free=self.free | {resource})
 
     def changed(self, **choices: Any) -> Predictor:
-        """The same with other values of its fields. Raises UserError as a new one does."""
+        """Return a predictor with other values of its fields. Raises UserError as a new one does."""
         return replace(self, **choices)
 
     @property
     def uncorrected(self) -> Predictor:
-        """The same without what observed steps taught."""
+        """The predictor without corrections by observed steps."""
         return self
 
     def observed_cluster(self, cluster: Cluster) -> Cluster:
-        """The cluster with links as fast as observed steps say: here as they are."""
+        """Return the cluster with links at their observed speed. Without observations it is unchanged."""
         return cluster
 
     def model(self, workload: Workload, device: Device | None = None) -> StepModel:
-        """How its steps of ``workload`` are put together, before any correction by ratios.
+        """Return the model of a workload's steps, before any correction by ratios.
 
         Args:
-            device: whose host observed steps may tell of.
+            device: the device whose hosts may have been observed.
         """
         return StepModel(
             workload=with_scores(workload, self.typical),
@@ -178,7 +178,7 @@ class Predictor:
         return self._predicted(workload, cluster, strategy)
 
     def _checked(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, Strategy]:
-        """The network as its attention runs, and the settled strategy. Raises UserError as ``step``."""
+        """Return the network with its attention kernel, and the settled strategy. Raises UserError as ``step``."""
         check_inputs(workload, cluster, strategy)
         check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
         workload = with_scores(workload, self.typical)
@@ -187,16 +187,16 @@ class Predictor:
         return workload, strategy.settled(workload, cluster)
 
     def _predicted(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """The prediction of checked inputs."""
+        """Return the prediction of checked inputs."""
         steps = self._steps(workload, cluster, strategy)
         return self._prediction(workload, cluster, strategy, steps[1], self._range(workload, cluster, strategy, steps))
 
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """The ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
+        """Return ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
-        A candidate on a device, or in a precision, in which the kernel of attention that was asked for does not run is refused.
-        Candidates that a correction cannot tell apart share its factor. With a calibration, a free resource, or a network that
-        several devices hold together, they are predicted one by one, which takes longer (``planning.layouts`` prunes those).
+        A candidate is refused if the requested kernel of attention does not run on its device or in its precision. Candidates
+        that a correction cannot distinguish share its factor. With a calibration, a free resource, or a divided network, they
+        are predicted one by one, which takes longer (``planning.layouts`` prunes those).
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
@@ -210,7 +210,7 @@ class Predictor:
         return self._many(with_scores(workload, self.typical), candidates)
 
     def _many_attending(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """``many`` with a kernel of attention. Raises UserError where no candidate has it."""
+        """Return ``many`` with a kernel of attention. Raises UserError if no candidate supports it."""
         refused: dict[int, UserError] = {}
         for index, candidate in enumerate(candidates):
             try:
@@ -237,15 +237,15 @@ class Predictor:
         )
 
     def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """``many`` where several devices hold the network."""
+        """Return ``many`` for networks that several devices hold together."""
         return OnMesh(self.model(workload)).steps(candidates)
 
     def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """``many`` where each device holds the whole network."""
+        """Return ``many`` for networks that each device holds."""
         return Batched(self.model(workload)).steps(candidates)
 
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
-        """The step at its slowest, as expected and at its fastest; the same thrice where nothing bounds it."""
+        """Return the slowest, the expected and the fastest step; the same three times without bounds."""
         model = self.model(workload, cluster.device)
         divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
@@ -263,11 +263,11 @@ class Predictor:
         return bound(low, "high"), middle, bound(high, "low")
 
     def _with_host(self, constants: Efficiency, device: Device | None) -> Efficiency:
-        """The constants with what observed steps say of the device's host: here as they are."""
+        """Return the constants with the observed speed of the device's host. Without observations they are unchanged."""
         return constants
 
     def _scaled(self, passes: PassTimes, constants: Efficiency) -> PassTimes | None:
-        """The typical passes by other constants, where those change all layers alike."""
+        """Return the typical passes under other constants, if those change all layers by one factor; else None."""
         if constants is self.typical:
             return passes
         factor = constants.seconds_of(self.typical)
@@ -276,7 +276,7 @@ class Predictor:
     def _range(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[Step, Step, Step]
     ) -> tuple[float, float]:
-        """Seconds between which the step lies: with 80 %, or as the three constants or the calibration's repetitions say."""
+        """Return the ends of the step's range: 80 %, or the spread of three constants or of the calibration's repetitions."""
         slow, typical, fast = steps
         if self._fitted:
             least, most = fitted_factors(self.typical, workload, cluster, typical)
@@ -289,13 +289,13 @@ class Predictor:
 
     @property
     def _fitted(self) -> bool:
-        """Whether constants were fitted, and neither measured for this very job nor bounded by the user."""
+        """Return whether the constants were fitted, and neither measured for this job nor bounded by the user."""
         return self.calibration is None and not isinstance(self.constants, tuple)
 
     def _prediction(
         self, workload: Workload, cluster: Cluster, strategy: Strategy, step: Step, range_s: tuple[float, float]
     ) -> Prediction:
-        """The figures of a step."""
+        """Return the figures of a step as a prediction."""
         memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
         wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, without_rounding(step.waited_s, step.seconds)
@@ -345,7 +345,7 @@ class Predictor:
         )
 
     def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:
-        """How far such predictions were off on published runs."""
+        """Return the error of such predictions on published runs."""
         if self.calibration is not None:
             return None
         return missed_by(self.typical, cluster, strategy, self._knows(workload, cluster))
@@ -356,7 +356,7 @@ class Predictor:
 
 
 ORDINARY = Predictor()
-"""Ordinary software by the catalogue: what predicts where no other predictor is named."""
+"""Predictor of ordinary software by the catalogue, the default everywhere."""
 
 
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:

@@ -1,7 +1,7 @@
-"""One step, put together: what is exchanged, what each piece costs, and when it happens.
+"""Model of one step: its exchange, the cost of each piece, and the schedule.
 
-Every prediction of a step goes through here: of one strategy (``StepModel.step``), of very many (``batch``), and of one worker
-that waits for nobody (``StepModel.passes``).
+Every prediction of a step uses it: for one strategy (``StepModel.step``), for very many (``batch``), and for a worker that
+waits for no other (``StepModel.passes``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PassTimes = tuple[Seconds, Seconds]
 
 @dataclass(frozen=True)
 class WholeStep(Step):
-    """Step of a network that each device holds whole: its costs, the durations that follow from them, and when each begins."""
+    """Step of a network that each device holds whole: its costs, the resulting durations, and its schedule."""
 
     workload: Workload
     strategy: Strategy
@@ -77,12 +77,12 @@ class WholeStep(Step):
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """Seconds of the step."""
         return float(self.schedule.step)
 
     @property
     def passes_s(self) -> float:
-        """Seconds of all passes, with what each micro batch waits for shared weights and gradients, the last one too."""
+        """Seconds of all passes, including each micro batch's wait for shared weights and gradients."""
         return float(self.pieces.micro_steps * self.schedule.micro_step)
 
     @cached_property
@@ -102,27 +102,27 @@ class WholeStep(Step):
 
     @property
     def feed_s(self) -> float:
-        """What the input pipeline needs for its samples."""
+        """Seconds of the input pipeline for its samples."""
         return float(self.pieces.feed)
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Of the forward and of the backward pass."""
+        """Kernels of the forward and of the backward pass."""
         return self.costs.forward, self.costs.backward
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
-        """Seconds that a lane works."""
+        """Return the seconds that a lane works."""
         own = self.costs.exchange.busy(lane)
         return own if lane == "codec" else own + sum(self._within_s)
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that the device that sends most sends."""
+        """Bytes sent by the device that sends most."""
         return self.plan.wire_bytes + wire_bytes(self.workload.tables, self.strategy)
 
     @property
     def dense_wire_bytes(self) -> int:
-        """The same without compression."""
+        """Bytes sent without compression."""
         if self.strategy.gradient_exchange.compression == "dense":
             return self.wire_bytes
         own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.places).wire_bytes
@@ -132,11 +132,11 @@ class WholeStep(Step):
         return own + replace(self.experts, strategy=self.experts.strategy.uncompressed()).plan().wire_bytes
 
     def memory(self) -> dict[str, float]:
-        """Bytes by purpose on one device."""
+        """Return bytes by purpose on one device."""
         return self._memory(divided=False)
 
     def memory_of_part(self) -> dict[str, float]:
-        """Bytes by purpose on one device, where the network is one device's part of a larger one."""
+        """Return bytes by purpose on one device, if the network is one device's part of a larger one."""
         return self._memory(divided=True)
 
     def _memory(self, divided: bool) -> dict[str, float]:
@@ -150,7 +150,7 @@ class WholeStep(Step):
         return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
-        """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
+        """Return the seconds with these factors on the network between nodes and on the link inside them."""
         parts = with_exchange(self.pieces, self.costs.exchange.slower(between, inside))
         step = float(schedule_step(parts, self.overlap, self.shared).step)
         if self.workload.tables is None:
@@ -159,7 +159,7 @@ class WholeStep(Step):
         return step + near * (inside - 1) + far * (between - 1)
 
     def events(self) -> tuple[Event, ...]:
-        """The step as bars, with what it waits for."""
+        """Return the step as bars, with its waits."""
         names = [layer.name for layer in self.workload.layers]
         again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
         split = self.workload.tables is not None
@@ -171,16 +171,16 @@ class WholeStep(Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepModel:
-    """How the steps of one workload are put together. Strategies are settled (``Strategy.settled``).
+    """Model of the steps of one workload. Strategies are settled (``Strategy.settled``).
 
     Attributes:
-        constants: what the device and the links get of their best.
+        constants: reached shares of the peak rates of device and links.
         calibration: measurements that replace the catalogue.
-        overlap: whether the exchange runs beside the passes.
-        loader: samples/s of the input pipeline, for all workers together; 0: never waited for.
+        overlap: whether the exchange overlaps the passes.
+        loader: samples/s of the input pipeline, for all workers together; 0: never a limit.
         free: resources that cost no time.
-        level: of payloads whose length depends on their values.
-        workers: that compute at once and wait for the slowest; 0: those of the strategy.
+        level: bound of payloads whose length depends on their values.
+        workers: workers that compute at once and wait for the slowest; 0: those of the strategy.
         experts: parameters of the layers that ``workload`` leaves out, with other replicas.
     """
 
@@ -195,10 +195,10 @@ class StepModel:
     experts: ExpertReplicas | None = None
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WholeStep:
-        """The step of a strategy.
+        """Return the step of a strategy.
 
         Args:
-            passes: the catalogue's, where they are known already.
+            passes: passes by the catalogue, if already known.
 
         Raises:
             UserError: a precision that the device lacks; a calibration of another workload or compression.
@@ -221,7 +221,7 @@ class StepModel:
         return WholeStep(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
-        """Seconds of every piece: the catalogue's, or measured where there is a calibration. Args and errors as ``step``."""
+        """Return seconds of every piece, by the catalogue or by the calibration. Args and errors as ``step``."""
         forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
@@ -248,7 +248,7 @@ class StepModel:
         return self._without_free(costs, recomputation) if self.free else costs
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
-        """The passes with what they wait for the host, and for vectors of tables that lie divided among all devices."""
+        """Return the passes including their waits for the host and for vectors of divided tables."""
         passes, tables = self.launched(passes, cluster.device), self.workload.tables
         if tables is None:
             return passes
@@ -257,8 +257,10 @@ class StepModel:
         return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
 
     def launched(self, passes: PassTimes, device: Device) -> PassTimes:
-        """The passes, which take no less than the host needs to launch their kernels. What it needs beyond them is spread over
-        the layers by their kernels."""
+        """Return the passes, at least as long as the host needs to launch their kernels.
+
+        The excess of the host is spread over the layers by their kernels.
+        """
         host_s = host_seconds(device, self.constants)
         calls = host_launches(self.workload, self.constants)
         count = float(calls.sum())
@@ -273,27 +275,27 @@ class StepModel:
         return first, second
 
     def passes(self, device: Device, strategy: Strategy) -> PassTimes:
-        """The layers by roofline. Raises UserError for a precision that the device lacks.
+        """Return the layers' seconds by roofline. Raises UserError for a precision that the device lacks.
 
-        Tuned software casts weights in the first micro batch of a step alone (Megatron-Core, ``is_first_microbatch``).
+        Tuned software casts weights only in the first micro batch of a step (Megatron-Core, ``is_first_microbatch``).
         """
         casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
         return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants, casts)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
-        """What is exchanged; ``measured``: as a calibration prices it."""
+        """Return the exchange plan. ``measured``: as a calibration prices it."""
         planned = measured_ratio(strategy, self.calibration)
         return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
-        """The exchange with the catalogue's prices; with local steps the mean of a step."""
+        """Return the exchange at the catalogue's prices; with local steps the mean of a step."""
         own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants).spread(strategy.sync_every)
         if self.experts is None:
             return own
         return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
 
     def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
-        """Of memory traffic and of launches; copies to a host run beside the backward pass of ``backward_s`` seconds."""
+        """Return seconds of memory traffic and of launches. Copies to a host overlap ``backward_s`` of backward pass."""
         memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
         if self.experts is None:
             return memory, launch
@@ -301,13 +303,13 @@ class StepModel:
         return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:
-        """Seconds in which the input pipeline delivers the samples of a step."""
+        """Return seconds in which the input pipeline delivers the samples of a step."""
         if not self.loader or "input pipeline" in self.free:
             return 0.0
         return strategy.global_batch_size / self.loader
 
     def _without_free(self, costs: StepCosts, recomputation: Recomputation) -> StepCosts:
-        """The costs with the free resources at no time."""
+        """Return the costs with the free resources at no time."""
         memory, launches = costs.optimizer
         forward = costs.forward.without(self.free)
         return replace(
@@ -325,7 +327,7 @@ class StepModel:
 
 
 def measured_ratio(strategy: Strategy, calibration: Calibration | None) -> Strategy:
-    """The strategy with the calibration's compression ratio, where there is one and the strategy gives none."""
+    """Return the strategy with the calibration's compression ratio, if the strategy gives none."""
     takes = "ratio" in strategy.description.option_values
     if calibration is None or not calibration.ratio or not takes or strategy.description.option("ratio"):
         return strategy

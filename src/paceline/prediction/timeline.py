@@ -1,4 +1,4 @@
-"""One step as a schedule: what waits for what. ``costs`` gives the seconds.
+"""Schedule of one step: each piece with the pieces that it waits for. ``costs`` gives the seconds.
 
 The backward pass runs the layers in reverse. A bucket's exchange starts when its last gradient is ready and the exchange
 of the bucket before it has ended (DDP issues them in order; Li et al. 2020, PyTorch Distributed, VLDB, section 3.2). Its
@@ -20,7 +20,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.prediction.exchange.exchange_plan import ExchangePlan
-from paceline.prediction.passes.costs import ExchangeCost, ExchangeSeconds, Stage, StepCosts
+from paceline.prediction.passes.costs import ExchangeCost, ExchangeSeconds, ExchangeStage, StepCosts
 from paceline.record import Event
 
 Number = Any
@@ -45,7 +45,7 @@ class StepDurations:
         after, update: the all-gathers after the optimizer, and the optimizer.
         feed: the loader, for the samples of one step.
         penalty: share of the time that is lost while compute and exchange both run.
-        beside: share of a step's passes and update beside which each exchange runs; 0 but for local steps with a delay.
+        beside: share of a step's passes and update that each exchange overlaps; 0 except for local steps with a delay.
     """
 
     micro_steps: Number
@@ -66,7 +66,7 @@ class StepDurations:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The times of a step, in seconds after its start.
+    """Times of a step, in seconds after its start.
 
     Attributes:
         forward_starts, backward_starts: start of each FSDP unit in model order, after the start of its micro step; empty
@@ -94,7 +94,7 @@ class Schedule:
 
 
 def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = max) -> Schedule:
-    """The schedule of a step. Without ``overlap`` the device does not compute and exchange at the same time.
+    """Return the schedule of a step. Without ``overlap`` the device does not compute and exchange at the same time.
 
     Args:
         shared: whether the weights are sharded.
@@ -110,7 +110,7 @@ def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = 
         begin, free, at = compute - p.backward, 0.0, []
         hidden, clock = p.beside * (compute + p.update), end
         for ready, seconds in zip(p.ready, p.exchange, strict=True):
-            if p.beside:  # each has steps of its own to run beside
+            if p.beside:  # each overlaps steps of its own fragment
                 left = top(seconds - hidden, 0.0)
                 at.append(top(clock + left - seconds, 0.0))
                 clock = free = clock + left
@@ -125,7 +125,7 @@ def schedule_step(p: StepDurations, overlap: bool, shared: bool, top: Maximum = 
 
 
 def _units(p: StepDurations, overlap: bool, top: Maximum) -> tuple[Starts, Number, Number]:
-    """One micro step of FSDP: its starts, the end of its last exchange, and the end of its backward pass.
+    """Schedule one micro step of FSDP: its starts, the end of its last exchange, and the end of its backward pass.
 
     ``free`` is the time from which the network is free. The next micro step waits for it, because its first all-gather does.
     """
@@ -171,8 +171,9 @@ def _units(p: StepDurations, overlap: bool, top: Maximum) -> tuple[Starts, Numbe
 
 
 def columns(plan: ExchangePlan, layers: int, shared: bool) -> Ints:
-    """The layers at which sums over layers are read, (columns,): each bucket's lowest layer and the end. With sharded weights
-    they are the bounds of the units, in model order."""
+    """Return the layers at which sums over layers are read, (columns,): each bucket's lowest layer and the end.
+
+    With sharded weights they are the bounds of the units, in model order."""
     if not shared:
         return np.concatenate((plan.first, [layers]))
     return np.array([0, *np.maximum.accumulate(plan.first[::-1])[1:].tolist(), layers], dtype=np.int64)
@@ -189,12 +190,12 @@ def pieces(
     penalty: float,
     beside: float = 0.0,
 ) -> StepDurations:
-    """The durations of a step, or of many candidates with the same exchange.
+    """Return the durations of a step, or of many candidates with the same exchange.
 
     Args:
         forward, backward: seconds of all layers before each of ``columns`` on the slowest worker, (columns,), or
-            (candidates, columns) for many candidates. For many, one bucket that ends at the same time replaces all buckets,
-            unless each has time of its own ``beside`` which it runs.
+            (candidates, columns) for many candidates. For many, one bucket with the same end replaces all buckets, unless
+            exchanges overlap other steps.
     """
     many = forward.ndim > 1
     units: tuple[list[Number], ...] = ([], [])
@@ -226,7 +227,7 @@ def pieces(
 
 
 def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
-    """Consecutive buckets as one bucket that ends at the same time: its ready times, (candidates, 1), and its seconds, (1,).
+    """Join consecutive buckets into one with the same end: its ready times, (candidates, 1), and its seconds, (1,).
 
     The end is the latest over the buckets of ``ready``, (candidates, buckets), plus the seconds of it and all later buckets."""
     if not len(seconds):
@@ -237,7 +238,7 @@ def _joined(ready: Array, seconds: Array) -> tuple[Array, Array]:
 
 
 def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | None = None) -> StepDurations:
-    """The same durations with another exchange. ``buckets``: seconds that replace those of its buckets."""
+    """Return the durations with another exchange. ``buckets``: seconds that replace those of its buckets."""
     gathers = dict(zip(x.plan.gathers, x.gathers.tolist(), strict=True))
     return replace(
         parts,
@@ -249,12 +250,12 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
 
 
 def _beyond(gathered: float, forward: Number) -> Number:
-    """What is left of all-gathers beside the first forward pass of the next step, which waits for one layer after the other."""
+    """Return the excess of all-gathers over the next step's first forward pass, which waits for one layer after the other."""
     return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
 
 def sums(values: Array) -> Array:
-    """Sums of the first 0, 1, ... n values, (n + 1,)."""
+    """Return the sums of the first 0, 1, ... n values, (n + 1,)."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])
     return out
@@ -268,12 +269,12 @@ def events(
     blocks: Sequence[tuple[int, str]] = (),
     split: bool = False,
 ) -> Iterator[Event]:
-    """The schedule as events in the lanes ``compute``, ``codec``, ``network`` and ``input``.
+    """Yield the schedule as events in the lanes ``compute``, ``codec``, ``network`` and ``input``.
 
     Args:
         names: names of the layers.
         blocks: index of the last layer of each recomputed block, with the name of the block.
-        split: whether what a layer waits for within its pass is a bar of its own in the lane ``network``.
+        split: whether a layer's wait within its pass is a separate bar in the lane ``network``.
     """
     plan, shared = costs.exchange.plan, bool(placed.forward_starts)
     last = int(parts.micro_steps) - 1
@@ -319,13 +320,12 @@ def events(
 
 
 def _within(name: str, start: float, seconds: float) -> Event:
-    """A layer's all-to-all: of vectors behind its forward kernels, of their gradients before its backward kernels."""
+    """Return a layer's all-to-all as a bar: of vectors after its forward kernels, of gradients before its backward kernels."""
     return Event(name=f"alltoall {name}", lane="network", start_s=start, duration_s=seconds)
 
 
 def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -> Iterator[Event]:
-    """The all-gathers behind the update. What they take beyond ``after`` seconds runs at the start of the next step, which is
-    like this one."""
+    """Yield the all-gathers after the update. Their excess over ``after`` seconds runs at the start of the next, equal step."""
     left = after
     for index, each in enumerate(seconds):
         now, later = min(each, left), each - min(each, left)
@@ -341,7 +341,7 @@ def input_event(feed: float) -> Event:
 
 
 def _exchanged(costs: StepCosts, placed: Schedule, begin: float, suffix: str) -> Iterator[Event]:
-    """The all-gathers and the exchange of one micro step."""
+    """Yield the all-gathers and the exchange of one micro step."""
     gathers = dict(zip(costs.exchange.plan.gathers, costs.exchange.gathers.tolist(), strict=True))
     for name, starts in (
         ("gather_forward", placed.gather_forward_starts),
@@ -354,8 +354,8 @@ def _exchanged(costs: StepCosts, placed: Schedule, begin: float, suffix: str) ->
             yield Event(name=f"{stage.name} bucket {index}{suffix}", lane=stage.lane, start_s=at, duration_s=stage.seconds)
 
 
-def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[Stage, float]]:
-    """Each stage with its start. A pipelined stage is one event for all chunks, without gaps between them.
+def _placed_stages(start: float, exchange: ExchangeCost) -> Iterator[tuple[ExchangeStage, float]]:
+    """Yield each stage with its start. A pipelined stage is one event for all chunks, without gaps between them.
 
     The network starts when the first chunk is encoded. The later stages of the codec end with the exchange.
     """

@@ -11,7 +11,7 @@ from paceline.prediction.timeline import input_event
 
 
 def fed(prediction: Prediction, feed: float) -> Prediction:
-    """A corrected step that also waits for its samples, ``feed`` seconds a step: observed steps say nothing of that loader."""
+    """Add a loader of ``feed`` seconds a step to a corrected step, since observed steps do not include it."""
     wait = max(0.0, feed - prediction.step_time_s)
     waited = [("wait for input", wait)]
     step_s = prediction.step_time_s + wait

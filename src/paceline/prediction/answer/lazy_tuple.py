@@ -1,4 +1,4 @@
-"""What is only worked out when somebody reads it."""
+"""Tuple that is computed on first access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Lazy(Sequence[T], Generic[T]):
-    """A tuple that is made at the first look at it."""
+    """A tuple that is computed on first access."""
 
     __slots__ = ("_made", "_make")
 
@@ -47,5 +47,5 @@ class Lazy(Sequence[T], Generic[T]):
 
 
 def lazy(make: Callable[[], tuple[Any, ...]]) -> Any:
-    """A ``Lazy`` for a field that is typed as a tuple."""
+    """Return a ``Lazy`` for a field that is typed as a tuple."""
     return Lazy(make)

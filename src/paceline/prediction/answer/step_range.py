@@ -1,4 +1,4 @@
-"""The 80 % interval of a predicted step: of errors by what it waits for, then moved to the tails of held-out runs."""
+"""The 80 % interval of a predicted step: from errors by resource, then moved to the tails of held-out runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ends = tuple[float, float]
 
 
 def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: Step) -> Ends:
-    """Factors on a step, at most 1 and at least 1, by the errors of constants that were fitted (``uncertainty.interval``)."""
+    """Return factors on a step, at most 1 and at least 1, from the errors of fitted constants (``uncertainty.interval``)."""
     forward, backward = step.kernels
     worked = float(forward.kernels.sum()) + float(backward.kernels.sum())
     conv = (forward.plain_conv + backward.plain_conv) / worked if worked else 0.0
@@ -33,16 +33,16 @@ def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: St
 
 
 def missed_by(e: Efficiency, cluster: Cluster, strategy: Strategy, known: bool) -> HeldOut | None:
-    """How such predictions missed held-out runs; ``known``: whether records of the network on the device correct them."""
+    """Return the error of such predictions on held-out runs. ``known``: whether records of this network correct them."""
     return held_out(e.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
 
 def conformal_range(
     e: Efficiency, workload: Workload, cluster: Cluster, strategy: Strategy, step_s: float, ends: Ends, known: bool
 ) -> Ends:
-    """The interval with the tails that such predictions had on held-out runs; wider for links that limited none of them.
+    """Return the interval with the tails of held-out runs; wider for kinds of links that limited no such run.
 
-    The upper end also has a slow host (``HeldOut.launch_s``): it is nothing to long kernels and most of a step of short ones.
+    The upper end also assumes a slow host (``HeldOut.launch_s``), which affects steps of short kernels most.
     """
     missed = missed_by(e, cluster, strategy, known)
     if missed is None or step_s <= 0:

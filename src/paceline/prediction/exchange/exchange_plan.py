@@ -1,6 +1,6 @@
-"""The numbers of one step's exchange: computed once for a workload and a gradient exchange, then cached.
+"""Sizes of one step's exchange, computed once for a workload and a gradient exchange, then cached.
 
-They do not depend on the speed of devices and links, nor on the batch; ``costs`` multiplies them by those.
+They depend neither on the speed of devices and links nor on the batch. ``costs`` turns them into seconds.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ IN_FLIGHT = 2  # chunks: one at the codec, one on the network
 
 @dataclass(frozen=True, slots=True)
 class CodecPass:
-    """One pass of the codec over a bucket. ``packed`` and ``dense``: elements in the compression's format and in fp32.
-    ``copied``: fp32 elements that are copied between a device and its host, whose codec it is. ``gathered``: that a CPU copies
-    between gradients and one buffer."""
+    """One pass of the codec over a bucket.
+
+    ``packed`` and ``dense``: elements in the compression's format and in fp32. ``copied``: fp32 elements that are copied
+    between a device and its host, if the host runs the codec. ``gathered``: elements that a CPU copies between gradients and
+    one buffer."""
 
     work: PassOperation
     calls: int
@@ -60,15 +62,15 @@ class ExchangePiece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partition:
-    """The buckets of a workload; they do not depend on the number of workers.
+    """Buckets of a workload; they do not depend on the number of workers.
 
-    Networks repeat themselves, so many buckets have equal plans.
+    Networks are repetitive, so many buckets have equal plans.
 
     Attributes:
         layers: layers of each bucket, in order.
         unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
         index: position of each bucket's plan in ``unlike``, (buckets,).
-        first: lowest layer of each bucket, whose backward pass runs last, (buckets,); of local steps the lowest of all.
+        first: lowest layer of each bucket, whose backward pass runs last, (buckets,); for local steps the lowest of all.
     """
 
     layers: tuple[tuple[int, ...], ...]
@@ -119,7 +121,7 @@ class ExchangePlan:
 
     @property
     def first(self) -> Ints:
-        """The lowest layer of each bucket."""
+        """Lowest layer of each bucket."""
         return self.partition.first
 
     @cached_property
@@ -134,7 +136,7 @@ class ExchangePlan:
 
     @cached_property
     def pieces(self) -> tuple[ExchangePiece, ...]:
-        """The pieces of the step, bucket after bucket."""
+        """Pieces of the step, bucket after bucket."""
         return tuple(self.unlike_pieces[i] for i in self.order)
 
     @cached_property
@@ -143,7 +145,7 @@ class ExchangePlan:
         if not self.count:
             return 0
         often = np.bincount(self.partition.index, minlength=len(self.traffic))
-        sent: dict[int, Ints | int] = {}  # by the number of ranks that exchange: experts have replicas of their own
+        sent: dict[int, Ints | int] = {}  # by the number of ranks that exchange: experts have other replicas
         for times, traffic, gathers in zip(often.tolist(), self.traffic, self.gathering, strict=True):
             for phase in (*gathers, *traffic.phases):
                 sent[phase.world_size] = sent.get(phase.world_size, 0) + times * phase.sent_by_rank()
@@ -166,7 +168,7 @@ class ExchangePlan:
 def exchange_plan(
     workload: Workload, strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False
 ) -> ExchangePlan:
-    """The plan of a strategy's exchange; it is empty for one worker.
+    """Return the plan of a strategy's exchange; it is empty for one worker.
 
     Args:
         level: the bound to take for payloads whose length depends on the values.
@@ -177,14 +179,16 @@ def exchange_plan(
 
 
 def plan_key(strategy: Strategy) -> Hashable:
-    """The choices that determine a strategy's exchange: equal keys give equal plans."""
+    """Return the choices that determine a strategy's exchange: equal keys give equal plans."""
     mesh = strategy.parallelism
     return seconds_key(strategy), mesh.micro_batches if mesh.shares.weights else 1
 
 
 def seconds_key(strategy: Strategy) -> Hashable:
-    """The choices that determine what one exchange moves: plans of equal keys have equal seconds and bytes of memory. They
-    differ in how many exchanges a step has."""
+    """Return the choices that determine the traffic of one exchange.
+
+    Plans of equal keys have equal seconds and bytes of memory. They differ in the number of exchanges in a step.
+    """
     s, mesh = strategy, strategy.parallelism
     level = mesh.shares
     return (
@@ -199,12 +203,12 @@ def seconds_key(strategy: Strategy) -> Hashable:
 
 
 def _width(precision: str) -> int | str:
-    """What units of a precision have in common with those of another; recipes gather weights in ways of their own."""
+    """Return the key that equal units of several precisions share. Recipes gather weights in different ways."""
     return precision if precision in RECIPES else BYTES_PER_ELEMENT[precision]
 
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
-    """The buckets of a strategy; none for one worker without sharded weights."""
+    """Return the buckets of a strategy; none for one worker without sharded weights."""
     level = s.parallelism.shares
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
@@ -243,7 +247,7 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
-    copies = strategy.gradient_exchange.codec_at == "host"  # of a GPU: settled strategies name no place that is their own
+    copies = strategy.gradient_exchange.codec_at == "host"  # only on a GPU: settled strategies omit their own place
     of_bucket = [
         _with_residuals(_pieces(plan, own, measured, copies), plan, strategy, measured)
         for plan, own in zip(parts.unlike, traffic, strict=True)
@@ -284,8 +288,10 @@ def _codec_pass_row(what: Phase | CodecPass) -> tuple[float, ...]:
 
 
 def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) -> list[ExchangePiece]:
-    """The pieces of one bucket: encode, collectives, decode. The codec adds received data after the first collective with data.
-    With ``copies`` gradients go to the host before, and their sums come back after.
+    """Return the pieces of one bucket: encode, collectives, decode.
+
+    The codec adds received data after the first collective with data. With ``copies`` gradients go to the host before, and
+    their sums return after.
 
     With measured costs each codec operation is one piece over the whole bucket and pays its fixed cost once per chunk.
     """
@@ -327,7 +333,7 @@ def _pieces(plan: BucketPlan, t: Traffic, measured: bool, copies: bool = False) 
 
 
 def _with_residuals(pieces: list[ExchangePiece], plan: BucketPlan, strategy: Strategy, measured: bool) -> list[ExchangePiece]:
-    """The pieces with those of copying residuals before the encoding and back behind it. A calibration has them in its own."""
+    """Add copies of residuals before the encoding and after it. A calibration includes them in its pieces."""
     x, count = strategy.gradient_exchange, copied_elements(plan, strategy)
     if not count or measured:
         return pieces
@@ -345,14 +351,14 @@ def _scatters(strategy: Strategy, traffic: Traffic) -> bool:
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
-    """Bytes of the buffers of one bucket.
+    """Return bytes of the buffers of one bucket.
 
     A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
     rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
     x = strategy.gradient_exchange
     if x.compression == "dense" and x.exchange == "allreduce" and _scatters(strategy, traffic):
-        return 0  # shares travel in place
+        return 0  # shards travel in place
     if strategy.gradient_exchange.exchange == "allreduce":
         sent = sum(max(phase.sizes) for phase in traffic.phases)
         return sent if sent != FP32.push_bytes(plan.elements) else 0

@@ -1,7 +1,7 @@
-"""Step time and memory of very many strategies at once: what ``plan`` ranks by.
+"""Step time and memory of very many strategies at once, by which ``plan`` ranks.
 
-Strategies that exchange the same way on the same machines are priced once and scheduled together, as arrays; the passes of
-equal micro batches are worked out once. The numbers are those of one step at a time to rounding; a test holds them equal.
+Strategies that exchange the same way on the same machines are priced once and scheduled together, as arrays. The passes of
+equal micro batches are computed once. The numbers equal those of one step at a time to rounding, as a test checks.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ Candidate = tuple[Cluster, Strategy]
 
 
 class OneStep(Protocol):
-    """What predicts one step: a ``Predictor``."""
+    """Protocol of a predictor of one step, such as ``Predictor``."""
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """The prediction of a step."""
+        """Return the prediction of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """One entry for each candidate, in their order.
+    """Steps of many candidates, one entry for each, in their order.
 
     Attributes:
-        step_s: seconds of a step; NaN where it cannot be predicted, for the reason in ``refused`` by index.
-        memory_bytes: needed on one device. ``available_bytes``: what it has, but for the headroom (``memory.usable_bytes``).
+        step_s: seconds of a step; NaN if it cannot be predicted, for the reason in ``refused`` by index.
+        memory_bytes: bytes needed on one device. ``available_bytes``: bytes that it has without the headroom
+            (``memory.usable_bytes``).
     """
 
     step_s: Array
@@ -57,16 +58,16 @@ class Steps:
 
     @property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether it fits the device's memory with its headroom."""
+        """True for each step that fits the device's memory with its headroom."""
         return self.memory_bytes <= self.available_bytes
 
 
 class Evaluation(ABC):
-    """How the steps of many candidates are worked out."""
+    """Strategy of computing the steps of many candidates."""
 
     @abstractmethod
     def steps(self, candidates: Sequence[Candidate]) -> Steps:
-        """The steps of every candidate, in their order."""
+        """Return the steps of every candidate, in their order."""
 
 
 @final
@@ -77,7 +78,7 @@ class Batched(Evaluation):
     model: StepModel
 
     def steps(self, candidates: Sequence[Candidate]) -> Steps:
-        """The steps of candidates whose devices each hold the whole network."""
+        """Return the steps of candidates whose devices each hold the whole network."""
         workload = self.model.workload
         candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
         steps, refused = _empty(candidates), dict[int, str]()
@@ -91,14 +92,14 @@ class Batched(Evaluation):
 
 
 class OneByOne(Evaluation):
-    """Steps that are each worked out alone."""
+    """Steps that are each computed alone."""
 
     @abstractmethod
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-        """Seconds and bytes of one step. Raises UserError where it cannot be predicted."""
+        """Return seconds and bytes of one step. Raises UserError if it cannot be predicted."""
 
     def steps(self, candidates: Sequence[Candidate]) -> Steps:
-        """The steps of every candidate."""
+        """Return the steps of every candidate."""
         steps, refused = _empty(candidates), dict[int, str]()
         for index, (cluster, strategy) in enumerate(candidates):
             try:
@@ -111,13 +112,13 @@ class OneByOne(Evaluation):
 @final
 @dataclass(frozen=True, slots=True)
 class Predicted(OneByOne):
-    """Steps as a predictor answers them, with its calibration, corrections and free resources."""
+    """Steps of a predictor, with its calibration, corrections and free resources."""
 
     predictor: OneStep
     workload: Workload
 
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-        """Seconds and bytes of one prediction."""
+        """Return seconds and bytes of one prediction."""
         prediction = self.predictor.step(self.workload, cluster, strategy)
         return prediction.step_time_s, prediction.memory_bytes
 
@@ -130,23 +131,23 @@ class OnMesh(OneByOne):
     model: StepModel
 
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-        """Seconds of a step and bytes on the fullest device. Raises UserError as ``mesh_step``, also for another mesh size."""
+        """Return seconds of a step and bytes on the fullest device. Raises UserError as ``mesh_step``, or for a wrong mesh."""
         strategy.parallelism.check_covers(cluster.world_size)
         step = mesh_step(self.model, cluster, strategy.settled(self.model.workload, cluster))
         return step.seconds, sum(step.memory().values())
 
 
 def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
-    """Candidates of which none can be predicted, each for its reason."""
+    """Return entries for candidates that cannot be predicted, each with its reason."""
     return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
 
 
 def corrected_steps(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps) -> Steps:
-    """The steps as a correction has them. Candidates that it cannot tell apart share the factor of the fastest.
+    """Return the corrected steps. Candidates that the correction cannot distinguish share the factor of the fastest.
 
     Args:
-        predictor: the corrected one, without a loader.
-        steps: those of its model, uncorrected.
+        predictor: the corrected predictor, without a loader.
+        steps: uncorrected steps of its model.
     """
     alike: dict[Hashable, list[int]] = {}
     for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
@@ -164,7 +165,7 @@ def corrected_steps(predictor: OneStep, workload: Workload, candidates: Sequence
 
 
 def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
-    """The steps of candidates that were predicted apart, each with their indices among all."""
+    """Merge steps of candidates that were predicted separately, each with their indices among all."""
     count = sum(len(indices) for indices, _ in parts)
     step_s, memory, available, refused = np.empty(count), np.empty(count), np.empty(count), dict[int, str]()
     for indices, steps in parts:
@@ -184,7 +185,7 @@ def _empty(candidates: Sequence[Candidate]) -> Steps:
 
 
 def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
-    """Indices of the candidates with the same exchange on the same machines."""
+    """Group indices of the candidates with the same exchange on the same machines."""
     groups: dict[Hashable, list[int]] = {}
     group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share
     for index, (c, s) in enumerate(candidates):
@@ -200,7 +201,7 @@ def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[lis
 
 
 def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) -> list[int] | UserError:
-    """The group of ``groups`` that a candidate belongs to; the reason where it cannot be predicted."""
+    """Return a candidate's group in ``groups``, or the reason why it cannot be predicted."""
     try:
         strategy.parallelism.check_covers(c.world_size)
         check_offload(strategy.parallelism.offload, c.device)
@@ -223,7 +224,7 @@ class _PassTable:
     backward: list[Array] = field(default_factory=list)
 
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
-        """Its row; the reason where the device cannot run it."""
+        """Return its row, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
         key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
@@ -258,7 +259,7 @@ class _SameExchange:
     def of(
         cls, candidates: Sequence[Candidate], members: list[int], passes: _PassTable, refused: dict[int, str]
     ) -> _SameExchange:
-        """Those of ``members`` that the device can run; the others are put into ``refused``."""
+        """Collect the ``members`` that the device can run, and put the others into ``refused``."""
         cluster, first = candidates[members[0]]
         kept, rows, strategies, micro = [], [], [], []
         for index in members:
@@ -282,7 +283,7 @@ class _SameExchange:
         )
 
     def seconds(self, passes: _PassTable) -> Array:
-        """Of a step of each (see ``StepModel.step``)."""
+        """Return seconds of a step of each (see ``StepModel.step``)."""
         model, first, plan = passes.model, self.strategies[0], self.exchange.plan
         workload, constants = model.workload, model.constants
         slow, shared = slowest(first.world_size, constants), first.parallelism.shares.weights
@@ -291,7 +292,7 @@ class _SameExchange:
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
         updates: dict[Hashable, float] = {}
-        of: list[tuple[str, str, int, float]] = []  # what an update's seconds depend on; the last three on a host alone
+        of: list[tuple[str, str, int, float]] = []  # parameters of an update's seconds; the last three only on a host
         for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
             on_host = s.parallelism.offload != "none"
             of.append((s.optimizer, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
@@ -315,7 +316,7 @@ class _SameExchange:
         return step_s
 
     def memory(self, workload: Workload) -> Array:
-        """Bytes on one device of each (see ``memory_breakdown``)."""
+        """Return bytes on one device of each (see ``memory_breakdown``)."""
         bytes_of: dict[Hashable, tuple[float, float]] = {}
         rows = []
         for s in self.strategies:

@@ -308,7 +308,7 @@ class LayoutBounds:
         penalty = e.overlap_penalty if overlap else 0.0
         of_stages = (of.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
         whole_f, whole_b = of_stages
-        if overlap and e.level == "tuned":  # gradients and weights travel beside the passes (``exchange_beside``)
+        if overlap and e.level == "tuned":  # gradients and weights travel during the passes (``exchange_beside``)
             last = update.max(axis=-1) + penalty * (gathered + ahead).max(axis=-1)
             exposed = penalty * after
         else:

@@ -1,10 +1,10 @@
-"""A step of a network that several devices hold together: tensor and context groups, pipeline stages, and their replicas.
+"""Step of a network that several devices hold together: tensor and context groups, pipeline stages, and their replicas.
 
-A stage's part of the network, on its group, is a network of its own that its replicas train: its costs and its exchange are
-those of any step (``StepModel``). What the division adds is here: collectives within the passes, the pipeline's schedule, the
-table that both ends share.
+A stage's part of the network is a separate network that its replicas train. Its costs and its exchange are those of any step
+(``StepModel``). This module adds the effects of the division: collectives within the passes, the pipeline's schedule, the table
+that both ends share.
 
-The mesh lies on the cluster as ``strategy.parallelism.MESH`` says: tensor-parallel neighbours are neighbours in a node.
+The mesh is laid out on the cluster as in ``strategy.parallelism.MESH``: tensor-parallel neighbours are neighbours in a node.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ class MeshStep(Step):
     """Step of a network that several devices hold together.
 
     Attributes:
-        steps: of each stage, its micro batches one after the other, with the exchange among its replicas.
-        pipeline: when they really run.
+        steps: step of each stage, its micro batches one after the other, with the exchange among its replicas.
+        pipeline: the real schedule of these passes.
         send_s, send_far: seconds from each part to the next, and whether over the network.
-        group_s, group_bytes: of each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
-        weight_s: of each stage's layers, seconds of the gradients of weights that a zero-bubble pipeline runs later; none
-            elsewhere.
-        beside: of each stage, when it exchanges beside its passes; none where the exchange follows them.
-        tie_s: seconds in which the ends of the pipeline add up the gradients of a table that both have;
-            ``tie_far``: whether over the network.
-        bubble_free: whether stages wait for none.
-        uneven: of each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
+        group_s, group_bytes: for each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
+        weight_s: for each stage's layers, seconds of the gradients of weights that a zero-bubble pipeline delays; else empty.
+        beside: for each stage, the times of an exchange that overlaps its passes; empty if the exchange follows them.
+        tie_s: seconds in which the ends of the pipeline add up the gradients of a shared table. ``tie_far``: whether over the
+            network.
+        bubble_free: whether stages wait for no other.
+        uneven: for each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """
 
     strategy: Strategy
@@ -76,22 +75,22 @@ class MeshStep(Step):
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """Seconds of the step."""
         return max(self._worked, self.feed_s) if self.beside else self._worked
 
     @property
     def _worked(self) -> float:
-        """The step without a wait for its samples beyond that of ``Step``."""
+        """Seconds of the step without further waits for its samples."""
         return self._delay + max(self._exchanged) + self._update
 
     @property
     def _delay(self) -> float:
-        """What the first passes wait for weights."""
+        """Seconds that the first passes wait for weights."""
         return max((own.delay_s for own in self.beside), default=0.0)
 
     @cached_property
     def _exchanged(self) -> tuple[float, ...]:
-        """When the exchange of each stage ends: the norm of all gradients, and so the update, waits for the last."""
+        """End of each stage's exchange. The norm of all gradients, and so the update, waits for the last."""
         ends = self.pipeline.ends
         if self.bubble_free:
             ends = tuple(step.passes_s + self.send_wait_s for step in self.steps)
@@ -109,12 +108,12 @@ class MeshStep(Step):
 
     @property
     def stage_work_s(self) -> tuple[float, ...]:
-        """Seconds that the passes of each stage take, with the collectives within them."""
+        """Seconds of the passes of each stage, with the collectives within them."""
         return tuple(sum(p.end_s - p.start_s for p in own) for own in self.pipeline.passes)
 
     @property
     def _critical(self) -> int:
-        """The stage with the most work: without bubbles it would set the step."""
+        """Index of the stage with the most work, which would set the step without bubbles."""
         return max(range(len(self.steps)), key=lambda stage: self.steps[stage].seconds)
 
     @cached_property
@@ -138,22 +137,24 @@ class MeshStep(Step):
 
     @cached_property
     def send_wait_s(self) -> float:
-        """By how much the step is longer than with sends between stages that take no time."""
+        """Excess of the step over one in which sends between stages take no time."""
         if not any(self.send_s):
             return 0.0
         waits = replace(self, bubble_free=False)
         return max(0.0, waits.seconds - waits._with_sends([0.0] * len(self.send_s)).seconds)
 
     def _with_sends(self, send_s: Sequence[float]) -> MeshStep:
-        """The same step with other seconds from each part to the next."""
+        """Return the step with other seconds from each part to the next."""
         pipeline = _pipeline(self.steps, self.stages, self.strategy, send_s, self.weight_s)
         exchanges = [step.costs.exchange for step in self.steps]
         beside = _beside(self.steps, self.stages, pipeline, exchanges) if self.beside else ()
         return replace(self, pipeline=pipeline, send_s=tuple(send_s), beside=beside)
 
     def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
-        """Moves what the fullest experts take beyond the mean from the other resources to ``expert imbalance``. They launch no
-        more kernels."""
+        """Move the excess of the fullest experts over the mean from the other resources to ``expert imbalance``.
+
+        They launch no more kernels.
+        """
         step, layers = self.steps[self._critical], list(self.uneven[self._critical])
         more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
         kinds: tuple[tuple[Resource, Callable[[Seconds], Array | float]], ...] = (
@@ -170,21 +171,21 @@ class MeshStep(Step):
 
     @property
     def waited_s(self) -> float:
-        """Seconds that the critical stage waits for exchanges and sends; it waits for other stages too (the bubble)."""
+        """Seconds that the critical stage waits for exchanges and sends, without the bubble (waits for other stages)."""
         return sum(self.exposed[name] for name in ("network", "intra-node link", "pipeline send", "codec"))
 
     @property
     def feed_s(self) -> float:
-        """What the input pipeline needs for its samples."""
+        """Seconds of the input pipeline for its samples."""
         return self.steps[0].feed_s
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Of the forward and of the backward pass of the critical stage."""
+        """Kernels of the forward and of the backward pass of the critical stage."""
         return self.steps[self._critical].kernels
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
-        """Seconds that a lane of the critical stage works."""
+        """Return the seconds that a lane of the critical stage works."""
         number = self._critical
         own = self.steps[number].costs.exchange.busy(lane)
         tie = self.tie_s if self.stages[number].tied else 0.0
@@ -192,27 +193,27 @@ class MeshStep(Step):
 
     @property
     def _sent_s(self) -> float:
-        """Seconds in which the critical stage sends activations and gradients on."""
+        """Return the seconds in which the critical stage sends activations and gradients on."""
         count, micro = len(self.stages), self.strategy.parallelism.micro_batches
         after, before = (*self.send_s, 0.0), (0.0, *self.send_s)
         return micro * sum(after[part] + before[part] for part in range(self._critical, len(after), count))
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that the device that sends most sends: gradients, what its group adds up, what the next stage needs."""
+        """Bytes sent by the device that sends most: gradients, its group's sums, and the next stage's input."""
         return round(max(step.wire_bytes + own for step, own in zip(self.steps, self.group_bytes, strict=True)))
 
     @property
     def dense_wire_bytes(self) -> int:
-        """The same without compression."""
+        """Bytes sent without compression."""
         return round(max(step.dense_wire_bytes + own for step, own in zip(self.steps, self.group_bytes, strict=True)))
 
     def memory(self) -> dict[str, float]:
-        """Bytes by purpose on a device of the stage that needs most."""
+        """Return bytes by purpose on a device of the stage that needs most."""
         return max((self.stage_memory(number) for number in range(len(self.steps))), key=lambda sizes: sum(sizes.values()))
 
     def stage_memory(self, number: int) -> dict[str, float]:
-        """Bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
+        """Return bytes by purpose on a device of one stage, with the activations of all micro batches that it holds at once."""
         step, stage = self.steps[number], self.stages[number]
         held = self.pipeline.in_flight[number] / len(stage.parts)
         sizes = step.memory_of_part()
@@ -224,7 +225,7 @@ class MeshStep(Step):
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
     def seconds_with_links(self, between: float, inside: float) -> float:
-        """How long it takes where the network between nodes, and the link inside them, take so many times as long."""
+        """Return the seconds with these factors on the network between nodes and on the link inside them."""
         slower = []
         for step in self.steps:
             forward, backward = (
@@ -242,7 +243,7 @@ class MeshStep(Step):
         return max(end + max(0.0, own[2]) for end, own in zip(other._exchanged, slower, strict=True)) + self._update
 
     def events(self) -> tuple[Event, ...]:
-        """The critical stage as bars: its passes, the exchange of its gradients, the update, and what it waits for."""
+        """Return the critical stage as bars: its passes, the exchange of its gradients, the update, and its waits."""
         number = self._critical
         passes, delay = self.pipeline.passes[number], self._delay
         if self.bubble_free:
@@ -260,7 +261,7 @@ class MeshStep(Step):
 
 
 def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshStep:
-    """The step of a strategy whose replicas are several devices each.
+    """Return the step of a strategy whose replicas are several devices each.
 
     Raises:
         UserError: as ``StepModel.step``; layers, heads or blocks that do not divide.
@@ -275,10 +276,10 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
         else (Stage(whole, (range(len(whole.layers)),)),)
     )
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor, ACROSS)
-    # Megatron exchanges beside the passes; what is compressed, or shared out in every micro step, is as elsewhere.
+    # Megatron overlaps the exchange with the passes. Compressed exchanges, and those of every micro step, are as elsewhere.
     plain = strategy.gradient_exchange.compression == "dense" and strategy.gradient_exchange.exchange == "allreduce"
     beside = model.constants.level == "tuned" and model.overlap and plain and not mesh.shares.weights
-    # Each stage's replicas are a job of data parallelism; parts of a sequence count as samples of their own.
+    # Each stage's replicas are a job of data parallelism, in which parts of a sequence count as separate samples.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
     if beside and strategy.bucket_bytes == BUCKET_BYTES:
         size = megatron_bucket_bytes(mesh.data * mesh.context)
@@ -328,7 +329,7 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
 def _beside(
     steps: Sequence[WholeStep], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
 ) -> tuple[ExchangeBeside, ...]:
-    """When each stage exchanges."""
+    """Return the times at which each stage exchanges."""
     return tuple(
         exchange_beside(step, stage, number, len(parts), pipeline, exchange)
         for number, (step, stage, exchange) in enumerate(zip(steps, parts, exchanges, strict=True))
@@ -336,7 +337,7 @@ def _beside(
 
 
 def _own_layers(parts: Sequence[Stage]) -> list[list[int]]:
-    """Indices of each stage's layers in the whole network."""
+    """Return the indices of each stage's layers in the whole network."""
     count, turns = len(parts), len(parts[0].parts)
     begin = 0
     own: list[list[int]] = [[] for _ in parts]
@@ -355,7 +356,7 @@ def _pipeline(
     weight_s: Sequence[Array] = (),
     more: Sequence[tuple[float, float]] = (),
 ) -> PipelineSchedule:
-    """The schedule of the stages' passes. ``more``: seconds that each stage's passes take beyond their costs."""
+    """Return the schedule of the stages' passes. ``more``: seconds of each stage's passes beyond their costs."""
     count, turns = len(parts), len(parts[0].parts)
     forward, backward = [0.0] * (count * turns), [0.0] * (count * turns)
     weights = [float(own.sum()) * step.costs.slowest for own, step in zip(weight_s, steps, strict=bool(weight_s))]

@@ -56,7 +56,7 @@ PRICES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ExchangeStage:
     """One piece of a bucket's exchange. ``lane`` is ``network`` or ``codec``."""
 
     name: str
@@ -74,13 +74,13 @@ class ExchangeCost:
     ``max(K, W) + f min(K, W)``. One chunk (f = 1) takes K + W. A lower cost never makes this longer.
     """
 
-    before: tuple[Stage, ...]
-    chunked: tuple[Stage, ...]
-    after: tuple[Stage, ...]
+    before: tuple[ExchangeStage, ...]
+    chunked: tuple[ExchangeStage, ...]
+    after: tuple[ExchangeStage, ...]
     largest: float
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[ExchangeStage, ...]:
         """All stages, each with the seconds that its resource is busy."""
         return self.before + self.chunked + self.after
 
@@ -88,7 +88,7 @@ class ExchangeCost:
         """Return the seconds that a lane is busy."""
         return sum(stage.seconds for stage in self.stages if stage.lane == lane)
 
-    def path(self) -> tuple[Stage, ...]:
+    def path(self) -> tuple[ExchangeStage, ...]:
         """Stages in order, each with the seconds that the exchange waits for it."""
         work = {lane: sum(x.seconds for x in self.chunked if x.lane == lane) for lane in ("codec", "network")}
         hidden = "codec" if work["network"] >= work["codec"] else "network"
@@ -161,12 +161,12 @@ class ExchangeSeconds:
 
     def cost(self, index: int) -> ExchangeCost:
         """Return the stages of one bucket."""
-        parts: dict[str, list[Stage]] = {"before": [], "chunked": [], "after": []}
+        parts: dict[str, list[ExchangeStage]] = {"before": [], "chunked": [], "after": []}
         for i in np.flatnonzero(self.plan.bucket == index):
             piece, codec = self.plan.pieces[i], bool(self.plan.codec[i])
             resource: Resource = "codec" if codec else "network" if self.network[i] else "intra-node link"
             lane: Literal["codec", "network"] = "codec" if codec else "network"
-            parts[piece.part].append(Stage(piece.name, lane, float(self.pieces[i]), resource))
+            parts[piece.part].append(ExchangeStage(piece.name, lane, float(self.pieces[i]), resource))
         before, chunked, after = (tuple(stages) for stages in parts.values())
         return ExchangeCost(before, chunked, after, float(self.plan.largest[index]))
 

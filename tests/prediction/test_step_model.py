@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Line, Prediction, Predictor, predict
 from paceline.prediction.answer import step_range
-from paceline.prediction.passes.costs import RESOURCES, ExchangeCost, Stage, codec_seconds, slowest
+from paceline.prediction.passes.costs import RESOURCES, ExchangeCost, ExchangeStage, codec_seconds, slowest
 from paceline.prediction.timeline import StepDurations, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
@@ -314,12 +314,12 @@ def test_a_cpus_codec_is_bound_by_its_cores():
         assert codec_seconds(COMPRESSIONS["terngrad"], "encode", 10**6, toy.device, constants) == pytest.approx(8.25e6 / 5e11)
 
 
-def stages(codec: list[float], network: list[float]) -> tuple[Stage, ...]:
+def stages(codec: list[float], network: list[float]) -> tuple[ExchangeStage, ...]:
     """Encode, push, reduce, pull, decode."""
     names = ("encode", "push", "reduce", "pull", "decode")
     seconds = [codec[0], network[0], codec[1], network[1], codec[2]]
     return tuple(
-        Stage(n, "network" if n in ("push", "pull") else "codec", s, "network" if n in ("push", "pull") else "codec")
+        ExchangeStage(n, "network" if n in ("push", "pull") else "codec", s, "network" if n in ("push", "pull") else "codec")
         for n, s in zip(names, seconds, strict=True)
     )
 

@@ -13,14 +13,15 @@ from paceline.calibration.observation import Observation
 from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.answer.input_wait import fed
-from paceline.prediction.answer.inputs import check_inputs
+from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range
+from paceline.prediction.answer.waits import in_turn
 from paceline.prediction.correction import Correction
 from paceline.prediction.layouts.batch import Batched, Candidate, Predicted, Steps, corrected_steps
-from paceline.prediction.predictor import ORDINARY, Predictor
+from paceline.prediction.predictor import ORDINARY, Predictor, check_inputs
 from paceline.prediction.step_model import StepModel
+from paceline.prediction.timeline import input_event
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -115,3 +116,21 @@ def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) ->
     plain = predictor.uncorrected
     correction = Correction(observations, plain.changed(loader=0.0, free=frozenset()))
     return CorrectedPredictor(correction=correction, **{field.name: getattr(plain, field.name) for field in fields(Predictor)})
+
+
+def fed(prediction: Prediction, feed: float) -> Prediction:
+    """Add a loader of ``feed`` seconds a step to a corrected step, since observed steps do not include it."""
+    wait = max(0.0, feed - prediction.step_time_s)
+    waited = [("wait for input", wait)]
+    step_s = prediction.step_time_s + wait
+    return replace(
+        prediction,
+        step_time_s=step_s,
+        low_s=max(prediction.low_s, feed),
+        high_s=max(prediction.high_s, feed),
+        samples_per_s=prediction.samples_per_s * prediction.step_time_s / step_s,
+        compute_s=prediction.compute_s + wait,
+        exposed={**prediction.exposed, "input pipeline": wait},
+        bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
+        timeline=lazy(lambda: (*in_turn(prediction.step_time_s, waited), *prediction.timeline, input_event(feed))),
+    )

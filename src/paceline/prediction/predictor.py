@@ -17,7 +17,6 @@ from paceline.hardware.device import Device
 from paceline.prediction.answer.assumptions import assumptions
 from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.exposed import without_rounding
-from paceline.prediction.answer.inputs import check_inputs, described
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
@@ -31,6 +30,7 @@ from paceline.prediction.step import Step
 from paceline.prediction.step_model import PassTimes, StepModel, measured_ratio
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
@@ -362,3 +362,29 @@ ORDINARY = Predictor()
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
     """Predict one training step: ``predictor.step``. Raises UserError as that does."""
     return predictor.step(workload, cluster, strategy)
+
+
+def check_inputs(workload: object, cluster: object, strategy: object) -> None:
+    """Raise UserError if one of the three has another type."""
+    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
+        return
+    for value, kind, name in (
+        (workload, LayerTable, "Workload"),
+        (cluster, Cluster, "Cluster"),
+        (strategy, Strategy, "Strategy"),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
+
+
+def described(cluster: Cluster) -> dict[str, Any]:
+    """Return its device, sizes and links by name."""
+    return {
+        "device": cluster.device.name,
+        "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,
+        "num_nodes": cluster.num_nodes,
+        "intra_link": cluster.intra_link.name,
+        "network": cluster.network.name if cluster.num_nodes > 1 else "none",
+        **({"nic": cluster.nic.name} if cluster.nic else {}),
+        **({"aggregation": cluster.aggregation.name} if cluster.aggregation else {}),
+    }

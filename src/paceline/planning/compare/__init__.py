@@ -1,1 +1,1 @@
-"""Comparison of strategies and clusters: whatif, explain, scaling."""
+"""Comparison of strategies and clusters: effect of a change, bottlenecks, scaling, and reasons against a strategy."""

@@ -1,1 +1,1 @@
-"""Samples to a target: convergence, gradient noise, published batches."""
+"""Samples to a target: convergence curves, the gradient noise scale, and the largest published batches."""

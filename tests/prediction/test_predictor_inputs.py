@@ -6,7 +6,7 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
-from paceline.prediction.answer.inputs import check_inputs, described
+from paceline.prediction.predictor import check_inputs, described
 
 GOOD = Workload.named("lenet5"), Cluster.named("2x8 A100", network="100Gb/s"), Strategy.of(global_batch_size=1)
 

@@ -37,7 +37,7 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(x["count"] for x in data["excluded"]) > 0 and all(x["reason"] for x in data["excluded"])
     short = run(capsys, f"{PLAN} --goal cheapest --price 2")[1]
     assert "\n3. " in short and "\n4. " not in short and "5 more strategies" in " ".join(short.split())
-    assert "It rests on" not in short and "best tie of each number of devices" in short
+    assert "It rests on" not in short and "best of each number of devices" in short
     text = run(capsys, f"{PLAN} --goal cheapest --price 2 --why")[1]
     assert "\n8. " in text and "Left out:" in text
     assert max(map(len, text.splitlines())) <= 80 and "given by the user" in text and "ompression" in text

@@ -241,7 +241,7 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("nemo", {"optimizer": "lamb"}, "optimizer lamb"),
         ("megatron", {"precision": "tf32"}, "precision tf32"),
         ("torchtitan", {"sharding": "zero1"}, "zero1"),
-        ("torchtitan", {"tensor": 2, "sequence": True}, "ddp beside tensor"),
+        ("torchtitan", {"tensor": 2, "sequence": True}, "ddp with tensor"),
         ("torchtitan", {"tensor": 2, "sharding": "zero3"}, "without sequence"),
         ("torchtitan", {"context": 2, "context_exchange": "all_to_all", "sharding": "zero3"}, "context exchange"),
         ("torchtitan", {"optimizer": "lars"}, "optimizer lars"),

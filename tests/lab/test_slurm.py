@@ -40,7 +40,7 @@ def test_only_a_lab_with_slurm_gives_its_switch_an_address() -> None:
 
 
 def test_what_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
-    with pytest.raises(UserError, match="which loopback has not"):
+    with pytest.raises(UserError, match="loopback has none"):
         topology(2, None, slots=1)
     with pytest.raises(UserError, match="2000 CPUs a host"):
         topology(2, "1Gb/s", slots=2000)
@@ -156,7 +156,7 @@ def test_the_command_line_refuses_slots_without_slurm(capsys: pytest.CaptureFixt
     for words, reason in (
         (["--link", "1Gb/s", "--slots", "2"], "--slots is of Slurm; give --slurm too"),
         (["--link", "1Gb/s", "--slurm", "--slots", "0"], "0 CPUs a host for Slurm"),
-        (["--loopback", "--slurm"], "which loopback has not"),
+        (["--loopback", "--slurm"], "loopback has none"),
     ):
         assert main(["lab", "up", "--hosts", "2", *words]) == 2
         assert reason in capsys.readouterr().err

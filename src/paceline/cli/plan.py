@@ -166,14 +166,15 @@ def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -
     for item in SEARCHED:
         assert item.plan is not None
         given = getattr(o, item.dest)
+        if item.name == "servers":
+            asked = [count for word, count in wanted.items() if word == item.word]
+            given = [item.values.check(count, item.name) for count in (*(given or [item.default]), *asked)]
         if given is None or (item.plan.single and given == item.default):
             continue
         values = [given] if item.plan.single else given
         if item.name == "precision":
             devices = {cluster.device.name: cluster.device for cluster in clusters}
             values = [precision_on(name, device.precisions) for name in given for device in devices.values()]
-        if item.name == "servers":
-            values = [*given, *(int(str(count)) for name, count in wanted.items() if name == item.word)]
         if item.values.counted:
             once = tuple(sorted(set(values)))
         else:

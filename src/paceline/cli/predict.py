@@ -53,11 +53,12 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
     if o.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None
-    among_workers = min(o.servers or 1, cluster_of(o).world_size) if o.exchange == "parameter_server" else 1
+    servers = 1 if o.servers is None else o.servers
+    among_workers = min(servers, cluster_of(o).world_size) if o.exchange == "parameter_server" else 1
     inputs = prediction_inputs(o, among_workers)
     prediction = predict_asynchronous(
         *inputs,
-        o.servers or 1,
+        servers,
         server_device=server_device,
         predictor=predictor(o),
         drawn_steps=2,

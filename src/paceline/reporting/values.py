@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from paceline.record import Metrics, RunRecord
-from paceline.strategy.strategy import CHOICES
 from paceline.units import digits3, format_bytes, format_memory, format_seconds, format_seconds_range
 
 UNKNOWN = "unknown"
@@ -121,8 +121,12 @@ def accuracy_of(run: Metrics) -> float:
     return run.accuracy if isinstance(run, RunRecord) else math.nan
 
 
-_USUAL: Mapping[str, object] = {item.name: item.default for item in CHOICES.values() if item.has_default and not item.said}
-"""Choices of a strategy that are not shown where they have this value."""
+@cache
+def _usual() -> Mapping[str, object]:
+    """Choices of a strategy that are not shown where they have this value."""
+    from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
+
+    return {item.name: item.default for item in CHOICES.values() if item.has_default and not item.said}
 
 
 _IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
@@ -154,10 +158,11 @@ def _choices(strategy: Mapping[str, object]) -> list[str]:
             return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
         return f"{clean(name).replace('_', ' ')} {clean(value)}"
 
+    usual = _usual()
     shown = {
         k: v
         for k, v in strategy.items()
-        if v not in (None, "", {}) and not (k in _USUAL and v == _USUAL[k]) and (k, v) != ("recompute", False)  # of old runs
+        if v not in (None, "", {}) and not (k in usual and v == usual[k]) and (k, v) != ("recompute", False)  # of old runs
     }
     return [choice(k, v) for k, v in shown.items()]
 

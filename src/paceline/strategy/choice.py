@@ -17,7 +17,7 @@ from paceline.strategy.choice_values import Compound, LegalValues
 
 T = TypeVar("T")
 Effect = Literal["bytes", "time", "memory", "numerics"]
-"""What a choice affects: bytes on any link, seconds, memory of a device, the numbers that are computed."""
+"""Effects of a choice: bytes on any link, seconds, memory of a device, the numbers that are computed."""
 EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
 
 
@@ -65,9 +65,9 @@ class Trained:
 
 
 RUNS = Trained(runs=_always, option=True)
-"""Of a choice that training runs with every legal value."""
+"""Training runs every legal value, and ``train`` has the option."""
 RUNS_AS_GIVEN = Trained(runs=_always)
-"""Of such a choice that ``train`` has no option for."""
+"""Training runs every legal value, and ``train`` has no option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Searched:
 
     Attributes:
         axis: field of ``Space`` that holds the values that are tried; empty: ``Space.others`` holds them, by the choice's name.
-        values: of ``Space.others``, where none is named.
+        values: the default values in ``Space.others``.
         single: True if all strategies have one value, which is the default unless another is named.
         option: True if ``plan`` has the option.
         help: sentence of the option of ``plan``; ``{legal}`` and ``{help}`` are the legal names and the choice's own sentence.
@@ -97,10 +97,9 @@ class StrategyChoice:
         field, part: the dataclass field, and the field of ``Strategy`` that holds its owner; empty: ``Strategy`` itself.
         name: in ``Strategy.of`` and in JSON.
         values: the legal ones.
-        default: value where none is given; ``MISSING`` if one must be. ``rule``: what it follows from where it depends on other
-            choices, in words.
+        default: default value; ``MISSING`` without one. ``rule``: how the default follows from other choices, in words.
         help: one sentence; ``{legal}`` and ``{default}`` are filled in.
-        option: of the command line, without dashes; empty if it has none of its own. ``other_options``: further names of it.
+        option: name of the option, without dashes; empty without an option. ``other_options``: further names.
         metavar: what the option's value is called. ``bare``: value of the option without one; empty if it needs one.
         word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
         example: a value, as a user types it.
@@ -159,7 +158,7 @@ class StrategyChoice:
         return self.default is not MISSING
 
     def sentence(self, text: str = "") -> str:
-        """Return ``help``, or ``text`` in its place, with the legal names and the default filled in."""
+        """Return ``help``, or ``text`` instead, with the legal names and the default filled in."""
         filled = {"legal": ", ".join(map(str, self.values.names)), "default": self.rule or self.default_text}
         return (text or self.help).format(**filled, help=self.help.format(**filled))
 

@@ -205,7 +205,7 @@ class Name(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class Parsed(LegalValues):
-    """What one function checks and reads. ``legal``: its plain names."""
+    """A value that one function checks and reads. ``legal``: its plain names."""
 
     read: Callable[[Any], Any]
     legal: tuple[str, ...] = ()

@@ -264,13 +264,13 @@ class GradientExchange:
 
     @cached_property
     def description(self) -> Compression:
-        """What the compression is and costs, with these options and this rule for dense tensors. A card keeps no residual."""
+        """The compression and its costs, with these options and this rule for dense tensors. A card keeps no residual."""
         assert isinstance(self.options, tuple)
         return _described(self.compression, self.options, self.dense_rule, self.codec_at != "nic")
 
     @property
     def placed(self) -> bool:
-        """Whether it needs more of a cluster than devices and links: a place for the codec or residuals, or a switch's sums."""
+        """True if it needs more of a cluster than devices and links: a place for the codec or residuals, or a switch's sums."""
         return self.codec_at != "" or self.residuals_at != "" or self.exchange == "switch"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ class GradientExchange:
 
 @lru_cache(maxsize=256)
 def _described(compression: str, options: Values, rule: DenseRule | None, remembers: bool) -> Compression:
-    """What equal exchanges share."""
+    """The description that equal exchanges share."""
     described = COMPRESSIONS[compression].configured(options)
     return replace(described, rule=rule, error_feedback=described.error_feedback and remembers)
 

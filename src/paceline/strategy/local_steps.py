@@ -21,9 +21,9 @@ from paceline.strategy.compression import Compression
 
 OUTER_LR = 0.7
 OUTER_MOMENTUM = 0.9
-"""Of the outer step: DiLoCo, section 3.1."""
+"""Momentum of the outer step: DiLoCo, section 3.1."""
 MIXING = 0.5
-"""Share of the worker's own weights where an exchange runs beside its steps: Streaming DiLoCo takes equal shares."""
+"""Share of the worker's weights if its steps overlap an exchange: Streaming DiLoCo takes equal shares."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class LocalSteps:
         sync_every: steps of each worker from one exchange of a fragment to its next; 1: an exchange in every step.
         fragments: parts of the network, whole layers in model order and about equal in size, that take turns: each is exchanged
             every ``sync_every`` steps, at steps of its own.
-        sync_delay: steps that an exchange has, beside which it runs; 0: the workers wait for it.
+        sync_delay: steps that overlap an exchange; 0: the workers wait for it.
         mixing: share of a worker's own weights in what it goes on from when a delayed exchange arrives; None: 0.5. Without a
             delay nothing of them is kept, and all workers go on from the same weights.
         outer_lr, outer_momentum: of the outer step.
@@ -77,7 +77,7 @@ class LocalSteps:
     sync_delay: int = choice(
         0,
         WholeNumber("steps beside which an exchange runs", 0),
-        "with --sync-every: steps that an exchange runs beside (default {default}: workers wait for it)",
+        "with --sync-every: steps that overlap an exchange (default {default}: workers wait for it)",
         metavar="D",
         example="8",
         train=RUNS,

@@ -82,7 +82,7 @@ class Parallelism:
             nearly so, as with a loss or a bias that balances them; ``expert`` if it gets all. Experts that are padded to a
             capacity factor have that many.
         expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
-        expert_overlap: whether those exchanges run beside the computing of another micro batch, block by block (DualPipe:
+        expert_overlap: True if those exchanges overlap the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
             by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
@@ -203,7 +203,7 @@ class Parallelism:
     expert_overlap: bool = choice(
         False,
         Flag(),
-        "exchanges of experts run beside the computing of another micro batch",
+        "exchanges of experts overlap the computing of another micro batch",
         example="yes",
         needs=(
             _EXPERTS,
@@ -471,7 +471,7 @@ class Parallelism:
 
     @property
     def whole(self) -> bool:
-        """Whether each device holds the whole network."""
+        """True if each device holds the whole network."""
         return self.model_devices == 1 and self.expert_devices == 1
 
     @property
@@ -481,13 +481,13 @@ class Parallelism:
 
     @property
     def replicas(self) -> Parallelism:
-        """What one pipeline stage's part of the model sees of the mesh: replicas that add up their gradients. The devices of a
+        """The mesh of one pipeline stage: replicas that add up their gradients. The devices of a
         context group are replicas too, of other tokens."""
         return self._data_parallel(self.replica_count, self.shard_devices)
 
     @property
     def expert_replicas(self) -> Parallelism:
-        """The same for the experts that a device has: so many devices of the stage have the same ones."""
+        """The same for the experts that a device has: the devices of the stage that hold the same experts."""
         return self._data_parallel(self.stage_devices // self.expert_devices)
 
     def _data_parallel(self, devices: int, shard_devices: int = 0) -> Parallelism:
@@ -511,7 +511,7 @@ class Parallelism:
 
     @cached_property
     def recomputation(self) -> Recomputation:
-        """What the backward pass computes again."""
+        """Parts of the network that the backward pass computes again."""
         return Recomputation.of(self.recompute, self.recompute_layers)
 
     @cached_property
@@ -527,12 +527,12 @@ class Parallelism:
 
     @property
     def to_owners(self) -> bool:
-        """Whether an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
+        """True if an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
         return self.shares.weights and self.sharers == self.replica_count
 
     @property
     def shares(self) -> Sharding:
-        """What the data dimension shares out."""
+        """State that the data dimension shares out."""
         return SHARDINGS[self.sharding]
 
     def check_covers(self, devices: int) -> None:

@@ -210,7 +210,7 @@ class Strategy:
 
     @property
     def has_usual_exchange(self) -> bool:
-        """Whether the exchange is the one of its compression and sharding where nobody names another (``usual_exchange``)."""
+        """True if the exchange is the default of its compression and sharding (``usual_exchange``)."""
         x = self.gradient_exchange
         return x.exchange == usual_exchange(x.compression, self.parallelism.to_owners)
 
@@ -278,7 +278,7 @@ class Strategy:
             check_to_owners(exchange, not self.parallelism.to_owners, self.parallelism.sharers)
 
     def _check_local(self) -> None:
-        """What goes with local steps: each worker holds the whole network and its optimizer's whole state."""
+        """Check the other choices for local steps: each worker holds the whole network and its optimizer's whole state."""
         local, mesh = self.local, self.parallelism
         if not isinstance(local, LocalSteps):
             raise UserError(f"local={shown(local)}", "give a paceline.strategy.LocalSteps")
@@ -342,7 +342,7 @@ class Strategy:
 
     @property
     def description(self) -> Compression:
-        """What the compression is and costs, with this strategy's options."""
+        """The compression and its costs, with this strategy's options."""
         return self.gradient_exchange.description
 
     def uncompressed(self) -> Strategy:
@@ -350,7 +350,7 @@ class Strategy:
         return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: PayloadBound = "expected") -> list[ExchangeGroup[T]]:
-        """What is exchanged together, in order, and how. See ``partition``.
+        """Return the groups of tensors that are exchanged together, in order, with their exchange. See ``partition``.
 
         ``level``: where lengths depend on values, which end of the range.
         """
@@ -361,7 +361,7 @@ class Strategy:
     def partition(
         self, parameters: Sequence[T], ready: Sequence[T], frozen: Mapping[str, int] = NONE_FROZEN
     ) -> list[tuple[list[T], BucketPlan]]:
-        """What is exchanged together, in order; the number of workers does not change it.
+        """Return the groups of tensors that are exchanged together, in order; the number of workers does not change it.
 
         DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
         alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first. Fragments with local
@@ -412,7 +412,7 @@ class Strategy:
 
     @property
     def codes_in_place(self) -> bool:
-        """Whether a CPU codes gradients where they lie, with no copy of them in one buffer; those of owners' shards never."""
+        """True if a CPU codes gradients where they are, with no copy of them in one buffer; those of owners' shards never."""
         x = self.gradient_exchange
         local = x.ranks_per_node if x.exchange == "hierarchical" else 1
         return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, local)
@@ -504,7 +504,7 @@ def untrained(strategy: Strategy) -> Iterator[UserError]:
 
 
 def titles(strategy: Strategy) -> list[str]:
-    """What a description says of choices that are not the default, as their declarations word it."""
+    """Return the words of a description for choices that are not the default, as their declarations have them."""
     return [
         filled(item.title, strategy, item.name, value)
         for item in _TITLED

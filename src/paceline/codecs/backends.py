@@ -38,7 +38,7 @@ class DeviceBackend(Backend, Protocol):
     """A backend with memory that the host cannot read. It handles whole payloads to avoid a wait between body and checksum."""
 
     def write(self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int) -> int:
-        """The payload of ``x`` into ``out``, of exactly the most bytes it can take; returns its bytes. Raises as ``encode``."""
+        """Write the payload of ``x`` into ``out``, sized for the longest payload. Return its bytes. Raises as ``encode``."""
 
     def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
         """``decode``, unless the checksums of ``head`` and ``body`` are not ``sums``: then PayloadError, ``out`` unchanged."""
@@ -60,7 +60,7 @@ def triton() -> Any:
 
 
 def check(codec: Codec, backend: str) -> None:
-    """Raises UserError when a backend of that name does not exist, is not here or has no such codec; ``""`` is the fastest."""
+    """Raise UserError when a backend of that name does not exist, is not here or has no such codec; ``""`` is the fastest."""
     if not backend:
         return
     if backend not in NAMES:

@@ -67,7 +67,7 @@ def measure(
     backend: str = "",
     repetitions: int = REPETITIONS,
 ) -> list[CodecSpeed]:
-    """Every named codec (None: all) with its default parameters, in every direction.
+    """Measure every named codec (None: all) with its default parameters, in every direction.
 
     Args:
         elements: fp32 values in the tensor.
@@ -171,7 +171,7 @@ def _finish(x: Any) -> None:
 
 
 def _copier(x: Any, out: Any) -> Callable[[], Any]:
-    """A copy of ``x`` into ``out`` by as many threads as the codec uses, or by the GPU."""
+    """Copy ``x`` into ``out`` with as many threads as the codec uses, or on the GPU."""
     if arrays.is_tensor(x):
         return lambda: out.copy_(x)
     if not native.available():

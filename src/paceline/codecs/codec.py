@@ -54,14 +54,14 @@ class Codec(ABC):
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:
-        """The codec that wrote a payload with these parameters (8 bytes). Raises PayloadError for impossible ones."""
+        """Return the codec that wrote a payload with these parameters (8 bytes). Raises PayloadError for impossible ones."""
         if any(parameters):
             raise PayloadError(f"{cls.name} has no parameters, the payload has {parameters.hex()}")
         return cls()
 
     @abstractmethod
     def body_range(self, count: int) -> tuple[int, int]:
-        """The least and the most bytes that the body of ``count`` elements can take; equal for a layout of fixed size."""
+        """Return the least and the most bytes of a body of ``count`` elements; equal for a layout of fixed size."""
 
     def resolved(self, x: F32, statistics: Statistics) -> Self:
         """This codec with the parameters that depend on the values of ``x``. Raises ValueError for what it cannot hold."""
@@ -75,7 +75,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """The ``count`` values of a body. Raises PayloadError for a body that no encoder writes."""
+        """Return the ``count`` values of a body. Raises PayloadError for a body that no encoder writes."""
 
     def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
         """Put the values of a body into ``out``, add or subtract them. Raises as ``decode_body``."""
@@ -99,7 +99,7 @@ class Codec(ABC):
         return MessageScaling(float("inf"), 1.0, 1.0)
 
     def summing(self, workers: int) -> Codec:
-        """The codec for the sum of what ``workers`` ranks encoded; for 1, of what one rank encodes."""
+        """Return the codec for the sum of what ``workers`` ranks encoded; for 1, of what one rank encodes."""
         return self
 
 
@@ -114,6 +114,6 @@ def apply(out: F32, values: F32, mode: int) -> None:
 
 
 def legal(condition: bool, message: str, fix: str) -> None:
-    """Raises UserError for an option outside its range."""
+    """Raise UserError for an option outside its range."""
     if not condition:
         raise UserError(message, fix)

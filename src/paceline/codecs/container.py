@@ -30,7 +30,7 @@ class Header(NamedTuple):
 
 
 def header_bytes(header: Header) -> bytes:
-    """The 24 bytes of a header that the checksums cover."""
+    """Return the 24 bytes of a header that the checksums cover."""
     packed = _HEADER.pack(_MAGIC, VERSION, header.codec, 0, header.elements, header.parameters.ljust(8, b"\0"), 0, 0)
     return packed[:_CHECKED]
 

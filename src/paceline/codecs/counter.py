@@ -32,7 +32,7 @@ def _splitmix64(x: int) -> int:
 
 
 def key(seed: int, step: int, rank: int = 0) -> Key:
-    """The key of one worker's draws in one step. Any Python integers; each is taken modulo 2**64."""
+    """Return the key of one worker's draws in one step. Arguments are any integers, taken modulo 2**64."""
     word = 0
     for part in (seed, step, rank):
         word = _splitmix64(word ^ (part & _MASK64))
@@ -40,7 +40,7 @@ def key(seed: int, step: int, rank: int = 0) -> Key:
 
 
 def second_word(stream: Key, index: int) -> int:
-    """The key's second word at element ``index``: the upper half of the index enters it."""
+    """Return the key's second word at element ``index``: the upper half of the index enters it."""
     return stream.high ^ (_splitmix64(index >> 32) & 0xFFFFFFFF if index >> 32 else 0)
 
 

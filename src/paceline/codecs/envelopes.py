@@ -13,7 +13,7 @@ from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
 
 
 def room(out: Any, codec: Codec, count: int) -> Bytes:
-    """The bytes of ``out`` that the payload of ``count`` elements takes, of a codec whose payloads have one length.
+    """Return the bytes of ``out`` that the payload of ``count`` elements takes, of a codec whose payloads have one length.
 
     Raises:
         ValueError: ``out`` is too small, or no array as ``api.encode`` takes.
@@ -40,7 +40,7 @@ def opened(message: Any) -> tuple[Header, tuple[int, int], Bytes]:
 
 
 def check(header: Header, sums: tuple[int, int], body: Bytes, codec: Codec, count: int) -> None:
-    """Raises PayloadError unless the payload is of ``count`` elements, as long as ``codec`` makes them, and unchanged."""
+    """Raise PayloadError unless the payload is of ``count`` elements, as long as ``codec`` makes them, and unchanged."""
     if header.elements != count or body.size != codec.body_range(count)[1]:
         raise PayloadError(f"{header.elements} elements in {body.size} bytes, {count} are expected")
     if native.checksum(container.header_bytes(header), body) != sums:

@@ -23,7 +23,7 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Integer, parts: Sequence[F32], more: Sequence[Any], key: counter.Key, start: int, out: Any) -> Bytes:
-    """The payload of the parts' elements plus those of the messages ``more``, added one after the other.
+    """Return the payload of the parts' elements plus those of the messages ``more``, added one after the other.
 
     Args:
         parts: contiguous fp32 arrays, which stay as they are.
@@ -55,7 +55,7 @@ def decode(codec: Integer, messages: Sequence[Any], parts: Sequence[F32], diviso
 
 
 def _open(codec: Integer, message: Any, count: int) -> Bytes:
-    """The body of a message, of the right codec, length and checksum."""
+    """Return the body of a message, of the right codec, length and checksum."""
     header, sums, body = envelopes.opened(message)
     if header.codec != codec.code:
         raise PayloadError(f"a payload of codec number {header.codec}, not of {codec.name!r}")

@@ -48,7 +48,7 @@ def available() -> bool:
 
 
 def isa() -> str:
-    """The instruction set in use: ``baseline``, ``avx2``, ``avx512``, ``neon``; PACELINE_ISA names a lower one."""
+    """Return the instruction set in use: ``baseline``, ``avx2``, ``avx512``, ``neon``; PACELINE_ISA names a lower one."""
     return _native.isa()
 
 
@@ -91,7 +91,7 @@ def draw_bf16(x: F32, out: NDArray[np.uint16], key: counter.Key, start: int) -> 
 
 
 def parts_encode(parts: Sequence[F32], body: Any, bounds: F32, factors: F32, key: counter.Key, start: int) -> int:
-    """The ternary codes of several tensors into ``body``; not 0 if one has NaN or infinity."""
+    """Write the ternary codes of several tensors into ``body``. Return nonzero for NaN or infinity."""
     return _native.parts_encode(list(parts), body, bounds, factors, key.low, key.high, start, threads())
 
 
@@ -226,7 +226,7 @@ def _decode_topk(codec: TopK, body: Any, out: F32, mode: int) -> None:
 
 
 def _finite(status: int, body: Any) -> int:
-    """The bytes of ``body``. Raises ValueError when a kernel met NaN or infinity."""
+    """Return the bytes of ``body``. Raises ValueError when a kernel met NaN or infinity."""
     if status:
         raise ValueError(NON_FINITE)
     return len(body)
@@ -246,7 +246,7 @@ _REFUSALS = {
 
 
 def _sized(status: int, illegal: str = "") -> None:
-    """Raises PayloadError for a kernel's status other than 0 (``bind.h``)."""
+    """Raise PayloadError for a kernel's status other than 0 (``bind.h``)."""
     if status:
         raise PayloadError(_REFUSALS.get(status, illegal))
 

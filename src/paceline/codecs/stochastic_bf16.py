@@ -70,5 +70,5 @@ def _shifted(x: Any, places: int) -> Any:
 
 
 def _signed(word: int) -> int:
-    """An unsigned 32-bit word as the signed one of the same bits."""
+    """Return an unsigned 32-bit word as the signed one of the same bits."""
     return word - (1 << 32) if word >> 31 else word

@@ -27,7 +27,7 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(parts: Sequence[F32], bounds: F32, factors: F32, key: counter.Key, start: int, out: Any) -> Bytes:
-    """The payload of one worker.
+    """Return the payload of one worker.
 
     Args:
         parts: contiguous fp32 arrays.
@@ -48,7 +48,7 @@ def encode(parts: Sequence[F32], bounds: F32, factors: F32, key: counter.Key, st
 
 
 def add(messages: Sequence[Any], count: int, out: Any) -> Bytes:
-    """The payload of the exact sum of messages of ``count`` elements, of one worker or of several each.
+    """Return the payload of the exact sum of messages of ``count`` elements, of one worker or of several each.
 
     Raises:
         PayloadError: a message that is damaged, not of these codecs or of another length.
@@ -79,7 +79,7 @@ def decode(message: Any, parts: Sequence[F32], scales: F32, *, past_caches: bool
 
 
 def _open(message: Any, count: int) -> tuple[int, Bytes]:
-    """The workers of a message, 0 for the ternaries of one, and its body, of the right length and checksum."""
+    """Return the workers of a message, 0 for the ternaries of one, and its body, of the right length and checksum."""
     header, sums, body = envelopes.opened(message)
     kinds: dict[int, type[Ternary | TernarySum]] = {Ternary.code: Ternary, TernarySum.code: TernarySum}
     if header.codec not in kinds:

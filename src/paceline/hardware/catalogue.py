@@ -44,17 +44,17 @@ def is_own_device(name: str) -> bool:
 
 
 def device_names() -> list[str]:
-    """Every name and alias of a device, names first."""
+    """Return every name and alias of a device, names first."""
     return _all_names(_device_index())
 
 
 def link(name: str) -> Link:
-    """The link of that name or alias: ``NVLink 3``, ``PCIe 4``, ``IB HDR``, ``10GbE``. Raises UserError otherwise."""
+    """Return the link of that name or alias: ``NVLink 3``, ``PCIe 4``, ``IB HDR``, ``10GbE``. Raises UserError otherwise."""
     return _find("link", name, _link_index(), "paceline hardware list shows all")
 
 
 def find(name: str) -> Device | Link:
-    """The device or the link of that name or alias. Raises UserError with the nearest names of both."""
+    """Return the device or the link of that name or alias. Raises UserError with the nearest names of both."""
     index: dict[str, Device | Link] = {**_device_index(), **_link_index()}
     entry = index.get(fold_hardware(name)) or _by_longer_name(name)
     if entry is None:
@@ -63,7 +63,8 @@ def find(name: str) -> Device | Link:
 
 
 def devices() -> tuple[Device, ...]:
-    """Every device of the catalogue, in the order of the file; before them those of the file that ``PACELINE_DEVICES`` names.
+    """Return every device of the catalogue, in the order of the file; before them those of the file that ``PACELINE_DEVICES``
+    names.
 
     Raises:
         UserError: that file is not one of devices.
@@ -72,7 +73,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def links() -> tuple[Link, ...]:
-    """Every link of the catalogue, in the order of the file."""
+    """Return every link of the catalogue, in the order of the file."""
     return _catalogue_links()
 
 
@@ -82,7 +83,7 @@ def known_link(text: str) -> Link | None:
 
 
 def link_names() -> list[str]:
-    """Every name and alias of a link, names first."""
+    """Return every name and alias of a link, names first."""
     return _all_names(_link_index())
 
 
@@ -111,7 +112,7 @@ def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named
 
 
 def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mapping[str, Link]) -> list[str]:
-    """Every name and alias as the catalogue writes it, names first."""
+    """Return every name and alias as the catalogue writes it, names first."""
     entries = list(dict.fromkeys((entry.name, entry.aliases) for entry in index.values()))
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
 

@@ -187,7 +187,7 @@ class Cluster:
         return cls(device=device, levels=(inside, Level("rack", leaf_nodes, outside), leaves))
 
     def changed(self, **choices: Any) -> Cluster:
-        """The same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
+        """Return the same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
         ``leaf_nodes``, ``oversubscription``, ``nic`` or ``aggregation``.
 
         Raises:
@@ -383,7 +383,7 @@ def cluster(
 
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with its numbers as facts and its lists as tuples."""
+    """Return the entry with its numbers as facts and its lists as tuples."""
 
     def read(value: Any) -> Any:
         if isinstance(value, dict) and set(value) == {"value", "source", "date"}:

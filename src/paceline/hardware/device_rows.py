@@ -34,7 +34,7 @@ def source_text(source: Table) -> str:
 
 
 def fact(entry: Table, sources: Table) -> Fact:
-    """A number of a file with its source spelled out: title, address or derivation, and how the value follows."""
+    """Return a number of a file with its source spelled out: title, address or derivation, and how the value follows."""
     source = sources[entry["source"]]
     text = source_text(source)
     if "how" in entry:
@@ -43,7 +43,7 @@ def fact(entry: Table, sources: Table) -> Fact:
 
 
 def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
-    """The device of one row. ``architectures``: what all devices of one share."""
+    """Return the device of one row. ``architectures``: what all devices of one share."""
 
     def number(key: str) -> Fact | None:
         given = entry.get(key) or architectures.get(entry.get("architecture", ""), {}).get(key)
@@ -71,7 +71,7 @@ def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
 
 @cache
 def own_devices(path: str, architectures: tuple[str, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """The rows of a user's file in the catalogue's form, and their sources; none for an empty path.
+    """Return the rows of a user's file in the catalogue's form, and their sources; none for an empty path.
 
     Args:
         architectures: names that the catalogue knows, for the nearest one of a name that it does not.
@@ -122,7 +122,7 @@ def _checked(row: Any, path: str, architectures: tuple[str, ...]) -> dict[str, A
 
 
 def _number(given: Any, what: str) -> dict[str, Any]:
-    """A plain number, or a table with a ``value`` and a ``source``, in the catalogue's form."""
+    """Return a plain number, or a table with a ``value`` and a ``source``, in the catalogue's form."""
     own = dict(given) if isinstance(given, Mapping) else {"value": given}
     value = own.get("value")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:

@@ -37,7 +37,7 @@ class EdgeDevice:
 
 @cache
 def edge_devices() -> tuple[EdgeDevice, ...]:
-    """All of them, in the file's order."""
+    """Return all of them, in the file's order."""
     data = load("edge.toml")
     return tuple(_device(row, data["sources"]) for row in data["device"])
 

@@ -60,7 +60,7 @@ class NamedHardware:
     date: str = ""
 
     def between(self) -> Link | None:
-        """The network as a link, with the source of its bandwidth. Raises UserError where there is no such network."""
+        """Return the network as a link, with the source of its bandwidth. Raises UserError where there is no such network."""
         if self.network is None:
             return None
         link = network_named(self.network)
@@ -72,12 +72,12 @@ class NamedHardware:
 
 
 def instances() -> tuple[Instance, ...]:
-    """Every instance, in the order of ``instances.toml``."""
+    """Return every instance, in the order of ``instances.toml``."""
     return tuple(dict.fromkeys(_index().values()))
 
 
 def instance(name: str) -> Instance | None:
-    """The instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
+    """Return the instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
     ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``. None for no such, and for a device
     of the user's own file. Raises UserError for a slice that cannot be."""
     if is_own_device(name):
@@ -99,7 +99,7 @@ def instance(name: str) -> Instance | None:
 
 
 def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> NamedHardware:
-    """The node that the name of a device or of an instance stands for.
+    """Return the node that the name of a device or of an instance stands for.
 
     Args:
         devices: in a node, or in each; None: those of the instance, one of a device that is named itself.
@@ -154,7 +154,7 @@ def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | 
 
 
 def _between(entry: Instance, given: str | None) -> str | None:
-    """The network between nodes of ``entry``, where the user gave that one."""
+    """Return the network between nodes of ``entry``, where the user gave that one."""
     if given is None:
         return entry.network or None
     carrier = transport(given)
@@ -164,7 +164,7 @@ def _between(entry: Instance, given: str | None) -> str | None:
 
 @cache
 def _index() -> Mapping[str, Instance]:
-    """Every instance by its folded names."""
+    """Return every instance by its folded names."""
     data = load("instances.toml")
     index: dict[str, Instance] = {}
     for row in data["instance"]:

@@ -16,7 +16,7 @@ def parse_oversubscription(text: str) -> float:
 
 
 def on_leaves(machines: Cluster, leaf_nodes: int, oversubscription: float) -> Cluster:
-    """The cluster below such leaf switches; ``leaf_nodes`` 0 and ``oversubscription`` 1: no switch blocks.
+    """Return the cluster below such leaf switches; ``leaf_nodes`` 0 and ``oversubscription`` 1: no switch blocks.
 
     Raises:
         UserError: switches that change nothing, or as ``Cluster.of_nodes``.

@@ -40,8 +40,8 @@ class Level:
 
 
 def tiers(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """The levels as the exchange sees them, two at most. With more than two, levels of size 1 go and neighbours with one link
-    join.
+    """Return the levels as the exchange sees them, two at most. With more than two, levels of size 1 go and neighbours with one
+    link join.
 
     Raises:
         UserError: three kinds of links.

@@ -43,7 +43,7 @@ class Transport:
 
 
 def network(text: str, like: Link | None = None) -> Link:
-    """The link between nodes that ``text`` names.
+    """Return the link between nodes that ``text`` names.
 
     Args:
         text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``8x400Gb/s RoCE``), a bandwidth
@@ -105,7 +105,9 @@ def _named(text: str) -> Link:
 
 
 def transport(name: str) -> Transport | None:
-    """The transport of that name or alias: ``RoCE``, ``EFA``, ``TCP``, ``GPUDirect-TCPX``, ``InfiniBand``; None for no such."""
+    """Return the transport of that name or alias: ``RoCE``, ``EFA``, ``TCP``, ``GPUDirect-TCPX``, ``InfiniBand``; None for no
+    such.
+    """
     known = transports()
     aliases = {alias: entry.name for entry in known.values() for alias in entry.aliases}
     return known.get(look_up(name, known, aliases) or "")
@@ -113,7 +115,7 @@ def transport(name: str) -> Transport | None:
 
 @cache
 def transports() -> Mapping[str, Transport]:
-    """Every transport by its name, in the order of ``links.toml``."""
+    """Return every transport by its name, in the order of ``links.toml``."""
     data = load("links.toml")
     return {
         entry["name"]: Transport(
@@ -129,7 +131,7 @@ def transports() -> Mapping[str, Transport]:
 
 
 def _unit(text: str) -> str:
-    """The unit of a speed for ``parse_bandwidth``: ``G``, ``GbE`` and ``gigabit`` are Gb/s."""
+    """Return the unit of a speed for ``parse_bandwidth``: ``G``, ``GbE`` and ``gigabit`` are Gb/s."""
     rate = ("/" in text or text.endswith("ps")) and "giga" not in text.casefold()
     return text if rate else "Gb/s"
 
@@ -143,7 +145,7 @@ def _side_by_side(count: int, single: Link) -> Link:
 
 
 def _carried_by(carrier: Transport, bandwidth: float, reduces: bool = False) -> Link:
-    """The catalogue's link of that transport and bandwidth, else one made for it."""
+    """Return the catalogue's link of that transport and bandwidth, else one made for it."""
     for entry in links():
         same = (entry.transport, entry.reduces) == (carrier.name, reduces)
         if same and math.isclose(entry.bandwidth.value, bandwidth, rel_tol=_SAME):
@@ -201,7 +203,9 @@ def _tcp_rate(ethernet: Link) -> float:
 
 
 def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
-    """A number of an Ethernet of ``bandwidth``, by the logarithms between the catalogue's; beyond them that of the last one."""
+    """Return a number of an Ethernet of ``bandwidth``, by the logarithms between the catalogue's; beyond them that of the last
+    one.
+    """
     low, high = _around(bandwidth)
     if low is high:
         return of(low)
@@ -210,7 +214,7 @@ def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
 
 
 def _around(bandwidth: float) -> tuple[Link, Link]:
-    """The catalogue's Ethernets on both sides of a bandwidth; the last one twice beyond them."""
+    """Return the catalogue's Ethernets on both sides of a bandwidth; the last one twice beyond them."""
     rates = _ethernets()
     return next(
         (pair for pair in pairwise(rates) if pair[0].bandwidth.value <= bandwidth <= pair[1].bandwidth.value),
@@ -220,5 +224,5 @@ def _around(bandwidth: float) -> tuple[Link, Link]:
 
 @cache
 def _ethernets() -> tuple[Link, ...]:
-    """The catalogue's Ethernets that say no transport, the slowest first."""
+    """Return the catalogue's Ethernets that say no transport, the slowest first."""
     return tuple(sorted(filter(transport_unsaid, links()), key=lambda ethernet: ethernet.bandwidth.value))

@@ -79,7 +79,7 @@ def nics() -> tuple[Nic, ...]:
 
 
 def nic(text: str = "") -> Nic:
-    """The card of that name or alias, however it is written; the first for an empty text. ``NAME:RATE``, such as
+    """Return the card of that name or alias, however it is written; the first for an empty text. ``NAME:RATE``, such as
     ``inceptionn:25.6Gb/s``, is that card with so many uncompressed bits/s in each direction.
 
     Raises:

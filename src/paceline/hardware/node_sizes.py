@@ -71,7 +71,7 @@ def counted_nodes(name: str, devices: int, network: str | None) -> tuple[int, in
 
 
 def check_joined(name: str, devices: NodeSizes | None, count: int, network: str | None) -> None:
-    """Raises UserError, with lines to copy, where several nodes have no network. Other arguments as ``instances.nodes``."""
+    """Raise UserError, with lines to copy, where several nodes have no network. Other arguments as ``instances.nodes``."""
     if network is not None or count < 2:
         return
     node, many = nodes(name, devices, count, network)
@@ -81,7 +81,7 @@ def check_joined(name: str, devices: NodeSizes | None, count: int, network: str 
 
 
 def networks_to_copy(name: str, devices: NodeSizes | None, count: int) -> str:
-    """Three clusters to copy: nodes with a slow and a fast network, and what can be rented with its own.
+    """Return three clusters to copy: nodes with a slow and a fast network, and what can be rented with its own.
 
     Args:
         devices: of a node, or of each; None: ``name`` is an instance.

@@ -141,8 +141,8 @@ BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
 
 
 def precision_on(name: str, precisions: Collection[str]) -> str:
-    """The precision that ``name`` means on a device with these ``precisions``: mixed precision is bf16 where the device has it,
-    else fp16 where it has that. An unknown name is unchanged.
+    """Return the precision that ``name`` means on a device with these ``precisions``: mixed precision is bf16 where the device
+    has it, else fp16 where it has that. An unknown name is unchanged.
     """
     if fold(name) in MIXED and "bf16" not in precisions and "fp16" in precisions:
         return "fp16"

@@ -99,24 +99,26 @@ def listings(name: str) -> tuple[Price, ...]:
 
 
 def every_listing() -> tuple[Price, ...]:
-    """The listings of all devices, those of the user's own file first. Raises UserError as ``listings``."""
+    """Return the listings of all devices, those of the user's own file first. Raises UserError as ``listings``."""
     file = os.environ.get(VARIABLE, "")
     return (*(_read(file) if file else ()), *_read(""))
 
 
 def dollars_text(usd: float) -> str:
-    """A price of an hour: whole cents where it has no parts of one, ``$2.10``, ``$3.431``."""
+    """Return a price of an hour: whole cents where it has no parts of one, ``$2.10``, ``$3.431``."""
     return f"${usd:.2f}" if math.isclose(usd, round(usd, 2)) else f"${usd:.4g}"
 
 
 def listing_of(rented: Instance) -> Price | None:
-    """The listing of an instance: its own, else the one that its provider has of its device; None where neither is listed."""
+    """Return the listing of an instance: its own, else the one that its provider has of its device; None where neither is
+    listed.
+    """
     own = [x for x in listings(rented.device) if x.seller.casefold() == rented.provider.casefold()]
     return next((x for x in own if instance(x.provider) == rented), next(iter(own), None))
 
 
 def listing_of_cluster(text: str) -> Price | None:
-    """The listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None if it names a
+    """Return the listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None if it names a
     device, or is not listed.
     """
     own = saved_cluster(text)
@@ -127,7 +129,7 @@ def listing_of_cluster(text: str) -> Price | None:
 
 
 def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
-    """The listings of the instances that texts of clusters name, by device; a device that two of them have is left out."""
+    """Return the listings of the instances named in cluster texts, by device, without devices of two instances."""
     listed = [listing for text in texts if (listing := listing_of_cluster(text))]
     devices = [listing.device for listing in listed]
     return {listing.device: listing for listing in listed if devices.count(listing.device) == 1}
@@ -200,7 +202,7 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
 
 
 def _catalogue_name(name: str) -> str:
-    """The catalogue's name; a device that is not in it, such as one that was probed, keeps its own."""
+    """Return the catalogue's name; a device that is not in it, such as one that was probed, keeps its own."""
     try:
         return device(name).name
     except UserError:
@@ -209,7 +211,7 @@ def _catalogue_name(name: str) -> str:
 
 @cache
 def _read(path: str) -> tuple[Price, ...]:
-    """The listings of a file; of the package's own for an empty path."""
+    """Return the listings of a file; of the package's own for an empty path."""
     import tomllib
     from importlib.resources import files
 

@@ -132,7 +132,7 @@ def memory_bytes() -> float:
 
 
 def cpu_name() -> str:
-    """The processor's name as the system reports it."""
+    """Return the processor's name as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -37,7 +37,7 @@ def clusters_file() -> Path:
 
 
 def saved_clusters() -> Mapping[str, SavedCluster]:
-    """Every saved cluster by its name; none where there is no file.
+    """Return every saved cluster by its name; none where there is no file.
 
     Raises:
         UserError: the file cannot be read, or has another form.
@@ -50,7 +50,7 @@ def saved_clusters() -> Mapping[str, SavedCluster]:
 
 
 def saved_cluster(name: str) -> SavedCluster | None:
-    """The cluster that was saved under ``name``, in any case; None for no such. Raises UserError as ``saved_clusters``."""
+    """Return the cluster saved under ``name`` in any case, or None. Raises UserError as ``saved_clusters``."""
     if not _NAME.fullmatch(name.strip()):
         return None
     wanted = name.strip().casefold()
@@ -58,7 +58,7 @@ def saved_cluster(name: str) -> SavedCluster | None:
 
 
 def check_slip(text: str) -> None:
-    """Raises UserError where ``text`` is nearly the name of a saved cluster."""
+    """Raise UserError where ``text`` is nearly the name of a saved cluster."""
     if _NAME.fullmatch(text.strip()) and (near := likeliest(text.strip(), saved_clusters())):
         raise UserError(f"unknown cluster {text.strip()!r}", f"did you mean {near}? paceline cluster list shows all")
 
@@ -87,7 +87,7 @@ def forget_cluster(name: str) -> Path:
 
 
 def _write(changed: Mapping[str, dict[str, Any] | None]) -> Path:
-    """The file with these tables set, or taken out where they are None."""
+    """Return the file with these tables set, or taken out where they are None."""
     import tomlkit
 
     file = clusters_file()

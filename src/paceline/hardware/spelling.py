@@ -46,5 +46,5 @@ def shorter(name: str) -> Iterator[str]:
 
 
 def memory_sizes(name: str) -> list[float]:
-    """The sizes of memory that ``name`` says, in bytes; the GB of a name are GiB."""
+    """Return the sizes of memory that ``name`` says, in bytes; the GB of a name are GiB."""
     return [float(size) * 2**30 for size in _MEMORY.findall(_NOISE.sub("", name.replace("_", " ")))]

@@ -52,7 +52,7 @@ class Aggregation:
 
 @cache
 def aggregations() -> tuple[Aggregation, ...]:
-    """All of them, in the file's order."""
+    """Return all of them, in the file's order."""
     data = load("switches.toml")
     return tuple(_aggregation(row, data["sources"]) for row in data["switch"])
 

@@ -29,7 +29,7 @@ class TpuSlice:
 
 
 def tpu_slice(name: str) -> TpuSlice | None:
-    """The slice of that name; None for other names.
+    """Return the slice of that name; None for other names.
 
     Raises:
         UserError: a number of chips or TensorCores that no slice of this generation has.

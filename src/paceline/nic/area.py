@@ -160,7 +160,7 @@ def _synthesise(work: Path, design: Any, commands: str) -> str:
 
 
 def harness(block: Any) -> Any:
-    """The block between a shift register and a tree of exclusive-ors: a component with two pins, clock and reset."""
+    """Return the block between a shift register and a tree of exclusive-ors: a component with two pins, clock and reset."""
     from amaranth.hdl import Cat, Module, Signal
     from amaranth.lib import wiring
 

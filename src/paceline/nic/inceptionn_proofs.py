@@ -14,7 +14,7 @@ _SMALL_TEXT = "blocks of 2 beats, a queue of 4"
 
 
 def faithful_lane(choose: Any = None) -> Proof:
-    """A lane's values in the published format; ``choose`` is another last stage of the encoder."""
+    """Prove a lane's values in the published format; ``choose`` replaces the last stage of the encoder."""
     from paceline.nic.engine.lane_properties import Each, FaithfulLane
     from paceline.nic.engine.lanes import coded
 
@@ -23,7 +23,7 @@ def faithful_lane(choose: Any = None) -> Proof:
 
 
 def scaled_lane(choose: Any = None) -> Proof:
-    """A lane's values in the scaled format."""
+    """Prove a lane's values in the scaled format."""
     from paceline.nic.engine.lane_properties import Each, ScaledLane
     from paceline.nic.engine.lanes import coded
 
@@ -33,7 +33,7 @@ def scaled_lane(choose: Any = None) -> Proof:
 
 
 def aligner_narrow(make: Any = None) -> Proof:
-    """The aligner of 4-byte beats neither loses, doubles nor moves a byte."""
+    """Prove that the aligner of 4-byte beats neither loses, doubles nor moves a byte."""
     from paceline.nic.engine.align import Aligner
     from paceline.nic.engine.aligner_properties import Aligned
 
@@ -43,7 +43,7 @@ def aligner_narrow(make: Any = None) -> Proof:
 
 
 def aligner_wide() -> Proof:
-    """The same at the engine's width, for the first cycles."""
+    """Prove the same at the engine's width for the first cycles."""
     from paceline.nic.engine.aligner_properties import Aligned
 
     scope = "full width, one bit of every byte"
@@ -51,7 +51,7 @@ def aligner_wide() -> Proof:
 
 
 def compressor_stable() -> Proof:
-    """The compressor's output waits unchanged."""
+    """Prove that the compressor's output waits unchanged."""
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import Stable
 
@@ -60,7 +60,7 @@ def compressor_stable() -> Proof:
 
 
 def decompressor_stable() -> Proof:
-    """The decompressor's output waits unchanged."""
+    """Prove that the decompressor's output waits unchanged."""
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Stable
 
@@ -69,7 +69,7 @@ def decompressor_stable() -> Proof:
 
 
 def compressor_overfull(method: Method = "reachability", depth: int = 0) -> Proof:
-    """The compressor's queues never overflow. The queue of beats is long enough for more scales than their FIFO holds."""
+    """Prove that the compressor's queues never overflow: the queue of beats suffices for more scales than their FIFO holds."""
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import NeverOverfull
 
@@ -79,7 +79,7 @@ def compressor_overfull(method: Method = "reachability", depth: int = 0) -> Proo
 
 
 def compressor_untouched() -> Proof:
-    """Frames without the mark pass the compressor untouched, behind any frames."""
+    """Prove that unmarked frames pass the compressor unchanged after any frames."""
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import Untouched
 
@@ -89,7 +89,7 @@ def compressor_untouched() -> Proof:
 
 
 def decompressor_untouched() -> Proof:
-    """Frames without the mark pass the decompressor untouched, behind any frames."""
+    """Prove that unmarked frames pass the decompressor unchanged after any frames."""
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Untouched
 
@@ -98,7 +98,7 @@ def decompressor_untouched() -> Proof:
 
 
 def compressor_passed() -> Proof:
-    """A stream of frames without the mark passes the compressor up to its aligner: no beat is lost or doubled."""
+    """Prove that unmarked frames pass the compressor up to its aligner: no beat is lost or doubled."""
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import Passed, WholeBeats
 
@@ -108,7 +108,7 @@ def compressor_passed() -> Proof:
 
 
 def decompressor_passed(make: Any = None) -> Proof:
-    """A stream of frames without the mark passes the decompressor: no beat is lost or doubled."""
+    """Prove that unmarked frames pass the decompressor: no beat is lost or doubled."""
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Passed
 
@@ -118,7 +118,7 @@ def decompressor_passed(make: Any = None) -> Proof:
 
 
 def decompressor_delivers() -> Proof:
-    """Every frame leaves the decompressor in time and with its length, whatever it holds."""
+    """Prove that every frame leaves the decompressor in time and with its length, whatever it holds."""
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Delivered
 

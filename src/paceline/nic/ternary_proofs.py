@@ -9,7 +9,7 @@ from paceline.nic.formal import Proof, prove
 
 
 def ternary_comparison(compare: Any = None) -> Proof:
-    """The ternary lane's rounding and comparison, against fp32 words; ``compare`` is another circuit for it."""
+    """Prove the ternary lane's rounding and comparison against fp32 words; ``compare`` replaces its circuit."""
     from paceline.nic.engine.ternary_lanes import compare as own
     from paceline.nic.engine.ternary_properties import Comparison
 
@@ -18,7 +18,7 @@ def ternary_comparison(compare: Any = None) -> Proof:
 
 
 def decoder_stable() -> Proof:
-    """The ternary decoder's output waits unchanged."""
+    """Prove that the ternary decoder's output waits unchanged."""
     from paceline.nic.engine.stream_properties import Stable
     from paceline.nic.engine.ternary import TernaryDecoder
 
@@ -27,7 +27,7 @@ def decoder_stable() -> Proof:
 
 
 def decoder_untouched() -> Proof:
-    """Frames without the mark pass the ternary decoder untouched, behind any frames."""
+    """Prove that unmarked frames pass the ternary decoder unchanged after any frames."""
     from paceline.nic.engine.stream_properties import Untouched
     from paceline.nic.engine.ternary import TernaryDecoder
 
@@ -36,7 +36,7 @@ def decoder_untouched() -> Proof:
 
 
 def encoder_untouched() -> Proof:
-    """Frames without the mark pass the ternary encoder untouched, whatever its lanes choose."""
+    """Prove that unmarked frames pass the ternary encoder unchanged for any choice of its lanes."""
     from paceline.nic.engine.stream_properties import FreeLanes, Untouched
     from paceline.nic.engine.ternary import TernaryEncoder
 

@@ -99,7 +99,7 @@ def verify_ternary_sums(
 def verify_ternary_golden(
     directory: Path | None = None, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """The golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or the given directory), both ways.
+    """Verify the golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or the given directory), both ways.
 
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
@@ -142,7 +142,7 @@ def verify_ternary_damage(
 
 
 def _frame(rng: np.random.Generator, count: int, name: str) -> tuple[_Case, _Case | None]:
-    """A frame for the encoder, and for the decoder what must come out of it; None behind a word that is not finite."""
+    """Return a frame for the encoder, and for the decoder what must come out of it; None behind a word that is not finite."""
     beats, marked = int(rng.integers(1, 16)), bool(rng.integers(8))
     scale = np.float32(rng.choice([2.0 ** rng.uniform(-103, 127), rng.uniform(0.5, 2)]))
     key, start = counter.key(int(rng.integers(1 << 62)), int(rng.integers(1 << 30))), int(rng.choice(_STARTS))
@@ -169,7 +169,7 @@ def _values(rng: np.random.Generator, count: int, scale: np.float32) -> F32:
 
 
 def _pair(rng: np.random.Generator, count: int, name: str, marked: bool = True, damaged: bool = False) -> _Case:
-    """Two bodies for the adder and their sum; where damaged, one of them or neither is."""
+    """Return two bodies for the adder and their sum; where damaged, one of them or neither is."""
     beats = int(rng.integers(1, 16))
     first = int(rng.choice([1, int(rng.integers(1, _MOST))]))
     workers = (first, int(rng.choice([1, int(rng.integers(1, _MOST - first + 1))])))
@@ -197,7 +197,7 @@ def _pair(rng: np.random.Generator, count: int, name: str, marked: bool = True, 
 
 
 def _damaged_frame(rng: np.random.Generator) -> _Case:
-    """A damaged frame for the decoder."""
+    """Return a damaged frame for the decoder."""
     beats, count, scale = int(rng.integers(1, 4)), int(rng.integers(1, 400)), np.float32(rng.uniform(0.5, 2))
     body, kind = _damage(rng, ternary_summed(rng.integers(-1, 2, count), 1, True))
     head, refused = header(beats), not _legal(body, count, 2, None)
@@ -229,6 +229,6 @@ def _legal(body: bytes, count: int, width: int, largest: int | None) -> bool:
 
 
 def _sums(body: bytes, count: int, width: int, workers: int | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The sums that a legal body holds; workers None: a ternary."""
+    """Return the sums that a legal body holds; workers None: a ternary."""
     codes = bit_planes.unpack(np.frombuffer(body, np.uint8), count, width).astype(np.int64)
     return np.where(codes == 3, -1, codes) if workers is None else codes - workers

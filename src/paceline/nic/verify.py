@@ -87,7 +87,7 @@ def verify_random(
 
 
 def verify_tag_patterns(seed: int = 2, model: InceptionnModel | None = None, progress: Progress | None = None) -> Verified:
-    """Each of the 4^8 tag vectors that eight values can have; of ``inceptionn-scaled``, which never writes 11, the 3^8.
+    """Verify each of the 4^8 tag vectors of eight values; of ``inceptionn-scaled``, which never writes 11, the 3^8.
 
     Values are drawn for their tags; the vectors are then counted in what the codec wrote.
 
@@ -126,7 +126,7 @@ def verify_tag_patterns(seed: int = 2, model: InceptionnModel | None = None, pro
 def verify_golden(
     directory: Path | None = None, model: InceptionnModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """The golden vectors of both codecs (``tests/codecs/golden`` of a checkout, or the given directory).
+    """Verify the golden vectors of both codecs (``tests/codecs/golden`` of a checkout, or the given directory).
 
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
@@ -155,7 +155,7 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Engine
 
 
 def golden_items(name: str, directory: Path | None = None) -> list[dict[str, Any]]:
-    """The golden vectors of a codec. Raises UserError: the directory has none."""
+    """Return the golden vectors of a codec. Raises UserError: the directory has none."""
     path = (directory or Path(__file__).parents[3] / "tests" / "codecs" / "golden") / f"{name}.json"
     if not path.is_file():
         raise UserError(f"no golden vectors: {path} is missing", "run it in a checkout of Paceline, or name their directory")
@@ -164,7 +164,7 @@ def golden_items(name: str, directory: Path | None = None) -> list[dict[str, Any
 
 
 def golden_words(words: list[str]) -> F32:
-    """The fp32 values that a golden vector writes in hexadecimal digits."""
+    """Return the fp32 values that a golden vector writes in hexadecimal digits."""
     return np.array([int(word, 16) for word in words], "<u4").view("<f4")
 
 
@@ -184,7 +184,7 @@ def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
 
 
 def codec_bound(name: str) -> float:
-    """The bound that a codec has by default."""
+    """Return the bound that a codec has by default."""
     bound: float = codecs.get(name).bound  # type: ignore[attr-defined]
     return bound
 

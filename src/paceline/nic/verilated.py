@@ -146,7 +146,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
 
 
 def entry(path: Path, name: str) -> Callable[..., int]:
-    """A function of a built library that returns an int64."""
+    """Return a function of a built library that returns an int64."""
     function = _loaded(path)[name]
     function.restype = ctypes.c_int64
     return function

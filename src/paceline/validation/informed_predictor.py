@@ -29,7 +29,7 @@ class InformedPredictor:
         self._predictors: dict[tuple[int, str, str, float, str], tuple[Sequence[Case], Predictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
-        """The estimate of a row."""
+        """Return the estimate of a row."""
         predictor = self._predictor(case)
         step = predictor.step(case.workload, case.setting.cluster, case.setting.strategy)
         return Estimate(
@@ -41,7 +41,7 @@ class InformedPredictor:
         )
 
     def held_out(self, case: Case) -> str:
-        """The chip, the workload or the scale that the constants must not have seen.
+        """Return the chip, the workload or the scale that the constants must not have seen.
 
         Rows on several nodes are held out where all that fit in one node are in sight.
         """
@@ -66,7 +66,7 @@ class InformedPredictor:
 
 @cache
 def _efficiency(software: Software, without: str) -> Efficiency:
-    """The constants of a software level that did not see ``without``."""
+    """Return the constants of a software level that did not see ``without``."""
     typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
     if software == "eager":
         typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
@@ -74,7 +74,7 @@ def _efficiency(software: Software, without: str) -> Efficiency:
 
 
 def _observation(row: Case) -> Observation:
-    """A row as the step that it measured."""
+    """Return a row as the step that it measured."""
     setting = row.setting
     return Observation(
         workload=row.workload, cluster=setting.cluster, strategy=setting.strategy, step_s=row.step_s, sync_s=row.sync_s

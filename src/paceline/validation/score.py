@@ -56,7 +56,7 @@ class ScoredCase:
 
 
 def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
-    """The figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
+    """Return the figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
 
     A baseline speaks of the rows for which it has what it needs: ``baseline_points`` counts them, and
     ``mape_on_baseline_rows`` is the error of the model itself on these.

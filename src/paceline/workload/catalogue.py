@@ -67,8 +67,8 @@ def names() -> tuple[str, ...]:
 
 
 def canonical(name: str) -> str:
-    """The package's spelling of a name: in any case, with any separators, behind its organisation, with the version of its
-    weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
+    """Return the package's spelling of a name: in any case, with any separators, behind its organisation, with the version of
+    its weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
     """
     if ":" in name or name in names():
         return name
@@ -89,7 +89,7 @@ OWN = "a network of your own is its config.json (Hugging Face) or module:functio
 
 
 def _unknown(name: str) -> UserError:
-    """The error for a name that is none: which networks begin with it, else the nearest ones."""
+    """Return the error for a name that is none: which networks begin with it, else the nearest ones."""
     if name.endswith(".py"):
         return unnamed_class(Path(name).expanduser())
     beginning = fold(name)
@@ -103,7 +103,7 @@ def _unknown(name: str) -> UserError:
 def layer_table(
     name: str, seq_len: int | None = None, *, fused_attention: bool = True, args: str = "", inputs: str = ""
 ) -> LayerTable:
-    """The layer table of a named network, or of the result of ``module:function`` (which needs torch).
+    """Return the layer table of a named network, or of the result of ``module:function`` (which needs torch).
 
     Args:
         name: in any case, with any separators: ``Llama-2-7B``, ``llama2_7b``, ``meta-llama/Llama-3.1-8B``.

@@ -23,7 +23,7 @@ _SIZES = re.compile(r"(tokens:)?([1-9][0-9]*(?:x[1-9][0-9]*)*)")
 
 
 def load_factory(text: str, args: str = "") -> Callable[[], Any]:
-    """The function or class that ``text`` (``module:function``, ``file.py:Class``) names, with its arguments.
+    """Return the function or class that ``text`` (``module:function``, ``file.py:Class``) names, with its arguments.
 
     Adds the current directory, and that of a file, to the import path.
 
@@ -53,7 +53,9 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
 
 
 def unnamed_class(path: Path) -> UserError:
-    """The error for a file of Python without a class: those that it defines, modules alone where there are. Runs nothing."""
+    """Return the error for a file of Python without a class: those that it defines, modules alone where there are. Runs
+    nothing.
+    """
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -69,7 +71,7 @@ def unnamed_class(path: Path) -> UserError:
 
 
 def call_factory(text: str) -> Any:
-    """The result of the function that ``text`` names.
+    """Return the result of the function that ``text`` names.
 
     Raises:
         UserError: as ``load_factory``; or the function fails, with the name of the exception.
@@ -102,7 +104,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _with_arguments(text: str, function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:
-    """The call of ``function`` with what was given. Raises UserError where it takes no such argument, or needs others."""
+    """Call ``function`` with the given arguments. Raises UserError where it takes no such argument, or needs others."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of C code
@@ -118,8 +120,9 @@ def _with_arguments(text: str, function: Callable[..., Any], given: Mapping[str,
 
 
 def example_input(text: str) -> Any:
-    """Two samples of the input that ``text`` describes, on the meta device: ``3x224x224`` are fp32 numbers, ``tokens:512``
-    whole ones; several are positional arguments, or by name. Raises UserError for anything else."""
+    """Return two samples of the input that ``text`` describes, on the meta device: ``3x224x224`` are fp32 numbers,
+    ``tokens:512`` whole ones; several are positional arguments, or by name. Raises UserError for anything else.
+    """
     import torch
 
     def tensor(part: str) -> Any:
@@ -137,18 +140,18 @@ def example_input(text: str) -> Any:
 
 
 def describe_error(error: BaseException) -> str:
-    """The name of an exception and the first line of its message: ``ZeroDivisionError: division by zero``."""
+    """Return the name of an exception and the first line of its message: ``ZeroDivisionError: division by zero``."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def user_module(name: str) -> ModuleType:
-    """A module of the user's, by name or by the path of its file. Raises UserError where it cannot be imported."""
+    """Return a module of the user's, by name or by the path of its file. Raises UserError where it cannot be imported."""
     return _import_file(Path(name).expanduser()) if name.endswith(".py") else _import(name)
 
 
 def _import_file(path: Path) -> ModuleType:
-    """The module of a file, under the file's name, so that another import of it in the same process is the same module."""
+    """Return the module of a file, under the file's name, so that another import in the process gives the same module."""
     if not path.is_file():
         raise UserError(f"no file {path}", "give the path of a Python file, or module:function")
     _search(path.resolve().parent)

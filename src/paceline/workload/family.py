@@ -27,7 +27,7 @@ _CONVOLVES = 0.1
 
 
 def family(table: LayerTable) -> str:
-    """The family, in words, by the kinds of its layers: recurrent before attention, attention before convolutions."""
+    """Return the family, in words, by the kinds of its layers: recurrent before attention, attention before convolutions."""
     kinds = {layer.kind for layer in table.layers}
     if known := next((_KINDS[kind] for kind in _KINDS if kind in kinds), ""):
         return known

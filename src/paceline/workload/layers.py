@@ -87,7 +87,7 @@ class Operation:
     sliding: float = 0.0
 
     def to_row(self) -> list[Any]:
-        """The fields in order, whole numbers as integers, without trailing defaults."""
+        """Return the fields in order, whole numbers as integers, without trailing defaults."""
         row: list[Any] = [getattr(self, name) for name in _FIELDS]
         row = [int(value) if not isinstance(value, str) and value == int(value) else value for value in row]
         while len(row) > 3 and row[-1] == _DEFAULTS[len(row) - 4]:
@@ -96,7 +96,7 @@ class Operation:
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> Operation:
-        """The inverse of ``to_row``."""
+        """Invert ``to_row``."""
         kind, backward, calls, *rest = row
         typed = (type(default)(value) for default, value in zip(_DEFAULTS, rest, strict=False))
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
@@ -149,7 +149,7 @@ class Layer:
         return self.scores * (each + drops)
 
     def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:
-        """The layer with these operations, on one of several devices that each save one of ``parts`` equal parts."""
+        """Return the layer with these operations, on one of several devices that each save one of ``parts`` equal parts."""
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
@@ -258,7 +258,7 @@ class LayerTable:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields without the results derived from them: these may hold functions."""
+        """Return the fields without the results derived from them: these may hold functions."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
@@ -319,7 +319,7 @@ class LayerTable:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict, its operations and parameters as rows; ``from_json`` gives an equal one back."""
+        """Return a plain dict, its operations and parameters as rows; ``from_json`` gives an equal one back."""
         return {
             "name": self.name,
             "layers": [[x.name, x.kind, _kept_row(x), *(o.to_row() for o in x.operations)] for x in self.layers],
@@ -332,7 +332,7 @@ class LayerTable:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_json``."""
+        """Invert ``to_json``."""
         return cls(
             **{k: data[k] for k in ("name", "input_bytes", "sample", "source")},
             layers=tuple(
@@ -365,7 +365,7 @@ def _kept_row(layer: Layer) -> float | list[float]:
 
 
 def _kept_fields(row: float | Sequence[float]) -> dict[str, float]:
-    """The inverse of ``_kept_row``."""
+    """Invert ``_kept_row``."""
     sizes = row if isinstance(row, Sequence) else (row,)
     return dict(zip(("activation_bytes", "activation_bytes_half"), sizes, strict=False))
 

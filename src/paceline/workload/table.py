@@ -45,7 +45,7 @@ class Workload(LayerTable):
 
     @classmethod
     def of(cls, table: LayerTable) -> Workload:
-        """The workload of a layer table."""
+        """Return the workload of a layer table."""
         return cls(**{field.name: getattr(table, field.name) for field in fields(LayerTable)})
 
     @classmethod
@@ -59,8 +59,8 @@ class Workload(LayerTable):
         inputs: str = "",
         lora: LoRA | str = "",
     ) -> Workload:
-        """A network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or what
-        ``module:function`` or ``file.py:Class`` (which need torch) gives.
+        """Return a network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or
+        what ``module:function`` or ``file.py:Class`` (which need torch) gives.
 
         Args:
             name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``. A path is one that ends in
@@ -102,7 +102,7 @@ class Workload(LayerTable):
         source: str = "",
         loss: tracing.Loss = "mean",
     ) -> Workload:
-        """The layer table of one training step of ``model``; arguments and errors as ``workload.tracing.trace.trace``."""
+        """Return the layer table of one training step of ``model``. Arguments as ``workload.tracing.trace.trace``."""
         with needs_torch("Workload.trace"):
             return cls.of(tracing.trace(model, inputs, name=name, sample=sample, source=source, loss=loss))
 
@@ -110,7 +110,9 @@ class Workload(LayerTable):
     def from_shape(
         cls, shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
     ) -> Workload:
-        """A transformer of these dimensions; arguments and errors as ``paceline.workload.builders.transformer.transformer``."""
+        """Return a transformer of these dimensions; arguments and errors as
+        ``paceline.workload.builders.transformer.transformer``.
+        """
         return cls.of(transformer(shape, seq_len, name=name, source=source, fused_attention=fused_attention))
 
     @classmethod
@@ -122,7 +124,7 @@ class Workload(LayerTable):
         name: str = "",
         fused_attention: bool = True,
     ) -> Workload:
-        """A transformer from its Hugging Face configuration, without its weights and without torch.
+        """Return a transformer from its Hugging Face configuration, without its weights and without torch.
 
         Args:
             config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
@@ -162,7 +164,7 @@ def is_config(name: str) -> bool:
 
 
 def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Workload:
-    """The workload of a path: under the file's own name for its model, else that of its folder."""
+    """Return the workload of a path: under the file's own name for its model, else that of its folder."""
     settings, source = _settings(path)
     file = Path(source).resolve()
     usual = file.parent.name if file.name == "config.json" else file.stem
@@ -171,7 +173,7 @@ def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Worklo
 
 
 def _settings(config: Any) -> tuple[Mapping[str, Any], str]:
-    """The configuration as a mapping, and its source."""
+    """Return the configuration as a mapping, and its source."""
     if isinstance(config, str | Path):
         config = Path(config).expanduser()
         path = Path(config) / "config.json" if Path(config).is_dir() else Path(config)

@@ -14,7 +14,7 @@ name = "reference"
 
 
 def serves(codec: Codec) -> bool:
-    """Every codec has its reference."""
+    """Return True: every codec has its reference."""
     return True
 
 

@@ -36,7 +36,7 @@ def pack_planes(planes: Sequence[Bools]) -> Bytes:
 
 
 def unpack_planes(message: Bytes, count: int, width: int) -> list[Bytes]:
-    """The inverse of ``pack_planes``: ``width`` arrays of ``count`` zeros and ones."""
+    """Invert ``pack_planes``: ``width`` arrays of ``count`` zeros and ones."""
     whole = count - count % BLOCK
     body = message[: whole // 8 * width].reshape(-1, width, BLOCK // 8)
     tail = message[whole // 8 * width :].reshape(width, -1)
@@ -51,7 +51,7 @@ def pack(values: NDArray[np.unsignedinteger], width: int) -> Bytes:
 
 
 def unpack(message: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """The inverse of ``pack``."""
+    """Invert ``pack``."""
     out = np.zeros(count, np.uint32)
     for k, plane in enumerate(unpack_planes(message, count, width)):
         out |= plane.astype(np.uint32) << np.uint32(k)

@@ -51,7 +51,7 @@ def peaks(values: F32) -> F32:
 
 
 def lifts(peak: F32) -> F32:
-    """The power of two by which a block is multiplied first, exactly, so that nothing below is near a denormal."""
+    """Return the power of two by which a block is multiplied first, exactly, so that nothing below is near a denormal."""
     return np.where(peak < _SMALL, _LIFT, np.float32(1))
 
 
@@ -80,7 +80,7 @@ class Blocked(Codec):
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:
-        """Raises PayloadError for a block that no encoder uses."""
+        """Raise PayloadError for a block that no encoder uses."""
         if not LOG2_LEAST <= parameters[0] <= LOG2_MOST or any(parameters[1:]):
             raise PayloadError(f"{cls.name} has no parameters {parameters.hex()}")
         return cls(block=1 << parameters[0])
@@ -98,12 +98,12 @@ class Blocked(Codec):
         return (self.scale_bytes(count) + self.code_bytes(count),) * 2
 
     def split(self, body: Bytes, count: int) -> tuple[F32, Bytes]:
-        """The scales and the codes of a body, as views."""
+        """Return the scales and the codes of a body, as views."""
         at = self.scale_bytes(count)
         return body[:at].view("<f4"), body[at:]
 
     def checked_scales(self, scales: F32) -> F32:
-        """The scales of a body. Raises PayloadError for a negative one (-0 too), an infinite one or NaN."""
+        """Return the scales of a body. Raises PayloadError for a negative one (-0 too), an infinite one or NaN."""
         if (scales.view(np.uint32) >= _INFINITY).any():
             raise PayloadError("a block's scale is negative or no finite number")
         return scales

@@ -53,7 +53,7 @@ def body_range(count: int, payload: int) -> tuple[int, int]:
 
 
 def pack(tags: Bytes, lanes: Words) -> Bytes:
-    """The bursts of values with these tags and lanes, as they travel; the last one is filled up with zero tags."""
+    """Return the bursts of values with these tags and lanes, as they travel; the last one is filled up with zero tags."""
     count = count_bursts(tags.size)
     tags, lanes = _filled(tags, count * WIDTH), _filled(lanes, count * WIDTH)
     vectors = np.bitwise_or.reduce(tags.reshape(-1, WIDTH).astype(np.uint16) << _SHIFT, axis=1)
@@ -119,7 +119,7 @@ def write(body: Bytes, start: int, parts: list[Bytes]) -> int:
 
 
 def read(body: Bytes, start: int, count: int) -> list[Bytes]:
-    """The chunks' bursts of a body of ``count`` values. Raises PayloadError for a directory of another total."""
+    """Return the chunks' bursts of a body of ``count`` values. Raises PayloadError for a directory of another total."""
     ends = start + np.cumsum(np.frombuffer(body[: ENTRY_BYTES * count_chunks(count)].tobytes(), "<u4"), dtype=np.uint64)
     if (int(ends[-1]) if ends.size else start) != body.size:
         raise PayloadError("the directory of chunks does not add up to the body")

@@ -24,12 +24,12 @@ class Fp32(Codec):
         return 4 * count, 4 * count
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """A copy."""
+        """Return a copy."""
         body.view("<f4")[:] = x
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """A view."""
+        """Return a view."""
         return np.frombuffer(body.data, "<f4")
 
 
@@ -41,7 +41,7 @@ class Bf16(Codec):
     code: ClassVar[int] = 2
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Two bytes an element."""
+        """Return two bytes an element."""
         return 2 * count, 2 * count
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
@@ -52,5 +52,5 @@ class Bf16(Codec):
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """The lower half is zero."""
+        """Decode with a lower half of zero."""
         return (np.frombuffer(body.data, "<u2").astype(np.uint32) << 16).view(np.float32)

@@ -45,7 +45,7 @@ class PowerBound(Codec):
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:
-        """Raises PayloadError for a bound out of range."""
+        """Raise PayloadError for a bound out of range."""
         k, *rest = parameters
         if not 1 <= k <= cls.largest_k or any(rest):
             raise PayloadError(f"{cls.name}: impossible parameters {parameters.hex()}")
@@ -70,7 +70,7 @@ class Inceptionn(PowerBound):
     bound: float = 2.0**-10
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Two bits a value when all are below the bound, 34 when all are 1 or more; and the directory."""
+        """Return the range: two bits per value if all are below the bound, 34 if all are 1 or more, plus the directory."""
         return bursts.body_range(count, 4)
 
     def thresholds(self) -> tuple[int, int, int]:
@@ -79,7 +79,7 @@ class Inceptionn(PowerBound):
         return smallest << 23, smallest + (self.k + 1) // 2 << 23, _BIAS << 23
 
     def tags(self, x: F32) -> Bytes:
-        """Each value's tag: how many thresholds its magnitude reaches."""
+        """Return each value's tag: how many thresholds its magnitude reaches."""
         magnitude = x.view(np.uint32) & ~bursts.SIGN
         total = np.zeros(x.size, np.uint8)
         for threshold in self.thresholds():
@@ -135,7 +135,7 @@ def tag_shares(x: F32, bound: float = 2.0**-10) -> TagShares:
 
 
 def _nearest_k(bound: float, largest: int) -> int:
-    """The k of the legal bound 2**-k that is nearest by ratio."""
+    """Return the k of the legal bound 2**-k that is nearest by ratio."""
     if not 0 < bound < inf:
         return largest if bound <= 0 else 1
     return min(max(floor(0.5 - log2(bound)), 1), largest)

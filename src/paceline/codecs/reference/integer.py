@@ -40,7 +40,7 @@ class Integer(Blocked):
         """Read ``count`` codes. Raises PayloadError for what ``pack`` does not write."""
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """The largest magnitudes, then the codes. Raises ValueError for NaN and infinity."""
+        """Return the largest magnitudes, then the codes. Raises ValueError for NaN and infinity."""
         scales, packed = self.split(body, x.size)
         codes = np.empty(x.size, np.int8)
         for tile in tiles(x, self.block):
@@ -62,7 +62,7 @@ class Integer(Blocked):
 
 
 def quantize(values: F32, peak: F32, levels: int, draws: NDArray[np.uint32]) -> Codes:
-    """The codes of rows with largest magnitudes ``peak``."""
+    """Return the codes of rows with largest magnitudes ``peak``."""
     top = np.float32(levels * 2.0**24)
     lift = lifts(peak)
     lifted = peak * lift
@@ -93,7 +93,7 @@ class Int8(Integer):
         out[:] = codes.view(np.uint8)
 
     def unpack(self, packed: Bytes, count: int) -> Codes:
-        """Raises PayloadError for -128."""
+        """Raise PayloadError for -128."""
         codes = packed.view(np.int8)
         if codes.min(initial=0) < -127:
             raise PayloadError("the code -128: no encoder writes it")
@@ -109,7 +109,7 @@ class Int4(Integer):
     levels: ClassVar[int] = 7
 
     def code_bytes(self, count: int) -> int:
-        """Two codes each."""
+        """Return two codes each."""
         return -(-count // 2)
 
     def pack(self, codes: Codes, out: Bytes) -> None:
@@ -119,7 +119,7 @@ class Int4(Integer):
         out[: codes.size // 2] |= nibbles[1::2] << 4
 
     def unpack(self, packed: Bytes, count: int) -> Codes:
-        """Raises PayloadError for -8, and for a last byte with something in its unused half."""
+        """Raise PayloadError for -8, and for a last byte with something in its unused half."""
         if count % 2 and packed[-1] >> 4:
             raise PayloadError("the padding behind the last code is not zero")
         codes = np.empty(count, np.int8)

@@ -32,7 +32,7 @@ class Sign(Blocked):
         return -(-count // 8)
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """The means, then the sign bits. Raises ValueError for NaN and infinity."""
+        """Return the means, then the sign bits. Raises ValueError for NaN and infinity."""
         scales, planes = self.split(body, x.size)
         for tile in tiles(x, self.block):
             scales[tile.blocks] = mean_magnitudes(tile.values)
@@ -40,7 +40,7 @@ class Sign(Blocked):
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """The mean with the sign bit set where the bit is."""
+        """Decode the mean with the sign bit of each element."""
         scales, planes = self.split(body, count)
         mean = self.checked_scales(scales)
         if count % 8 and planes[-1] >> count % 8:

@@ -28,7 +28,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def clip_bound(m: Moments, clip: float | None) -> np.float32:
-    """The scaler of one tensor: ``min(max |x|, clip * sigma)``, TernGrad's equation 11 with c = 2.5; max |x| without clip."""
+    """Return the scaler of one tensor: ``min(max |x|, clip * sigma)``, TernGrad's equation 11 with c = 2.5; max |x| without
+    clip.
+    """
     if clip is None or m.sigma == 0:  # a constant tensor has no outliers
         return m.peak
     bound: np.float32 = np.minimum(m.peak, np.float32(clip) * m.sigma)
@@ -36,7 +38,7 @@ def clip_bound(m: Moments, clip: float | None) -> np.float32:
 
 
 def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key, start: int) -> tuple[Bools, Bools]:
-    """The two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
+    """Return the two bit planes (nonzero, negative) of the ternary form of ``x`` clipped to ``+-bound``.
 
     Args:
         bound: own clipping bound; magnitudes beyond it count as it.
@@ -75,16 +77,16 @@ class Ternary(Codec):
             legal(value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None")
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Two bit planes."""
+        """Return two bit planes."""
         return (bit_planes.packed_bytes(count, 2),) * 2
 
     def parameters(self) -> bytes:
-        """The scaler."""
+        """Return the scaler."""
         return struct.pack("<f", self.scale)
 
     @classmethod
     def of(cls, parameters: bytes) -> Ternary:
-        """Raises PayloadError for a scaler that is negative or no number."""
+        """Raise PayloadError for a scaler that is negative or no number."""
         return cls(scale=_scale(parameters))
 
     def resolved(self, x: F32, statistics: Statistics) -> Ternary:
@@ -120,7 +122,7 @@ class Ternary(Codec):
         return codes * np.float32(self.scale)
 
     def prepare(self, m: Moments) -> float:
-        """The clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
+        """Return the clipping bound. The workers share the largest as their scaler (section 3.2, "scaler sharing")."""
         return float(clip_bound(m, self.clip))
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
@@ -133,7 +135,7 @@ class Ternary(Codec):
         return MessageScaling(own, factor, agreed)
 
     def summing(self, workers: int) -> Codec:
-        """Two bits for one worker's ternary, the exact integer sum for several: nothing is quantised twice."""
+        """Return the codec of one worker's ternary (two bits), or of the exact integer sum of several."""
         return Ternary(scale=1.0) if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
@@ -189,7 +191,7 @@ class TernarySum(Codec):
 
     @classmethod
     def of(cls, parameters: bytes) -> TernarySum:
-        """Raises PayloadError for a scaler that is negative or no number, and for no workers."""
+        """Raise PayloadError for a scaler that is negative or no number, and for no workers."""
         (workers,) = struct.unpack_from("<H", parameters, 4)
         if not 1 <= workers <= 32767:
             raise PayloadError(f"a sum of {workers} workers")

@@ -50,7 +50,7 @@ class PayloadLayout(NamedTuple):
 
 
 def layout(count: int, kept: int, value_bits: int) -> PayloadLayout:
-    """The shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
+    """Return the shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
     layouts = []
     for low_bits in (0, 8, 16):
         bits = kept + (max(count - 1, 0) >> low_bits) if low_bits else count
@@ -96,7 +96,7 @@ class TopK(Codec):
 
     @classmethod
     def of(cls, parameters: bytes) -> TopK:
-        """Raises PayloadError for a density or a width that no encoder uses."""
+        """Raise PayloadError for a density or a width that no encoder uses."""
         parts, value_bits = struct.unpack_from("<IB", parameters)
         if not LEAST_PARTS <= parts <= PARTS or value_bits not in (16, 32) or any(parameters[5:]):
             raise PayloadError(f"topk has no parameters {parameters.hex()}")
@@ -107,7 +107,7 @@ class TopK(Codec):
         return (self.layout(count).total,) * 2
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Raises ValueError for NaN and infinity, anywhere in ``x``."""
+        """Raise ValueError for NaN and infinity, anywhere in ``x``."""
         at = self.layout(x.size)
         index = largest(x, at.kept)
         marks, values, low = _parts(body, at)
@@ -171,7 +171,7 @@ def largest(x: F32, kept: int) -> Ints:
 
 
 def _bf16(x: F32) -> NDArray[np.uint32]:
-    """The upper halves of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    """Return the upper halves of finite values, rounded to nearest even; what would round to infinity stays finite."""
     magnitude = x.view(np.uint32) & _MAGNITUDE
     rounded: NDArray[np.uint32] = np.minimum(magnitude + np.uint32(0x7FFF) + (magnitude >> 16 & 1) >> 16, np.uint32(0x7F7F))
     return rounded | np.signbit(x).astype(np.uint32) << np.uint32(15)

@@ -56,7 +56,8 @@ def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, 
 
 
 def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, start: int) -> int:
-    """The whole payload of ``x``, header and checksum included, into ``out``, which has exactly the most that it can take.
+    """Return the whole payload of ``x``, header and checksum included, into ``out``, which has exactly the most that it can
+    take.
 
     Returns:
         The payload's bytes.
@@ -129,7 +130,7 @@ def _decode(
 
 
 def _accepted(codec: Codec, written: int | None, state: torch.Tensor) -> int:
-    """The bytes written; waits for the GPU where that or the refusal is known only there."""
+    """Return the bytes written. It waits for the GPU if these or the refusal are known only there."""
     refusal = _KERNELS[codec.name].refusal
     if written is not None and not refusal:
         return written

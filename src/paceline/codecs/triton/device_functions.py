@@ -60,7 +60,7 @@ def store_plane(body, bits, first, n, plane, WIDTH: tl.constexpr, TILE: tl.const
 
 @triton.jit
 def load_plane(body, first, n, k, mask, plane, WIDTH: tl.constexpr):
-    """The inverse of ``store_plane``: int32 0 or 1 for each element ``first + k``."""
+    """Invert ``store_plane``: int32 0 or 1 for each element ``first + k``."""
     here = body + first // 64 * (8 * WIDTH)
     size = tl.where(k // 64 < n // 64 - first // 64, 8, (n % 64 + 7) // 8)
     byte = tl.load(here + k // 64 * (8 * WIDTH) + plane * size + k % 64 // 8, mask=mask, other=0)

@@ -44,13 +44,13 @@ def aligned(memory: torch.Tensor) -> torch.Tensor:
 
 
 def signed(word: int) -> int:
-    """A 32-bit word as the integer of equal bits that is passed as int32 whatever its value."""
+    """Return a 32-bit word as the integer of equal bits that is passed as int32 whatever its value."""
     return (word & (_WORD - 1) ^ 1 << 31) - (1 << 31)
 
 
 def draws(key: counter.Key, start: int, count: int) -> tuple[int, int, int, int]:
-    """The arguments of ``device_functions.uniform24``: the key for indices up to the next multiple of 2**32, the one behind it,
-    the index.
+    """Return the arguments of ``device_functions.uniform24``: the key for indices up to the next multiple of 2**32, the one
+    behind it, the index.
 
     Raises:
         ValueError: more than 2**32 elements, which may lie on three sides of such multiples.

@@ -67,7 +67,7 @@ def _sums(
 
 
 def _peak(x: torch.Tensor) -> torch.Tensor:
-    """The bits of the largest magnitude (int32, one element); those of NaN are the largest of all."""
+    """Return the bits of the largest magnitude (int32, one element); those of NaN are the largest of all."""
     n = x.shape[0]
     partials = torch.empty(tiles(n), dtype=torch.int32, device=x.device)
     run(_peaks, tiles(n), x, n, partials, TILE=TILE)

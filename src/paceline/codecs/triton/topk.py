@@ -70,7 +70,7 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
 
 
 def _bf16(bits: torch.Tensor) -> torch.Tensor:
-    """The upper halves (int32) of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    """Return the upper halves (int32) of finite values, rounded to nearest even; what would round to infinity stays finite."""
     magnitude = bits & 0x7FFFFFFF
     # Below infinity's bits the sum stays below 2**31.
     rounded = (magnitude + 0x7FFF + (magnitude >> 16 & 1) >> 16).clamp(max=0x7F7F)
@@ -82,7 +82,7 @@ def _shifts(like: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(words: torch.Tensor, width: int) -> torch.Tensor:
-    """The low ``width`` bits of integers, little-endian."""
+    """Return the low ``width`` bits of integers, little-endian."""
     kind = {8: torch.uint8, 16: torch.int16, 32: torch.int32}[width]
     if width == 16:  # into the range of a signed integer, with the same bits
         words = (words & 0xFFFF ^ 0x8000) - 0x8000

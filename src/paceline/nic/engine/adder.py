@@ -140,7 +140,7 @@ class _Addend:
             m.d.sync += before.eq(Mux(plane == 0, word, above))
 
     def checked(self) -> tuple[Value, Value]:
-        """The plane, and the illegal elements, which are known with the addend's last plane."""
+        """Return the plane, and the illegal elements, which are known with the addend's last plane."""
         return self._code, self._illegal
 
 

@@ -36,7 +36,7 @@ class Aligner(wiring.Component):
         super().__init__({"chunks": In(chunks), "beats": Out(beats), "error": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
-        """The circuit."""
+        """Build the circuit."""
         beat_bytes, chunk_bytes = self._beat_bytes, self._chunk_bytes
         bits = beat_bytes.bit_length() - 1
         m = Module()

@@ -131,6 +131,6 @@ class Aligned(Elaboratable):
 
 
 def _octet(data: Value, place: Value, bits: Sequence[int]) -> Value:
-    """The bits of the byte at ``place``."""
+    """Return the bits of the byte at ``place``."""
     chosen: Value = Array(Cat(*(data[at + bit] for bit in bits)) for at in range(0, len(data), 8))[place]
     return chosen

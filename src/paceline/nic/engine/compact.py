@@ -10,7 +10,7 @@ from paceline.nic.engine.lanes import payload_bytes
 
 
 def moved_up(value: Value, by: Value, most: int) -> Value:
-    """The value moved up by ``by`` bytes, 0 to ``most``, a power of two."""
+    """Return the value moved up by ``by`` bytes, 0 to ``most``, a power of two."""
     result = Cat(value, Const(0, 8 * most))
     for level in range(most.bit_length() - 1):
         step = 8 << level
@@ -57,5 +57,5 @@ def total_bytes(tags: Value) -> Value:
 
 
 def registers(values: Sequence[Value], name: str) -> list[Signal]:
-    """A register for each value."""
+    """Return a register for each value."""
     return [Signal(len(value), name=f"{name}{index}") for index, value in enumerate(values)]

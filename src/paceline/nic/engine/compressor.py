@@ -80,7 +80,7 @@ class Compressor(wiring.Component):
         self.scales = fifo.SyncFIFO(width=_Scale.as_shape().size, depth=4)
 
     def elaborate(self, platform: object) -> Module:
-        """The circuit."""
+        """Build the circuit."""
         m = Module()
         m.submodules.queue, m.submodules.scales = self.queue, self.scales
         m.submodules.aligner = aligner = self._make_aligner()

@@ -63,7 +63,7 @@ class Decompressor(wiring.Component):
     error: Out(1)
 
     def elaborate(self, platform: object) -> Module:
-        """The circuit."""
+        """Build the circuit."""
         m = Module()
         move = Signal()
         stages = Pipeline(m, move)
@@ -72,7 +72,7 @@ class Decompressor(wiring.Component):
         return m
 
     def _window(self, m: Module, move: Signal) -> "_Operation":
-        """Three beats, the place in the first, and what leaves for the pipeline in this cycle."""
+        """Build the window of three beats, the place in the first, and the output to the pipeline in this cycle."""
         m.submodules.entry = entry = Skid(_BeatEntry)
         m.d.comb += [
             entry.taken.valid.eq(self.beats_in.valid),
@@ -303,7 +303,7 @@ class Decompressor(wiring.Component):
 
 
 def _less_a_beat(place: Value) -> Value:
-    """A place of 32 to 65 less 32: without a borrow."""
+    """Return a place of 32 to 65 less 32: without a borrow."""
     return Cat(place[:5], place[6])
 
 

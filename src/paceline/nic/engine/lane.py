@@ -31,7 +31,7 @@ class Lane(wiring.Component):
     payload: Out(32)
 
     def elaborate(self, platform: object) -> Module:
-        """The circuit."""
+        """Build the circuit."""
         m = Module()
         stages = Pipeline(m, self.enable)
         values, tags = [Signal(32, name=f"value{n}") for n in range(3)], [Signal(2, name=f"tag{n}") for n in range(3)]

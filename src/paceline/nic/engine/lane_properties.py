@@ -109,7 +109,7 @@ class Each(Elaboratable):
 
 
 def _units(magnitude: Value, scale: int) -> Value:
-    """An fp32 magnitude up to 2^scale in units of 2^(scale - 40), rounded up."""
+    """Return an fp32 magnitude up to 2^scale in units of 2^(scale - 40), rounded up."""
     field = magnitude[23:31]
     wide: Value = Cat(Const(0, 40), magnitude[:23], field != 0)  # a significand of 24 bits in units of 2^-40 of its last place
     down = (scale + 150) - field  # from the last place's 2^(field - 150), to the scale
@@ -119,7 +119,7 @@ def _units(magnitude: Value, scale: int) -> Value:
 
 
 def through(m: Module, word: Value, k: Value, scaled: Value, scale: Value, name: str, choose: Cut) -> tuple[Signal, Signal]:
-    """A word through the lane of the compressor and that of the decompressor; and whether the latter calls it legal."""
+    """Return a word through the lane of the compressor and that of the decompressor; and whether the latter calls it legal."""
     choice = Signal(FrameFormat, name=f"choice_{name}")
     m.d.comb += choice.eq(Cat(k, scaled))
 

@@ -61,7 +61,7 @@ def shift_amount(exponent: Value, scale: Value) -> Value:
 
 
 def shifted(m: Module, significand: Value, amount: Value) -> Shifted:
-    """The significand (24 bits) moved down by ``amount``. Bits that leave are collected, level by level."""
+    """Return the significand (24 bits) moved down by ``amount``. Bits that leave are collected, level by level."""
     value = Cat(Const(0, 15 + 1), significand)  # bit 0 is the half below the last place
     below: Value = Const(0)
     for level in range(6):
@@ -83,7 +83,7 @@ class Halved:
 
 
 def halved(k: Value, magnitude: Shifted) -> Halved:
-    """Both cuts of a shifted magnitude."""
+    """Return both cuts of a shifted magnitude."""
     whole = magnitude.whole
     drop = (15 - k)[:4]  # from units of 2^(e-15) to 2^(e-k)
     widened = Cat(magnitude.half, whole)
@@ -152,7 +152,9 @@ def lost_bits(scale: Value) -> Value:
 
 
 def rounded(magnitude: Value, lost: Value) -> Value:
-    """The magnitude without its lost bits, rounded to nearest even. No encoder writes such a code, but the codec takes it."""
+    """Return the magnitude without its lost bits, rounded to nearest even. No encoder writes such a code, but the codec takes
+    it.
+    """
     last = Cat(Const(1, 1), lost[:15]) & ~lost  # the lowest bit that stays
     odd = (magnitude & last).any()
     return (magnitude + (lost >> 1) + (odd & lost[0]))[:16] & ~lost
@@ -204,7 +206,7 @@ def restored(magnitude: Value, top: Value, by: Lift) -> Restored:
 
 
 def fp32_word(value: Restored, sign: Value) -> Value:
-    """The fp32 word. Above the largest number it is that; below 2^-126 it is subnormal."""
+    """Return the fp32 word. Above the largest number it is that; below 2^-126 it is subnormal."""
     exponent = value.exponent
     normal = Mux(exponent > 254, _MOST, Cat(value.fraction, exponent[:8]))
     return Cat(Mux(value.zero, 0, Mux(exponent > 0, normal, Cat(value.subnormal, Const(0, 8)))), sign)

@@ -34,7 +34,7 @@ def beat_layout(beat_bytes: int = BEAT_BYTES) -> Any:
 
 
 def signature() -> stream.Signature:
-    """A stream of beats."""
+    """Return a stream of beats."""
     return stream.Signature(Beat)
 
 
@@ -68,7 +68,7 @@ class Skid(wiring.Component):
         super().__init__({"taken": In(stream.Signature(shape)), "given": Out(stream.Signature(shape))})
 
     def elaborate(self, platform: object) -> Module:
-        """The circuit."""
+        """Build the circuit."""
         m = Module()
         spare, full = Signal.like(Value.cast(self.taken.payload)), Signal()
         arrives, moves = self.taken.valid & ~full, ~self.given.valid | self.given.ready

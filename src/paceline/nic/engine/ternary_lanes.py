@@ -34,7 +34,7 @@ LARGEST_FACTOR_FIELD = 251
 
 
 def ternary_ports(lanes: int = LANES) -> dict[str, wiring.Member]:
-    """The ports of ``TernaryLanes``."""
+    """Return the ports of ``TernaryLanes``."""
     inputs = {"enable": 1, "words": 32 * lanes, "index": 32, "after": 1, "settings": SETTINGS}
     outputs = {"nonzero": lanes, "negative": lanes}
     return {k: In(v) for k, v in inputs.items()} | {k: Out(v) for k, v in outputs.items()}
@@ -98,7 +98,7 @@ def _fold(x: Value, by: int) -> Value:
 
 
 def _draw(clock: Enabled, first: Signal, high: Value, lane: int) -> Signal:
-    """The 24-bit draw, four cycles behind ``first``; ``high`` is the key's second word one cycle behind ``first``."""
+    """Return the 24-bit draw, four cycles behind ``first``; ``high`` is the key's second word one cycle behind ``first``."""
     second = clock.register(_fold(_times(clock, first, MULTIPLIERS[0], f"a_{lane}") ^ high, 15), f"second_round_{lane}")
     third = _fold(_times(clock, second, MULTIPLIERS[1], f"b_{lane}"), 16)
     return clock.register(third[8:32], f"draw_{lane}")
@@ -123,7 +123,7 @@ class Product:
 
 
 def multiply(clock: Enabled, magnitude: Signal, factor: Signal, name: str) -> Product:
-    """The product of two fp32 words without signs, two cycles later: 24 x 17 and 24 x 7 bits, then their sum."""
+    """Return the product of two fp32 words without signs, two cycles later: 24 x 17 and 24 x 7 bits, then their sum."""
     (a, a_field), (b, b_field) = _parts(magnitude), _parts(factor)
     lower = clock.register(a * b[:17], f"product_low_{name}")
     upper = clock.register(a * b[17:], f"product_high_{name}")

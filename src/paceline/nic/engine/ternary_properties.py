@@ -64,7 +64,7 @@ def product_word(m: Module, significand: Value, exponents: Value) -> Value:
 
 
 def draw_word(draw: Value) -> Value:
-    """An integer below 2^24 as an fp32 word."""
+    """Return an integer below 2^24 as an fp32 word."""
     zeros = _leading_zeros(draw, 24)
     return Mux(draw == 0, 0, ((150 - zeros) << 23) + (draw << zeros)[:23])
 

@@ -167,7 +167,7 @@ class LayerTimes:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], structures: Structures) -> LayerTimes:
-        """The inverse of ``to_json``.
+        """Invert ``to_json``.
 
         Args:
             structures: of the same network.

@@ -264,7 +264,7 @@ def is_blocked(channels: int, leaving: int, window: ConvolutionWindow) -> bool:
 
 
 def made(kind: str, *given: str, to: str = "y", **settings: Any) -> Any:
-    """A node of ONNX."""
+    """Return a node of ONNX."""
     from onnx import helper
 
     return helper.make_node(kind, list(given), [to], **settings)

@@ -155,7 +155,7 @@ class Grid:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Grid:
-        """The inverse of ``to_json``."""
+        """Invert ``to_json``."""
         axes = tuple(np.array(axis, np.int64) for axis in data["axes"])
         return cls(axes, np.array(data["values"], float).reshape([len(axis) for axis in axes]))
 
@@ -187,7 +187,7 @@ class WidthTable:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WidthTable:
-        """The inverse of ``to_json``."""
+        """Invert ``to_json``."""
         entering, leaving = (np.array(data[name], np.int64) for name in ("entering", "leaving"))
         times = np.array(data["times"], float).reshape(len(entering), len(leaving))
         kernels = None if data["kernels"] is None else Grid.from_json(data["kernels"])

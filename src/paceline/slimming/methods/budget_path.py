@@ -95,7 +95,7 @@ class BudgetPath(WrappedOptimizer):
         return {**super().own_state(), "steps": self._done, "alive": self._alive.tolist(), "pull": self._pull.tolist()}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """The inverse of ``own_state``. Raises UserError for the state of another network."""
+        """Invert ``own_state``. Raises UserError for the state of another network."""
         if len(state["alive"]) != len(self._alive):
             what = f"the state is of {len(state['alive'])} structures, this network has {len(self._alive)}"
             raise UserError(what, "load the state of the same network, method and inputs")

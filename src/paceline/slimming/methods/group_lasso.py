@@ -179,7 +179,7 @@ class GroupLasso(WrappedOptimizer):
         return {**super().own_state(), "units": self._units.tolist()}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """The inverse of ``own_state``."""
+        """Invert ``own_state``."""
         super().load_own_state(state)
         self._units = torch.tensor(state["units"])
 

@@ -61,7 +61,7 @@ class SparsePath(WrappedOptimizer):
         return {**super().own_state(), "steps": self._done, "thresholds": dict(self._thresholds)}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """The inverse of ``own_state``."""
+        """Invert ``own_state``."""
         super().load_own_state(state)
         self._done, self._thresholds = int(state["steps"]), dict(state["thresholds"])
 

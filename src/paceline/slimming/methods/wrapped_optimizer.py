@@ -57,7 +57,7 @@ class WrappedOptimizer(Optimizer):
         return {"strength": self.strength}
 
     def load_own_state(self, state: dict[str, Any]) -> None:
-        """The inverse of ``own_state``."""
+        """Invert ``own_state``."""
         self.strength = float(state["strength"])
 
     def state_dict(self) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Adapter:
     case: Callable[[Row], Case | Skip]
 
     def read(self, row: Row) -> Case | Skip:
-        """The row as a case, or the reason to skip it: text where a number belongs and what cannot be a job are reasons too."""
+        """Return the row as a case, or the reason to skip it: text where a number belongs and what cannot be a job are reasons
+        too.
+        """
         for column in self.numbers:
             try:
                 row.number_of(column)
@@ -57,7 +59,7 @@ class Adapter:
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of that name. Raises UserError with the nearest names."""
+    """Return the adapter of that name. Raises UserError with the nearest names."""
     if name not in _MODULES:
         raise unknown("set", name, NAMES, f"one of {', '.join(NAMES)}")
     module = import_module(f"{__name__}.{_MODULES[name]}")

@@ -44,7 +44,7 @@ sub-channel and micro scaling (Megatron-Bridge, ``mixed_precision.py``).
 
 
 def named(name: str | None, **dimensions: Any) -> Workload | None:
-    """The workload of that name; None where there is none."""
+    """Return the workload of that name; None where there is none."""
     if not name:
         return None
     try:
@@ -54,7 +54,7 @@ def named(name: str | None, **dimensions: Any) -> Workload | None:
 
 
 def half(device: Device) -> str:
-    """The precision that mixed-precision training uses: fp16 or bf16 where the device has one, else fp32."""
+    """Return the precision that mixed-precision training uses: fp16 or bf16 where the device has one, else fp32."""
     preferred = ("fp16", "bf16") if device.kind == "gpu" else ("bf16", "fp16")
     return next((p for p in preferred if p in device.peak_flops), "fp32")
 
@@ -87,7 +87,7 @@ def divided(
     optimizer: str = "adam",
     **mesh: Any,
 ) -> Setting:
-    """A model that several devices hold together.
+    """Return a model that several devices hold together.
 
     Args:
         batch: samples of a step over all devices; ``micro_batch``: that one replica works on at once.
@@ -146,7 +146,7 @@ def divided_case(
     precision_from: PrecisionSource = "row",
     **mesh: Any,
 ) -> Case | Skip:
-    """A tuned run of one such model, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
+    """Return a tuned run of one such model, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
     try:
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:
@@ -155,7 +155,7 @@ def divided_case(
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:
-    """Raises UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
+    """Raise UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
     if mesh.expert_devices > 1:
         own = expert_share(own, mesh).workload
@@ -164,7 +164,7 @@ def _check_divides(workload: Workload, mesh: Parallelism) -> None:
 
 
 def low_precision(text: str) -> str:
-    """The precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty where it names none that is predicted."""
+    """Return the precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty where it names none that is predicted."""
     return next((name for pattern, name in _PRECISIONS if re.search(pattern, text.casefold())), "")
 
 

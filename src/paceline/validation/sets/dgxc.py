@@ -30,7 +30,7 @@ NOTHING = ("", "n/a", "na", "none")
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
     devices = row.whole("num_gpus") or 1
     machines = hardware_aliases.reference_system(device, devices) if device else None
@@ -79,7 +79,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _or_one(row: Row, column: str) -> int:
-    """The whole number in the cell; 1 where the table says that there is none. Raises UserError for anything else."""
+    """Return the whole number in the cell; 1 where the table says that there is none. Raises UserError for anything else."""
     if row.text(column).casefold() in NOTHING:
         return 1
     return row.whole(column) or 1

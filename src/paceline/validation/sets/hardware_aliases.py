@@ -43,7 +43,7 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 @cache
 def device(text: str) -> Device | None:
-    """The device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
+    """Return the device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
     clear = _MARKS.sub("", _BRACKETS.sub("", text.replace("_", " "))).strip()
     plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", clear)))
     bare = _PROVIDER.sub("", _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip())))).strip()
@@ -52,7 +52,8 @@ def device(text: str) -> Device | None:
 
 @cache
 def network(text: str) -> Link | None:
-    """The network between nodes that the words of a system description name: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``.
+    """Return the network between nodes that the words of a system description name: ``Compute: 8x ConnectX-6 IB HDR
+    200Gb/Sec``.
 
     Ports named for storage or management do not count; several ports of one speed add up.
     """
@@ -96,7 +97,7 @@ def domain(device: Device, devices: int, per_node: int) -> tuple[int, int]:
 
 
 def side_by_side(link: Link, count: int) -> Link:
-    """The network of ``count`` nodes that one domain joins: their bandwidths add."""
+    """Return the network of ``count`` nodes that one domain joins: their bandwidths add."""
     return replace(link, name=f"{count}x {link.name}", bandwidth=replace(link.bandwidth, value=count * link.bandwidth.value))
 
 
@@ -129,5 +130,5 @@ def torus(device: Device, devices: int) -> Cluster:
 
 @cache
 def network_named(text: str) -> Link:
-    """The catalogue's network. Raises UserError."""
+    """Return the catalogue's network. Raises UserError for an unknown one."""
     return find_network(text)

@@ -39,7 +39,7 @@ padding, 6.57 s at the mean (DeepLearningExamples, Tacotron2/tacotron2/data_func
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("system"))
     devices = row.whole("num_gpus") or 1
     keys = Keys(model, device.name if device else row.text("system"), devices, 1, "")

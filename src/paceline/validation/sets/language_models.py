@@ -46,7 +46,7 @@ def has_experts(text: str) -> bool:
 
 
 def model_name(text: str) -> str:
-    """The workload of a model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
+    """Return the workload of a model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
     folded = _folded(text)
     for pattern, name in _WITH_EXPERTS if has_experts(text) else _NAMES:
         if matched := re.search(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", folded):
@@ -56,7 +56,7 @@ def model_name(text: str) -> str:
 
 @cache
 def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = False, vocabulary: int = 0) -> Workload | None:
-    """The model that ``text`` names, on sequences of ``seq_len`` tokens; None for an unknown workload.
+    """Return the model that ``text`` names, on sequences of ``seq_len`` tokens; None for an unknown workload.
 
     Args:
         layers: of a shortened model; 0: its own.

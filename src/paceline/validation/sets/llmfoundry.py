@@ -22,7 +22,7 @@ NODE = 8
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     gpu, is_fp8 = _FP8.subn("", row.text("gpu"))  # h100_80gb_fp8
     model, device = row.text("model"), hardware_aliases.device(gpu)
     devices, length = row.whole("num_gpus") or 1, row.whole("seq_len")

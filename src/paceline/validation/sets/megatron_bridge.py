@@ -47,7 +47,7 @@ FP8 = "fp8-current"
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("system"))
     devices, release = row.whole("num_gpus") or 1, row.text("container")
     machines = hardware_aliases.reference_system(device, devices) if device else None

@@ -34,7 +34,7 @@ RECOMPUTE = {"": "none", **{name: name for name in ("none", "no", "false", "sele
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
     tensor, pipeline = row.whole("tp") or 1, row.whole("pp") or 1
     devices = row.whole("num_gpus") or tensor * pipeline * (row.whole("dp") or 1)

@@ -119,7 +119,7 @@ NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     benchmark, device = _benchmark(row), hardware_aliases.device(row.text("accelerator"))
     devices = row.number_of("num_accel") or 0
     nodes, per_node = row.whole("num_nodes") or 1, row.number_of("accel_per_node")
@@ -181,7 +181,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: Mapping[str, int]) -> Setting:
-    """A model that several devices hold. Raises UserError where it does not divide."""
+    """Return a model that several devices hold. Raises UserError where it does not divide."""
     replicas = max(1, machines.world_size // prod(size for name, size in mesh.items() if name != "expert"))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
@@ -202,8 +202,9 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
 
 
 def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
-    """The fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as many
-    as there are experts."""
+    """Return the fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as
+    many as there are experts.
+    """
     experts = sum(p.size for p in workload.parameters if is_expert(p.name))
     rest = (workload.num_parameters - experts) / mesh["tensor"]
     bytes_each, groups = 2 * assumed("mlperf_memory") / mesh["pipeline"], 1

@@ -38,7 +38,7 @@ GPT3_XL = TransformerShape(layers=24, hidden=3072, heads=24, vocabulary=50257, c
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, option, device = row.text("model"), row.text("option"), hardware_aliases.device(row.text("gpu"))
     devices = int(option[2:]) if option.startswith("dp") and option[2:].isdigit() else 1
     keys = Keys(model, device.name if device else row.text("gpu"), devices, 1, "")

@@ -58,7 +58,7 @@ NETWORKS = {
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model") or row.text("model_dir"), _device(row)
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
     keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, row.text("framework_dir"))
@@ -96,7 +96,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _device(row: Row) -> Device | None:
-    """The device of the row; where it leaves out how much memory an A100 has, the section says it."""
+    """Return the device of the row; where it leaves out how much memory an A100 has, the section says it."""
     gpu = row.text("gpu")
     memory = re.search(r"[0-9]+ ?G", row.text("section"))
     if gpu == "A100-SXM" and memory:
@@ -105,7 +105,7 @@ def _device(row: Row) -> Device | None:
 
 
 def _network(row: Row) -> tuple[str, str]:
-    """The workload of the row's directory, and its optimizer."""
+    """Return the workload of the row's directory, and its optimizer."""
     directory, section = row.text("model_dir"), row.text("section")
     tuned = "fine-tuning" in section.casefold()
     if directory == "LanguageModeling/Transformer-XL":  # TensorFlow's has the base model alone

@@ -32,7 +32,7 @@ UNKNOWN_NETWORK = "25Gb/s"
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, cluster, device = row.text("model"), row.text("cluster"), hardware_aliases.device(row.text("gpu"))
     devices, nodes = row.whole("num_gpus") or 1, row.whole("num_nodes") or 1
     keys = Keys(model, device.name if device else row.text("gpu"), devices, nodes, cluster)

@@ -35,7 +35,7 @@ _AGAIN = (("selective", "selective:op"), ("sac", "selective:op"), ("op", "select
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     model, device = row.text("model"), hardware_aliases.device(row.text("gpu"))
     devices = row.whole("num_gpus") or 1
     machines = hardware_aliases.reference_system(device, devices) if device else None

@@ -27,7 +27,7 @@ VOCABULARY = 51200
 
 
 def case(row: Row) -> Case | Skip:
-    """The row as a case, or the reason to skip it."""
+    """Return the row as a case, or the reason to skip it."""
     device = hardware_aliases.device(row.text("gpu"))
     devices, hidden, heads = row.whole("num_gpus") or 1, row.whole("hidden"), row.whole("heads")
     layers, length = row.whole("layers"), row.whole("seq_len")

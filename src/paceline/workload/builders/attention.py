@@ -92,7 +92,7 @@ def attention(
 
 
 def _eager_operations(operations: Sequence[Operation], drop: bool, fused_softmax: bool = False) -> tuple[Operation, ...]:
-    """The operations with kernels of fused attention replaced by those that write the scores.
+    """Return the operations with kernels of fused attention replaced by those that write the scores.
 
     Args:
         drop: whether dropout falls on the weights of attention.
@@ -133,7 +133,7 @@ def _scores_bytes(forward: Operation, drop: bool) -> tuple[float, float]:
 
 
 def eager(table: Table, *, fused_softmax: bool = False) -> Table:
-    """The network with the scores of its attention written to memory; the table itself where no attention is fused.
+    """Return the network with the scores of its attention written to memory; the table itself where no attention is fused.
 
     Dropout falls on the weights of attention where the network has dropout anywhere.
 

@@ -43,7 +43,7 @@ class EncoderDecoderShape:
 def encoder_decoder(
     shape: EncoderDecoderShape, seq_len: int, *, name: str, source: str = "", fused_attention: bool = True
 ) -> LayerTable:
-    """The layer table of one training step.
+    """Return the layer table of one training step.
 
     Args:
         seq_len: tokens of the decoder, and of the encoder unless it reads audio.
@@ -79,7 +79,7 @@ def _entry(shape: TransformerShape, s: int, name: str, prefix: str) -> list[Laye
 
 
 def _spectrogram(audio: Audio, hidden: int) -> list[LayerSpec]:
-    """Two convolutions, each as the product of three frames with its kernel, and fixed positions."""
+    """Return two convolutions, each as the product of three frames with its kernel, and fixed positions."""
     parts = []
     for name, rows, channels in (("conv1", 2 * audio.tokens, audio.bins), ("conv2", audio.tokens, hidden)):
         whole = linear(name, rows, 3 * channels, hidden)

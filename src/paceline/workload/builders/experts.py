@@ -52,7 +52,7 @@ class Experts:
 
 
 def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool) -> list[LayerSpec]:
-    """The layers of one block's experts over ``s`` tokens, without the shared ones.
+    """Return the layers of one block's experts over ``s`` tokens, without the shared ones.
 
     ``dispatch`` copies each token for its experts and ``combine`` adds the copies up. Between them each expert has
     ``s active / count`` rows.

@@ -45,7 +45,7 @@ class LatentAttention:
 def latent_attention(
     m: LatentAttention, s: float, hidden: int, heads: int, *, bias: bool, fused: bool, drop: bool, causal: bool = True
 ) -> list[LayerSpec]:
-    """The layers of attention over ``s`` tokens, named ``attention.``, behind the norm of its input."""
+    """Return the layers of attention over ``s`` tokens, named ``attention.``, behind the norm of its input."""
     head = m.nope + m.rope
     parts = []
     if m.q_rank:

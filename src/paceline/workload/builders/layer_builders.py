@@ -30,7 +30,7 @@ class LayerSpec:
     kept_half: float = 0.0
 
     def named(self, prefix: str) -> LayerSpec:
-        """The same layer inside another module."""
+        """Return the same layer inside another module."""
         return replace(self, name=prefix + self.name)
 
 
@@ -121,7 +121,7 @@ def linear(
     kept_half: bool | None = None,
     sums: int = 0,
 ) -> LayerSpec:
-    """A linear layer over ``rows`` tokens.
+    """Return a linear layer over ``rows`` tokens.
 
     Args:
         kept: whether it is the first layer to save its input for the backward pass.
@@ -176,7 +176,7 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> LayerSpec:
-    """A look-up of rows of a table. The gradient is dense; that of a tied table is added to the output layer's."""
+    """Return a look-up of rows of a table. The gradient is dense; that of a tied table is added to the output layer's."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),

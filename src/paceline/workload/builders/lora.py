@@ -121,7 +121,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
 
 
 def _product(layer: Layer) -> Operation | None:
-    """The one product of a linear layer in the forward pass; None for other layers."""
+    """Return the one product of a linear layer in the forward pass; None for other layers."""
     forward = [o for o in layer.operations if not o.backward and o.kind != "memory"]
     plain = layer.kind in _PRODUCTS and len(forward) == 1 and forward[0].grows == "m" and forward[0].batch == 1
     return forward[0] if plain else None
@@ -155,7 +155,7 @@ def _is_target(name: str, target: str) -> bool:
 
 
 def _frozen(layer: Layer) -> Layer:
-    """A layer whose weights get no gradient. A table of tokens needs no backward pass at all."""
+    """Return a layer whose weights get no gradient. A table of tokens needs no backward pass at all."""
     if layer.kind == "Embedding":
         forward = tuple(o for o in layer.operations if not o.backward)
         return replace(layer, operations=forward, activation_bytes=0.0, activation_bytes_half=0.0)
@@ -166,7 +166,7 @@ def _frozen(layer: Layer) -> Layer:
 
 
 def _beside(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
-    """A frozen product and its adapter, which keeps what it reads unless another layer does.
+    """Return a frozen product and its adapter, which keeps what it reads unless another layer does.
 
     Args:
         shared: whether an adapter in front of it keeps the same input.

@@ -49,7 +49,7 @@ class RecommenderShape:
 
 
 def recommender(shape: RecommenderShape, *, name: str = "", source: str = "") -> LayerTable:
-    """The layer table of one training step; a sample is a pair of a user and an item."""
+    """Return the layer table of one training step; a sample is a pair of a user and an item."""
     d, tables = shape.width, len(shape.rows)
     bottom = _network("bottom", (shape.dense, *shape.bottom))
     interact = _cross(shape) if shape.cross else _pairs(shape)
@@ -141,6 +141,6 @@ RECOMMENDERS: Mapping[str, tuple[RecommenderShape, str]] = MappingProxyType(
 
 @cache
 def named_recommender(name: str) -> LayerTable:
-    """The table of one of ``RECOMMENDERS``."""
+    """Return the table of one of ``RECOMMENDERS``."""
     shape, source = RECOMMENDERS[name]
     return recommender(shape, name=name, source=source)

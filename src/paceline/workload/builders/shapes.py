@@ -72,7 +72,7 @@ def _qwen3(layers: int, hidden: int, heads: int, ffn: int, tied: bool = False) -
 
 
 def _nemotron(layers: int, hidden: int, heads: int, kv_heads: int = 0) -> TransformerShape:
-    """The squared ReLU costs what a GELU does: one element-wise kernel."""
+    """Return a squared ReLU, at the cost of a GELU: one element-wise kernel."""
     return TransformerShape(
         layers=layers,
         hidden=hidden,

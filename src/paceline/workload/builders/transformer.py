@@ -156,7 +156,7 @@ def llama(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int, vocabul
 def transformer(
     shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
 ) -> LayerTable:
-    """The layer table of one training step on sequences of ``seq_len`` tokens.
+    """Return the layer table of one training step on sequences of ``seq_len`` tokens.
 
     Args:
         fused_attention: scores are not written to memory (FlashAttention); else attention runs as in eager PyTorch.
@@ -188,7 +188,7 @@ def transformer(
 
 
 def as_table(parts: list[LayerSpec], name: str, source: str, sample: str, input_bytes: float) -> LayerTable:
-    """The table of these layers, every operation of which has a known FLOP count."""
+    """Return the table of these layers, every operation of which has a known FLOP count."""
     layers, parameters = lay_out(parts)
     ops = sum(operation.calls for layer in layers for operation in layer.operations)
     return LayerTable(
@@ -203,7 +203,7 @@ def as_table(parts: list[LayerSpec], name: str, source: str, sample: str, input_
 
 
 def norm(shape: TransformerShape, name: str, rows: float, width: int, *, kept: bool = True, sums: int = 0) -> LayerSpec:
-    """A normalisation of the kind that the shape has."""
+    """Return a normalisation of the kind that the shape has."""
     whole = normalisation(name, rows, width, rms=shape.norm == "rms", kept=kept, sums=sums)
     return whole if shape.norm_bias else replace(whole, weights=whole.weights[:1])
 
@@ -233,7 +233,7 @@ def start(shape: TransformerShape, s: int) -> list[LayerSpec]:
 def blocks(
     shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False, sliding: int = 0
 ) -> list[LayerSpec]:
-    """The layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder; with
+    """Return the layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder; with
     ``sliding`` only to the nearest of its tokens.
     """
     inside = _attend(shape, s, s, "attention.", fused, sliding)
@@ -330,7 +330,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
 
 
 def _copying(name: str, rows: float, inputs: int, outputs: int, bias: bool, sums: int = 0) -> LayerSpec:
-    """A further product of a normalised input, which only autocast copies once more."""
+    """Return a further product of a normalised input, which only autocast copies once more."""
     return linear(name, rows, inputs, outputs, bias=bias, kept=False, kept_half=True, sums=sums)
 
 
@@ -372,7 +372,7 @@ def end(shape: TransformerShape, s: int) -> list[LayerSpec]:
 
 
 def _logits(shape: TransformerShape, rows: float, *, bias: bool) -> LayerSpec:
-    """The output layer over the vocabulary. Tied weights belong to the embedding, where their gradient is complete."""
+    """Return the output layer over the vocabulary. Tied weights belong to the embedding, where their gradient is complete."""
     whole = linear("head.logits", rows, shape.embedding_width or shape.hidden, shape.vocabulary, bias=bias)
     kept = tuple(weight for weight in whole.weights if weight[0] == "bias") if shape.tied else whole.weights
     return replace(whole, weights=kept)

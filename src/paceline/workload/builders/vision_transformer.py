@@ -48,7 +48,7 @@ class VisionShape:
 
 
 def vision_transformer(shape: VisionShape, *, name: str, source: str = "", fused_attention: bool = True) -> LayerTable:
-    """The layer table of one training step on images and their classes."""
+    """Return the layer table of one training step on images and their classes."""
     inner, s, h = shape.blocks, shape.tokens, shape.blocks.hidden
     parts = [_patches(shape), _positions(shape)]
     parts += [dropout("drop", s * h)] if inner.dropout else []
@@ -60,7 +60,7 @@ def vision_transformer(shape: VisionShape, *, name: str, source: str = "", fused
 
 
 def _patches(shape: VisionShape) -> LayerSpec:
-    """A convolution whose stride is its kernel: one product for each patch. Its data need no gradient."""
+    """Return a convolution whose stride is its kernel: one product for each patch. Its data need no gradient."""
     patch, h = shape.patch, shape.blocks.hidden
     whole = linear("patches", shape.tokens - shape.extra, shape.channels * patch**2, h)
     operations = tuple(
@@ -73,7 +73,7 @@ def _patches(shape: VisionShape) -> LayerSpec:
 
 
 def _positions(shape: VisionShape) -> LayerSpec:
-    """The extra tokens in front of the patches, and trained positions for all of them."""
+    """Return the extra tokens in front of the patches, and trained positions for all of them."""
     h, x = shape.blocks.hidden, WORD * shape.tokens * shape.blocks.hidden
     operations = memory(False, 2, 4 * x, x), memory(True, 3, 3 * x, 2 * x)
     tokens = [(f"token{i}", (1, 1, h)) for i in range(shape.extra)]
@@ -129,6 +129,6 @@ VITS: Mapping[str, VisionShape] = MappingProxyType(
 
 
 def named_vit(name: str, fused_attention: bool = True) -> LayerTable:
-    """The table of one of ``VITS``, for ImageNet's 1,000 classes."""
+    """Return the table of one of ``VITS``, for ImageNet's 1,000 classes."""
     source = "Dosovitskiy et al. 2020 (ViT), arXiv:2010.11929, table 1; S: DeiT, arXiv:2012.12877, table 1"
     return vision_transformer(VITS[name], name=name, source=source, fused_attention=fused_attention)

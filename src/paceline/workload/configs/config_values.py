@@ -39,7 +39,7 @@ def number(config: Config, *names: str, default: int | None = None) -> int:
 
 
 def flag(config: Config, name: str, default: bool) -> bool:
-    """The value of ``name``, true or false."""
+    """Return the value of ``name``, true or false."""
     value = config.get(name)
     if value is not None and type(value) is not bool:
         raise UserError(f"{name} {value!r} in the configuration", "it is true or false")

@@ -25,7 +25,7 @@ def llama_like(
     attention_bias: bool = False,
     **changes: Any,
 ) -> Shaped:
-    """The design of Llama, with what differs from it.
+    """Return the design of Llama, with what differs from it.
 
     Args:
         kv_heads, head_dim, longest, tied: defaults of the architecture; 0: those that the other dimensions give.
@@ -139,7 +139,7 @@ def _gpt_neox(config: Config) -> Shaped:
 
 
 def _gpt(config: Config, **changes: Any) -> Shaped:
-    """The keys of GPT-2 and GPT-J."""
+    """Return the keys of GPT-2 and GPT-J."""
     hidden, longest = number(config, "n_embd"), number(config, "n_positions", "n_ctx", default=1024)
     shape = TransformerShape(
         layers=number(config, "n_layer"),

@@ -32,7 +32,7 @@ KINDS: Mapping[str, Callable[[Config], tuple[Shape, int]]] = MappingProxyType(
 
 
 def shape_of(config: Config) -> tuple[Shape, int]:
-    """The dimensions of a configuration, and its longest sequence.
+    """Return the dimensions of a configuration, and its longest sequence.
 
     Raises:
         UserError: an unknown kind of model, a missing dimension, or one that the layer table cannot express.
@@ -50,7 +50,7 @@ def shape_of(config: Config) -> tuple[Shape, int]:
 def table_of(
     config: Config, seq_len: int | None = None, *, name: str, source: str = "", fused_attention: bool = True
 ) -> LayerTable:
-    """The layer table of one training step of the model that a configuration describes.
+    """Return the layer table of one training step of the model that a configuration describes.
 
     Args:
         seq_len: tokens of a sample; None: the longest of the configuration, at most ``LONGEST_USUAL``.

@@ -49,7 +49,7 @@ def _convolution(data: Tensor, weight: Tensor, output: Tensor, transposed: bool,
 
 
 def _positions(work: float, written: Tensor, groups: int) -> Shape:
-    """The product of ``work`` FLOPs with one row for each position of ``written`` (N, C, *spatial)."""
+    """Return the product of ``work`` FLOPs with one row for each position of ``written`` (N, C, *spatial)."""
     rows, columns = written.shape[0] * prod(written.shape[2:]), written.shape[1] // groups
     return groups, rows, columns, work / (2.0 * groups * rows * columns) if rows * columns else 0.0
 
@@ -141,7 +141,7 @@ _BOUNDED = _aten("""
 
 
 def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], bounded: bool) -> list[Kernel]:
-    """The kernels of one call: one for each gradient in a convolution's backward pass, one for any other call.
+    """Return the kernels of one call: one for each gradient in a convolution's backward pass, one for any other call.
 
     Args:
         name: ``namespace.operation`` without the overload.
@@ -190,7 +190,7 @@ GATES = (1, 1, 4, 3)  # gates by cuDNN's modes: plain with either activation, LS
 
 
 def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
-    """A recurrent layer as in cuDNN (Appleyard et al. 2016, arXiv:1604.01946, section 3).
+    """Return a recurrent layer as in cuDNN (Appleyard et al. 2016, arXiv:1604.01946, section 3).
 
     Work that does not depend on the step before is one product over all steps: that of the input, and both gradients of
     weights. Each step has one kernel for the product of the state, and one for the arithmetic of the gates.
@@ -240,7 +240,7 @@ def element_bytes(dtype: Any) -> int:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The distinct tensors among nested lists, tuples and mappings, in order."""
+    """Yield the distinct tensors among nested lists, tuples and mappings, in order."""
     seen: set[int] = set()
 
     def walk(item: Any) -> Iterator[Tensor]:

@@ -101,7 +101,7 @@ class Recorder:
         return value
 
     def owner(self, parameter: str) -> str:
-        """The module of a parameter or, if it is never called, the nearest enclosing module that is."""
+        """Return the module of a parameter or, if it is never called, the nearest enclosing module that is."""
         held = parameter.rpartition(".")[0]
         path = held
         while path and path not in self.work:
@@ -139,7 +139,7 @@ class Recorder:
         self._spans.append((torch.autograd._get_sequence_nr(), owner))  # type: ignore[attr-defined]
 
     def _owner(self) -> str:
-        """The module of the current operation."""
+        """Return the module of the current operation."""
         import torch
 
         if self._stack:  # in the backward pass: activation checkpointing recomputes a forward pass

@@ -33,7 +33,7 @@ def trace(
     source: str = "",
     loss: Loss = "mean",
 ) -> LayerTable:
-    """The layer table of one training step of ``model``.
+    """Return the layer table of one training step of ``model``.
 
     FLOPs are those of matrix products, convolutions and attention (a multiply-add is two), as in publications. Other known
     operations count bytes only. A table per sample cannot express FLOPs that are not proportional to the batch; these are in
@@ -76,7 +76,7 @@ def trace(
 
 
 def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module, Any]:
-    """A copy of the network on the meta device in training mode, and its inputs."""
+    """Return a copy of the network on the meta device in training mode, and its inputs."""
     import torch
 
     inputs: Any = None
@@ -129,7 +129,7 @@ def _one_of(tensors: list[torch.Tensor]) -> str:
 
 
 def _batch(inputs: Any, size: int) -> Any:
-    """The same structure with ``size`` samples, on the meta device."""
+    """Return the same structure with ``size`` samples, on the meta device."""
     if isinstance(inputs, Mapping):
         return {key: _batch(value, size) for key, value in inputs.items()}
     if isinstance(inputs, list | tuple):

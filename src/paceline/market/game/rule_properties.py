@@ -82,7 +82,6 @@ class RuleProperties:
 _BUYERS_PAY_SELLERS = RuleProperty("exact", "Sellers receive what buyers pay.", DEFINITION)
 _POOLED_WORK = RuleProperty("yes", "Payments do not change who uses what: the pooled schedule stays.", DEFINITION)
 _REPORTED_TRACES = RuleProperty("none", "Shares follow reported traces: a site that claims to do well alone pays less.", TESTS)
-_SAVING_SHARED = RuleProperty("exact", "The shares add up to the saving of all.", DEFINITION)
 
 _ENTRIES = (
     RuleProperties(
@@ -110,14 +109,14 @@ _ENTRIES = (
         "shapley",
         _POOLED_WORK,
         RuleProperty("partly", "Kept where no site lowers the saving of a group that it joins.", SHAPLEY),
-        _SAVING_SHARED,
+        RuleProperty("exact", "The shares add up to the saving of all.", SHAPLEY),
         _REPORTED_TRACES,
     ),
     RuleProperties(
         "least-core",
         _POOLED_WORK,
         RuleProperty("partly", "Kept where the core is not empty.", LEAST_CORE),
-        _SAVING_SHARED,
+        RuleProperty("exact", "The shares add up to the saving of all.", LEAST_CORE),
         _REPORTED_TRACES,
     ),
 )

@@ -194,7 +194,7 @@ def work(wire: LocalWire, case: Case, data: Dataset, start: Any) -> dict[str, An
         "loss": loss / per_epoch,
         "steps": steps,
         "nonfinite_steps": replica.nonfinite_steps,
-        "exchange": exchange.exchange,
+        "exchange": exchange.exchange.name,
         "options": json.dumps(described),
         "sent_bytes": sent,
         "digest": replica.digest(),

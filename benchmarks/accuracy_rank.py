@@ -80,7 +80,7 @@ def train(task: Task, compression: str) -> dict[str, Any]:
         "data": task.data,
         "measure": task.measure,
         "options": json.dumps(options),
-        "exchange": hook.gradient_exchange.exchange,
+        "exchange": hook.gradient_exchange.exchange.name,
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "tflop": round(flops * task.steps * recipe.batch / 1e12, 1),
         "steps": task.steps,

@@ -268,7 +268,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
     parts, counts = [operation_table(case.workload) for case in cases], []
     for case, part in zip(cases, parts, strict=True):
         strategy = case.setting.strategy
-        again = 1 + (strategy.parallelism.recompute == "full") * ~part.backward
+        again = 1 + (strategy.parallelism.recompute.name == "full") * ~part.backward
         counts.append(strategy.parallelism.micro_batches * np.bincount(part.row, again, len(part.kind)))
     owner = np.repeat(np.arange(len(cases)), [len(part.kind) for part in parts])
     each = np.concatenate(counts)
@@ -323,5 +323,5 @@ def _plain_conv(case: Case, level: SoftwareLevel) -> float:
 
 def _update(case: Case, device: Device, e: Efficiency) -> float:
     strategy = case.setting.strategy
-    owned = case.workload.num_parameters / (1 if strategy.parallelism.sharding == "ddp" else strategy.world_size)
+    owned = case.workload.num_parameters / (1 if strategy.parallelism.sharding.name == "ddp" else strategy.world_size)
     return sum(optimizer_seconds(OPTIMIZERS[strategy.optimizer], round(owned), len(case.workload.parameters), device, e))

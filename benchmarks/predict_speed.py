@@ -21,13 +21,13 @@ from rows import append
 from paceline.hardware import cluster
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import ORDINARY, predict
-from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy, carriers
 from paceline.workload import Workload
 
 COLUMNS = ("what", "workload", "strategies", "seconds", "ms_each")
 WORKLOADS = ("resnet-50", "bert-large", "llama-2-7b")
 PLACES = [(device, 8, nodes) for device in ("V100", "A100", "H100", "T4") for nodes in (1, 2, 4, 8, 16, 32)]
-PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+PAIRS = [(c.name, exchange.name) for c in COMPRESSIONS.values() for exchange in carriers(c) if not exchange.uses_switch]
 
 
 def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:

@@ -63,7 +63,7 @@ def measure(workers: int, compression: str, epochs: int) -> dict[str, object]:
     return {
         "workers": workers,
         "compression": compression,
-        "exchange": strategy.gradient_exchange.exchange,
+        "exchange": strategy.gradient_exchange.exchange.name,
         **{
             f"{name}_ms": round(1e3 * value, 2)
             for name, value in (

@@ -92,7 +92,7 @@ def exchanged(rank: int, workers: int) -> dict[str, Any]:
     if workers == 4:
         models["between copies"] = lambda: sharded(hybrid())
     found["usual"] = {
-        (mesh, name): attach(make(), name).gradient_exchange.exchange
+        (mesh, name): attach(make(), name).gradient_exchange.exchange.name
         for mesh, make in models.items()
         for name in ("dense", "topk", "int8")
     }

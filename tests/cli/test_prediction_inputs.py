@@ -105,7 +105,7 @@ def test_a_compression_takes_an_exchange_that_the_sharding_has(capsys: pytest.Ca
     add_training_arguments(parser)
     given = ["--model=lenet5", "--data=digits", "--global-batch=64", "--compression=topk", "--sharding=zero2"]
     options = parser.parse_args(given, argparse.Namespace(parser=parser))
-    assert training_run(options, workers=8).strategy.gradient_exchange.exchange == "sharded"
+    assert training_run(options, workers=8).strategy.gradient_exchange.exchange.name == "sharded"
 
 
 def test_bits_on_the_wire_are_options(capsys: pytest.CaptureFixture[str]) -> None:

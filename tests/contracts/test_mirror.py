@@ -14,6 +14,7 @@ FAMILIES = {
     "codecs/triton": "codecs/test_triton.py",
     "nic/engine": "nic/test_engine.py",
     "planning/emit": "planning/test_emit.py",
+    "strategy/exchanges": "strategy/test_exchanges.py",
     "training/exchanges": "training/exchanges/test_exchange_group.py",
 }
 """Folders of like files, and the file that tests all of them by the same cases."""

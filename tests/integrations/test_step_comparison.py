@@ -138,7 +138,7 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
     comparison.end()
     (seen,) = observations([place])
     assert (seen.step_s, seen.workload.name, seen.cluster.world_size) == (0.5, "resnet-50", 8)
-    assert seen.strategy.gradient_exchange.compression == "int8" and seen.strategy.parallelism.micro_batches == 2
+    assert seen.strategy.gradient_exchange.compression.name == "int8" and seen.strategy.parallelism.micro_batches == 2
     after = comparison.predicted().step_time_s
     assert abs(after - 0.5) < 0.05 < abs(before - 0.5)
     own = StepComparison(cluster="8 V100", records=place)

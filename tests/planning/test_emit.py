@@ -197,7 +197,7 @@ def test_options_read_back_are_the_strategy_or_it_is_refused(framework: str, cho
         return
     read = READ[framework](text)
     mesh = chosen.parallelism
-    if framework == "torchtitan" and mesh.sharding == "ddp":
+    if framework == "torchtitan" and mesh.sharding.name == "ddp":
         read["precision"] = chosen.precision  # DDP has no option for it
     assert read == {name: getattr(chosen if "batch" in name or name == "precision" else mesh, name) for name in read}
 

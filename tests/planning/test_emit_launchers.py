@@ -197,17 +197,17 @@ def test_the_lines_are_python_and_hold_every_choice(choices: dict[str, Any]) -> 
     ast.parse(text)
     mesh = chosen.parallelism
     for there, word in (
-        (mesh.sharding in ("zero2", "zero3"), "fully_shard("),
-        (mesh.sharding == "zero2", "reshard_after_forward=False"),
-        (mesh.sharding == "zero1", "ZeroRedundancyOptimizer("),
-        (mesh.shard_devices == 8 and mesh.sharding in ("zero2", "zero3"), "(2, 8)"),
-        (mesh.recompute == "full", "checkpoint("),
+        (mesh.sharding.name in ("zero2", "zero3"), "fully_shard("),
+        (mesh.sharding.name == "zero2", "reshard_after_forward=False"),
+        (mesh.sharding.name == "zero1", "ZeroRedundancyOptimizer("),
+        (mesh.shard_devices == 8 and mesh.sharding.name in ("zero2", "zero3"), "(2, 8)"),
+        (mesh.recompute.name == "full", "checkpoint("),
         (mesh.recompute_layers == 4, "in 4 blocks"),
         (mesh.micro_batches == 4, "4 micro batches a step"),
         (chosen.precision in ("bf16",), "torch.bfloat16"),
         (chosen.precision == "fp16", "GradScaler()"),
         (chosen.precision == "tf32", "set_float32_matmul_precision"),
-        (chosen.gradient_exchange.compression != "dense", "paceline.attach("),
+        (chosen.gradient_exchange.compression.name != "dense", "paceline.attach("),
         (chosen.bucket_bytes != 25 << 20, "100"),
         (chosen.optimizer == "lamb", "paceline.LAMB"),
     ):

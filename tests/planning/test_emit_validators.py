@@ -96,13 +96,13 @@ def test_accelerate_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         words = shlex.split(line.replace("$RANK", "0").replace("$HEAD", "node-1"))
         options, defaults, _ = _validate_launch_command(launch_command_parser().parse_args(words[2:]))
         assert defaults is not None and options.training_script == "train.py"
-        assert options.use_fsdp == (mesh.sharding in ("zero2", "zero3"))
-        assert options.use_deepspeed == (mesh.sharding == "zero1")
+        assert options.use_fsdp == (mesh.sharding.name in ("zero2", "zero3"))
+        assert options.use_deepspeed == (mesh.sharding.name == "zero1")
         if options.use_fsdp:
             environment = prepare_multi_gpu_env(options)
             assert environment["FSDP_VERSION"] == "2"
-            assert environment["FSDP_RESHARD_AFTER_FORWARD"] == str(mesh.sharding == "zero3").lower()
-            assert environment["FSDP_ACTIVATION_CHECKPOINTING"] == str(mesh.recompute == "full").lower()
+            assert environment["FSDP_RESHARD_AFTER_FORWARD"] == str(mesh.sharding.name == "zero3").lower()
+            assert environment["FSDP_ACTIVATION_CHECKPOINTING"] == str(mesh.recompute.name == "full").lower()
             sizes = environment.get("PARALLELISM_CONFIG_DP_REPLICATE_SIZE"), environment.get("PARALLELISM_CONFIG_DP_SHARD_SIZE")
             assert sizes == ((str(mesh.data // 4), "4") if mesh.shard_devices else (None, None))
 
@@ -118,7 +118,9 @@ def test_deepspeed_reads_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
         assert config.train_batch_size == 256
         assert config.train_micro_batch_size_per_gpu == chosen.micro_batch_size
         assert config.gradient_accumulation_steps == chosen.parallelism.micro_batches
-        assert config.zero_optimization_stage == {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}[chosen.parallelism.sharding]
+        assert (
+            config.zero_optimization_stage == {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}[chosen.parallelism.sharding.name]
+        )
         assert config.bfloat16_config.enabled == (chosen.precision == "bf16")
 
 

@@ -34,7 +34,7 @@ def test_where_nothing_is_better_nothing_is_remarked() -> None:
 def test_what_is_better_and_cannot_be_written_is_said() -> None:
     cards, given = Cluster.named("4 RTX 4090"), {"batches": (1024,), "shardings": ("ddp", "distributed_optimizer")}
     best, file = planned("torchrun", "resnet-50", cards, **given)
-    assert file.job.strategy == best.best.strategy and best.best.strategy.parallelism.sharding != "distributed_optimizer"
+    assert file.job.strategy == best.best.strategy and best.best.strategy.parallelism.sharding.name != "distributed_optimizer"
     assert "not of all: torchrun has no option for distributed_optimizer" in file.job.remark
     assert "Better: 4 RTX 4090, batch 1024, bf16, distributed_optimizer: " in file.job.remark
     assert f"# {file.job.remark}\n" in file.text

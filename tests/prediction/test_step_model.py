@@ -20,12 +20,13 @@ from paceline.prediction.timeline import StepDurations, _placed_stages, schedule
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import FAST_HOST, IDEAL, fact, make_calibration, make_cluster, make_workload, strategy
+from strategy_toys import exchanges_of
 
 TIGHT = 1e-12  # seconds that floating point may lose in sums of a step
 
 
 COMBINATIONS = st.sampled_from(
-    [(c.name, exchange, "ddp") for c in COMPRESSIONS.values() for exchange in c.exchanges]
+    [(c.name, exchange, "ddp") for c in COMPRESSIONS.values() for exchange in exchanges_of(c)]
     + [("dense", "allreduce", zero) for zero in SHARDINGS] * 8
 )
 STEPS = st.tuples(
@@ -378,7 +379,7 @@ def test_the_cluster_says_how_many_ranks_a_node_has():
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_every_pair_is_predicted_and_explained(compression):
     net = Workload.named("resnet-50")
-    for exchange in COMPRESSIONS[compression].exchanges:
+    for exchange in exchanges_of(COMPRESSIONS[compression]):
         for device in ("V100", "Xeon"):
             p = predict(net, named_cluster(device, 4, 2, "10Gb/s"), strategy(8, compression=compression, exchange=exchange))
             assert p.low_s <= p.step_time_s <= p.high_s
@@ -490,7 +491,7 @@ def test_512_workers_are_quick():
 
     def seconds(nodes: int) -> float:
         start = time.process_time()
-        for exchange in COMPRESSIONS["terngrad"].exchanges:
+        for exchange in exchanges_of(COMPRESSIONS["terngrad"]):
             plan = strategy(4 * nodes, compression="terngrad", exchange=exchange)
             predict(Workload.named("resnet-50"), named_cluster("P100", 4, nodes, "1Gb/s"), plan)
         return time.process_time() - start

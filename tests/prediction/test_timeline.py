@@ -136,7 +136,7 @@ def test_pieces_of_many_candidates_are_those_of_each(sharding: str, overlap: boo
     strategy = Strategy.of(world_size=4, global_batch_size=16, sharding=sharding, optimizer="sgd", bucket_bytes=4_000_000)
     model = StepModel(workload=NET, constants=IDEAL, overlap=overlap)
     step = model.step(PLACE, strategy)
-    costs, is_shared = step.costs, strategy.parallelism.shares.weights
+    costs, is_shared = step.costs, strategy.parallelism.sharding.weights
     at = columns(step.plan, len(NET.layers), is_shared)
     scales = (0.01, 0.5, 1.0, 30.0)
     forward, backward = (np.array([scale * sums(x.total)[at] for scale in scales]) for x in (costs.forward, costs.backward))

@@ -15,7 +15,7 @@ def test_a_selection_is_a_workload_a_cluster_and_a_strategy() -> None:
     chosen = {"workload": "GPT2 XL", "device": "H100", "devices-per-node": "4", "nodes": "2", "network": "100Gb/s"}
     asked = question({**chosen, "sharding": "zero2", "global-batch": "32"}, Configurations())
     assert (asked.workload.name, asked.cluster.world_size, asked.cluster.num_nodes) == ("gpt2-xl", 8, 2)
-    assert (asked.strategy.parallelism.sharding, asked.strategy.global_batch_size) == ("zero2", 32)
+    assert (asked.strategy.parallelism.sharding.name, asked.strategy.global_batch_size) == ("zero2", 32)
 
 
 def test_without_a_batch_it_is_the_most_that_fits() -> None:

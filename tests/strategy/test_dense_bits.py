@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from each_row import each_row
 from paceline.errors import UserError
-from paceline.strategy import BF16, FP32, BucketPlan, DenseRule, GradientExchange, Strategy, describe
+from paceline.strategy import BF16, FP32, BucketPlan, DenseRule, GradientExchange, Strategy
 from paceline.strategy.buckets import plan_bucket
 from paceline.strategy.dense_bits import dense_format
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
@@ -20,6 +20,7 @@ from paceline.training.exchanges.exchange_setup import make_setup
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import describe
 
 REFUSED = {
     "bits": ({"compression": "int8", "dense_bits": 8}, "dense_bits=8; give 32 for fp32 or 16 for bfloat16"),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import oracle
 from paceline.errors import UserError
-from paceline.strategy import COMPRESSIONS, EXCHANGES, ONE_WAY, DenseRule, GradientExchange, Option, Strategy
+from paceline.strategy import COMPRESSIONS, EXCHANGES, DenseRule, GradientExchange, Option, Strategy
+from strategy_toys import exchanges_of
 from wrong_types import wrong_types
 
 
@@ -28,7 +29,7 @@ def values_of(option: Option) -> st.SearchStrategy[float]:
 def exchanges(draw: st.DrawFn) -> GradientExchange:
     """Any legal exchange of gradients, with each field at its default or at another value."""
     described = COMPRESSIONS[draw(st.sampled_from(list(COMPRESSIONS)))]
-    exchange = draw(st.sampled_from(described.exchanges))
+    exchange = draw(st.sampled_from(exchanges_of(described)))
     options = {o.name: draw(values_of(o)) for o in described.options if draw(st.booleans())}
     rule = st.builds(DenseRule, min_elements=st.integers(0, 9999), last_layer=st.booleans(), names=st.tuples(st.just("*.emb")))
     return GradientExchange(
@@ -37,7 +38,7 @@ def exchanges(draw: st.DrawFn) -> GradientExchange:
         options=options,
         clip=draw(st.none() | st.floats(1e-3, 1e6)) if described.name == "terngrad" else oracle.CLIP,
         dense_rule=draw(st.none() | rule) if described.rule else None,
-        compress_pull=draw(st.booleans()) if exchange in ONE_WAY else True,
+        compress_pull=draw(st.booleans()) if EXCHANGES[exchange].has_pull else True,
         servers=draw(st.integers(1, 9)) if exchange == "parameter_server" else 1,
         ranks_per_node=draw(st.integers(1, 9)) if exchange == "hierarchical" else 1,
     )
@@ -58,8 +59,8 @@ def test_a_strategy_with_it_is_written_flat_and_read_back(exchange: GradientExch
     assert not {"parallelism", "gradient_exchange"} & set(flat)
     assert Strategy.from_json(**flat) == strategy
     assert {name: strategy.choice(name) for name in ("compression", "exchange", "clip", "world_size")} == {
-        "compression": exchange.compression,
-        "exchange": exchange.exchange,
+        "compression": exchange.compression.name,
+        "exchange": exchange.exchange.name,
         "clip": exchange.clip,
         "world_size": workers,
     }
@@ -91,7 +92,7 @@ def test_what_earlier_versions_wrote_without_clip_and_rule_is_read() -> None:
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_what_is_left_out_follows_from_the_compression(name: str) -> None:
     exchange = GradientExchange(name)
-    assert exchange.exchange == COMPRESSIONS[name].exchanges[0]
+    assert exchange.exchange.name == exchanges_of(COMPRESSIONS[name])[0]
     assert exchange.dense_rule == COMPRESSIONS[name].rule
     assert exchange.clip == (oracle.CLIP if name == "terngrad" else None)
     assert exchange.description == COMPRESSIONS[name]
@@ -101,9 +102,9 @@ def test_what_is_left_out_follows_from_the_compression(name: str) -> None:
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_uncompressed_keeps_the_exchange_and_nothing_of_the_codec(name: str) -> None:
     dense = GradientExchange(name).uncompressed()
-    assert (dense.compression, dense.exchange) == ("dense", GradientExchange(name).exchange)
+    assert (dense.compression.name, dense.exchange) == ("dense", GradientExchange(name).exchange)
     assert (dense.options, dense.clip, dense.dense_rule) == ((), None, None)
-    if "hierarchical" in COMPRESSIONS[name].exchanges:
+    if "hierarchical" in exchanges_of(COMPRESSIONS[name]):
         assert GradientExchange(name, "hierarchical", ranks_per_node=2).uncompressed().ranks_per_node == 2
 
 
@@ -250,7 +251,9 @@ def test_another_exchange_has_no_nodes_of_the_one_before() -> None:
 
 @given(exchanges())
 def test_an_exchange_of_the_compression_is_a_known_one(exchange: GradientExchange) -> None:
-    assert exchange.exchange in EXCHANGES and exchange.exchange in exchange.description.exchanges
+    assert exchange.exchange is EXCHANGES[exchange.exchange.name] and exchange.exchange.name in exchanges_of(
+        exchange.description
+    )
     assert exchange.description.rule == exchange.dense_rule
 
 

@@ -65,7 +65,7 @@ def test_every_other_compression_goes_with_them_and_survives_json(compression: s
     again = Strategy.of(**json.loads(json.dumps(given_.to_json())))
     assert again == given_ and len({again, given_}) == 1 and again.sync_every == 16
     dense = given_.uncompressed()
-    assert dense.gradient_exchange.compression == "dense" and dense.local == given_.local
+    assert dense.gradient_exchange.compression.name == "dense" and dense.local == given_.local
 
 
 def test_an_exchange_in_every_step_is_written_as_before() -> None:

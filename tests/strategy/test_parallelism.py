@@ -29,8 +29,8 @@ def test_the_mesh_names_its_dimensions_outermost_first(mesh: Parallelism) -> Non
 
 def test_the_default_is_one_device_that_shares_nothing() -> None:
     mesh = Parallelism()
-    assert (mesh.devices, mesh.sharding, mesh.micro_batches, mesh.recompute) == (1, "ddp", 1, "none")
-    assert not mesh.shares.gathers
+    assert (mesh.devices, mesh.sharding.name, mesh.micro_batches, mesh.recompute.name) == (1, "ddp", 1, "none")
+    assert not mesh.sharding.gather_names
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 8))
@@ -90,7 +90,7 @@ def test_what_does_not_go_together_is_refused(choices: dict[str, object], words:
 def test_fsdp_and_zero3_are_one_thing(data: int) -> None:
     assert Parallelism(data=data, sharding="fsdp") == Parallelism(data=data, sharding="zero3")
     assert hash(Parallelism(data=data, sharding="fsdp")) == hash(Parallelism(data=data, sharding="zero3"))
-    assert Parallelism(sharding="fsdp").shares is SHARDINGS["zero3"]
+    assert Parallelism(sharding="fsdp").sharding is SHARDINGS["zero3"]
     assert Parallelism(sharding="none") == Parallelism(sharding="ddp")
 
 

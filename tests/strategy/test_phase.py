@@ -10,15 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from each_row import each_row
-from paceline.strategy import (
-    COMPRESSIONS,
-    BucketPlan,
-    Phase,
-    describe,
-    phases,
-)
+from paceline.strategy import COMPRESSIONS, BucketPlan, Phase
 from paceline.strategy.phase import PATTERNS, busiest_sent, ring_bytes
-from strategy_toys import NAMED
+from strategy_toys import NAMED, describe, phases
 
 
 @given(st.sampled_from(NAMED), st.integers(0, 3 * 10**6), st.integers(0, 10**5), st.integers(1, 4), st.integers(1, 8))

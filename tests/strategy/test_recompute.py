@@ -16,7 +16,7 @@ def test_recompute_is_a_name_or_true_or_false() -> None:
     assert Parallelism(recompute=True) == Parallelism(recompute="full") != Parallelism(recompute=False) == Parallelism()
     assert Parallelism(recompute="selective:core_attn") == Parallelism(recompute="selective")
     named = Parallelism(recompute="selective:norm,mlp", recompute_layers=2)
-    assert (named.recompute, named.recomputation.layers) == ("selective:mlp,layernorm", 2)
+    assert (named.recompute.name, named.recomputation.layers) == ("selective:mlp,layernorm", 2)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.parallelism import GATHER_BITS
-from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, can_gather, gathers, scatter, units
+from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, scatter, units
 from paceline.workload import Parameter, Workload
 
 
@@ -74,7 +74,7 @@ def test_what_is_scattered_and_gathered_is_one_share_short_of_the_buffer(shardin
     (phase,) = scatter(elements, precision, workers).phases
     share = -(-(workers - 1) * wide * elements // workers)
     assert phase.sent_by_rank().tolist() == phase.received_by_rank().tolist() == [share] * workers
-    for gather in gathers(BucketPlan(elements, 1, 0), sharding, precision, workers):
+    for gather in SHARDINGS[sharding].gathers(BucketPlan(elements, 1, 0), precision, workers):
         in_rows = SHARDINGS[sharding].weights or sharding == "zero1"  # equal ones for all owners
         padded = workers * -(-elements // workers) if in_rows else elements
         size = (wide if SHARDINGS[sharding].scatters else 4) * padded
@@ -99,7 +99,7 @@ def test_weights_travel_in_as_many_bits_as_their_recipe_lets_them(
     sharding: str, precision: str, bits: int, width: float
 ) -> None:
     rounded = {("bf16", 8): 4 * (32 + 4 + 250), ("fp32", 16): 2 * 1000} if sharding == "zero3" else {}  # qwZ: int8 in messages
-    for gather in gathers(BucketPlan(1000, 1, 0), sharding, precision, 4, bits=bits):
+    for gather in SHARDINGS[sharding].gathers(BucketPlan(1000, 1, 0), precision, 4, bits=bits):
         assert gather.sizes == (rounded.get((precision, bits), width * 1000),)
 
 
@@ -133,7 +133,7 @@ def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, 
 
 def test_weights_of_a_divided_network_travel_in_no_more_bits_than_they_have() -> None:
     choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero1", "precision": "bf16", "gather_bits": 32}
-    assert Strategy.of(**choices).parallelism.real_sharding == "zero1"  # fp32 master weights
+    assert Strategy.of(**choices).parallelism.real_sharding.name == "zero1"  # fp32 master weights
     with pytest.raises(UserError, match="gather_bits=32 of weights that are gathered in 16, as bf16; leave gather_bits out"):
         Strategy.of(**choices, tensor=2)
 
@@ -148,7 +148,7 @@ def test_what_a_strategy_can_gather_is_what_is_said(sharding: str, precision: st
     rounded = sharding in ("zero2", "zero3") and precision in ("fp32", "tf32", "bf16", "fp16")
     wider = sharding != "zero1" and bits == 32 and precision not in ("fp32", "tf32")
     legal = not bits or (sharding != "ddp" and not wider and (rounded or bits >= narrow))
-    assert can_gather(precision, sharding, bits) == legal
+    assert SHARDINGS[sharding].can_gather(precision, bits) == legal
     made = {"world_size": 4, "global_batch_size": 4, "sharding": sharding, "precision": precision, "gather_bits": bits}
     if legal:
         Strategy.of(**made)
@@ -161,7 +161,7 @@ def test_each_level_shares_out_what_the_one_before_does():
     levels = [SHARDINGS[name] for name in TORCH_SHARDINGS]
     kept = [(level.optimizer, level.gradients, level.weights) for level in levels]
     assert kept == sorted(kept) and kept[0] == (False, False, False)
-    assert [len(level.gathers) for level in levels] == [0, 1, 1, 2]
+    assert [len(level.gather_names) for level in levels] == [0, 1, 1, 2]
 
 
 def test_the_distributed_optimizer_scatters_fp32_gradients_and_gathers_16_bit_weights() -> None:
@@ -185,5 +185,5 @@ def test_groups_share_inside_and_add_up_between(sharding: str, members: int, ele
     assert [(p.sizes, p.members, p.stride, p.pattern) for p in summed] == (
         [] if members == world else [((share,), world // members, members, "allreduce")]
     )
-    for gather in gathers(BucketPlan(elements, 1, 0), sharding, "bf16", world, members=members):
+    for gather in SHARDINGS[sharding].gathers(BucketPlan(elements, 1, 0), "bf16", world, members=members):
         assert (gather.members, gather.stride, gather.sizes) == (members, 1, (padded,))

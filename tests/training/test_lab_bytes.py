@@ -11,7 +11,8 @@ import torch
 
 from distributed import ENVIRONMENT
 from paceline import lab
-from paceline.strategy import COMPRESSIONS, BucketPlan, describe
+from paceline.strategy import COMPRESSIONS, BucketPlan
+from strategy_toys import describe
 
 ELEMENTS = 1_300_003  # more than a chunk, and no round number
 FLAT = [

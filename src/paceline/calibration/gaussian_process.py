@@ -49,12 +49,12 @@ class Position:
         x, mesh = strategy.gradient_exchange, strategy.parallelism
         division = (
             strategy.precision,
-            x.compression,
-            x.exchange,
-            mesh.sharding,
+            x.compression.name,
+            x.exchange.name,
+            mesh.sharding.name,
             mesh.shard_devices,
-            mesh.offload,
-            mesh.recompute,
+            mesh.offload.name,
+            mesh.recompute.name,
             mesh.recompute_layers,
         )
         return cls(

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.cli.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
 from paceline.errors import UserError
 from paceline.strategy import CLIP, DenseRule, GradientExchange, parse_options
-from paceline.strategy.compression import COMPRESSIONS
+from paceline.strategy.compressions import COMPRESSIONS
 
 
 def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +43,8 @@ def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = No
     if o.clip is not None:
         choices["clip"] = _clip(o.clip)
     if o.min_elements is not None or o.dense:
-        compression = choices.get("compression", base.compression)
-        rule = base.dense_rule if compression == base.compression else GradientExchange(compression).dense_rule
+        compression = choices.get("compression", base.compression.name)
+        rule = base.dense_rule if compression == base.compression.name else GradientExchange(compression).dense_rule
         rule = rule or DenseRule()
         least = rule.min_elements if o.min_elements is None else o.min_elements
         choices["dense_rule"] = replace(rule, min_elements=least, names=tuple(o.dense or rule.names))

@@ -40,6 +40,7 @@ from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen
 from paceline.strategy import SHARDINGS, GradientExchange
 from paceline.strategy.codec_place import check_fabric
+from paceline.strategy.values import plain
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
@@ -169,7 +170,7 @@ def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -
         if item.name == "servers":
             asked = [count for word, count in wanted.items() if word == item.word]
             given = [item.values.check(count, item.name) for count in (*(given or [item.default]), *asked)]
-        if given is None or (item.plan.single and given == item.default):
+        if given is None or (item.plan.single and given == plain(item.default)):
             continue
         values = [given] if item.plan.single else given
         if item.name == "precision":
@@ -178,7 +179,7 @@ def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -
         if item.values.counted:
             once = tuple(sorted(set(values)))
         else:
-            once = tuple(dict.fromkeys(item.values.check(value, item.name) for value in values))
+            once = tuple(dict.fromkeys(plain(item.values.check(value, item.name)) for value in values))
         if not item.plan.axis:
             others[item.name] = once
         elif item.plan.single:

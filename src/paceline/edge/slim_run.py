@@ -122,7 +122,7 @@ class SlimRun:
             lr=given.learning_rate,
             batch=strategy.global_batch_size,
             workers=strategy.world_size,
-            compression=strategy.gradient_exchange.compression,
+            compression=strategy.gradient_exchange.compression.name,
             distill=self.distill if taught else 0.0,
             seed=given.seed,
         )

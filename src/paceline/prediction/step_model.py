@@ -48,7 +48,7 @@ from paceline.prediction.timeline import (
 )
 from paceline.record import Event
 from paceline.strategy.formats import PayloadBound
-from paceline.strategy.recompute import Recomputation
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -123,7 +123,7 @@ class WholeStep(Step):
     @property
     def dense_wire_bytes(self) -> int:
         """Bytes sent without compression."""
-        if self.strategy.gradient_exchange.compression == "dense":
+        if not self.strategy.gradient_exchange.compression.compresses:
             return self.wire_bytes
         own = exchange_plan(self.workload, self.strategy.uncompressed(), self.cluster.places).wire_bytes
         own += wire_bytes(self.workload.tables, self.strategy)
@@ -204,7 +204,7 @@ class StepModel:
             UserError: a precision that the device lacks; a calibration of another workload or compression.
         """
         costs = self.costs(cluster, strategy, passes)
-        shared = strategy.parallelism.shares.weights
+        shared = strategy.parallelism.sharding.weights
         at = columns(costs.exchange.plan, len(self.workload.layers), shared)
         durations = pieces(
             (sums(costs.forward.total) * costs.slowest)[at],
@@ -308,7 +308,7 @@ class StepModel:
             return 0.0
         return strategy.global_batch_size / self.loader
 
-    def _without_free(self, costs: StepCosts, recomputation: Recomputation) -> StepCosts:
+    def _without_free(self, costs: StepCosts, recomputation: Recompute) -> StepCosts:
         """Return the costs with the free resources at no time."""
         memory, launches = costs.optimizer
         forward = costs.forward.without(self.free)

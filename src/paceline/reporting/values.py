@@ -125,8 +125,9 @@ def accuracy_of(run: Metrics) -> float:
 def _usual() -> Mapping[str, object]:
     """Choices of a strategy that are not shown where they have this value."""
     from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
+    from paceline.strategy.values import plain
 
-    return {item.name: item.default for item in CHOICES.values() if item.has_default and not item.said}
+    return {item.name: plain(item.default) for item in CHOICES.values() if item.has_default and not item.said}
 
 
 _IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})

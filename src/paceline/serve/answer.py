@@ -88,10 +88,10 @@ def _choices(asked: Question) -> str:
     """The choices behind the answer, also those that were not given."""
     s, mesh = asked.strategy, asked.strategy.parallelism
     compression = s.gradient_exchange.compression
-    lossy = [] if compression == "dense" else [compression]
+    lossy = [compression.name] if compression.compresses else []
     of = f" ({asked.workload.sample})" if asked.workload.sample else ""
     batch = f"global batch of {s.global_batch_size:,} samples{of}"
-    return ", ".join(filter(None, [batch, s.precision, mesh.sharding, s.optimizer, *lossy]))
+    return ", ".join(filter(None, [batch, s.precision, mesh.sharding.name, s.optimizer, *lossy]))
 
 
 def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:

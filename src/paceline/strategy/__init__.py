@@ -10,19 +10,17 @@ from paceline.strategy.buckets import (
     plan_bucket,
 )
 from paceline.strategy.codec_place import PLACES
-from paceline.strategy.compression import COMPRESSIONS, Compression, DenseRule
+from paceline.strategy.compression import Compression, DenseRule
 from paceline.strategy.compression_options import Option, parse_options
-from paceline.strategy.exchange import (
+from paceline.strategy.compressions import COMPRESSIONS
+from paceline.strategy.exchanges import (
     CHUNK_ELEMENTS,
     EXCHANGES,
-    ONE_WAY,
     CodecWork,
+    Exchange,
     Traffic,
-    carrier,
+    carriers,
     chunk_bounds,
-    chunk_elements,
-    describe,
-    phases,
     shard_bounds,
 )
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
@@ -45,7 +43,6 @@ __all__ = [
     "FP32",
     "FUSE_BYTES",
     "HEADER_BYTES",
-    "ONE_WAY",
     "OPTIMIZERS",
     "PLACES",
     "SHARDINGS",
@@ -54,6 +51,7 @@ __all__ = [
     "CodecWork",
     "Compression",
     "DenseRule",
+    "Exchange",
     "ExchangeGroup",
     "Format",
     "GradientExchange",
@@ -67,13 +65,10 @@ __all__ = [
     "Traffic",
     "buckets",
     "busiest_sent",
-    "carrier",
+    "carriers",
     "chunk_bounds",
-    "chunk_elements",
-    "describe",
     "fuse",
     "parse_options",
-    "phases",
     "plan_bucket",
     "ring_bytes",
     "shard_bounds",

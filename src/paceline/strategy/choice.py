@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from paceline.errors import UserError
 from paceline.strategy.choice_values import Compound, LegalValues
 
-T = TypeVar("T")
 Effect = Literal["bytes", "time", "memory", "numerics"]
 """Effects of a choice: bytes on any link, seconds, memory of a device, the numbers that are computed."""
 EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
@@ -178,14 +177,13 @@ DERIVED = "*"
 """A text that follows from the field's name."""
 
 
-def choice(default: T, values: LegalValues, help: str, **more: Any) -> T:
+def choice(default: Any, values: LegalValues, help: str, **more: Any) -> Any:
     """Declare a field and its choice.
 
     Args:
         more: further attributes of ``StrategyChoice``. Its names follow from the field's name where they are not given.
     """
-    item: T = field(default=default, metadata={"choice": StrategyChoice(default=default, values=values, help=help, **more)})
-    return item
+    return field(default=default, metadata={"choice": StrategyChoice(default=default, values=values, help=help, **more)})
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown, unknown
 from paceline.names import NO_ALIASES
+from paceline.strategy.values import chosen, plain
 from paceline.units import parse_bytes
 
 _FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
@@ -204,6 +205,28 @@ class Name(LegalValues):
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf(Name):
+    """One value of a family, or its name; ``legal`` has the values by name.
+
+    Attributes:
+        empty: what the empty text means; None if it is illegal.
+    """
+
+    empty: Any = None
+
+    def check(self, value: Any, name: str) -> Any:
+        values: Mapping[str, Any] = self.legal  # type: ignore[assignment]
+        if not isinstance(value, str):
+            return value if value is self.empty is not None else chosen(self.title, value, values)
+        if value == "" and self.empty is not None:
+            return self.empty
+        return values[value if value in values else Name.check(self, value, name)]
+
+    def to_argument(self, value: Any) -> Any:
+        return plain(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed(LegalValues):
     """A value that one function checks and reads. ``legal``: its plain names."""
 
@@ -214,7 +237,10 @@ class Parsed(LegalValues):
         return self.read(value)
 
     def parse(self, text: str, name: str) -> Any:
-        return self.read(text)
+        return plain(self.read(text))
+
+    def to_argument(self, value: Any) -> Any:
+        return plain(value)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,35 +1,35 @@
-"""Where the codec works: on the device, on the host, or in the network card; and sums in the switch. What goes with what.
-
-A card compresses fp32 on its way to the line and restores it on the other side (Li et al. 2018, INCEPTIONN, MICRO, section VI).
-It has no scale of a whole tensor, keeps no residual and adds nothing: hosts add fp32.
-"""
+"""Places of a codec: the device, the host, or the network card; and switches that add. Each place knows what goes with it."""
 
 from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, final
 
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic, nic
 from paceline.hardware.switches import Aggregation, aggregation
 from paceline.strategy.compression import Compression
+from paceline.strategy.compressions import COMPRESSIONS
+from paceline.strategy.exchanges import EXCHANGES, Exchange
+from paceline.strategy.values import Value
 
 
 class Exchanging(Protocol):
-    """A gradient exchange as far as its codec's place and its sums go; ``GradientExchange`` is one."""
+    """The part of a ``GradientExchange`` that its codec's place and its sums depend on."""
 
     @property
-    def compression(self) -> str: ...
+    def compression(self) -> Compression: ...
     @property
-    def exchange(self) -> str: ...
+    def exchange(self) -> Exchange: ...
     @property
-    def codec_at(self) -> str: ...
+    def codec_at(self) -> Place: ...
     @property
-    def residuals_at(self) -> str: ...
+    def residuals_at(self) -> Place: ...
     @property
     def compress_pull(self) -> bool: ...
     @property
@@ -38,56 +38,186 @@ class Exchanging(Protocol):
     def description(self) -> Compression: ...
 
 
-PLACES = ("host", "gpu", "nic")
-"""Names of ``GradientExchange.codec_at``; empty: where the gradients live."""
-PLACE_TEXT = {"host": "on the host", "gpu": "on the GPU", "nic": "in the network card"}
-IN_CARD = ("inceptionn", "inceptionn-scaled")
-"""Compressions that a card can do: element by element, or block by block of a packet."""
-CARD_EXCHANGES = ("ring", "parameter_server")
-"""Exchanges whose messages a card compresses: partial sums around a ring, and gradients to an aggregator."""
-HOST_EXCHANGES = ("sharded", "parameter_server", "ring", "allgather")
-"""Exchanges whose sums a host can add up in place of a GPU."""
-SWITCHED: Mapping[str, tuple[str, ...]] = {"dense": ("fp32", "int32"), "terngrad": ("ternary",)}
-"""Compressions that a switch can add up, and the sums that it must have for one of them (``Aggregation.sums``)."""
+class Place(Value, ABC):
+    """Where a codec works, or where residuals are between exchanges.
+
+    Attributes:
+        text: the place in words.
+    """
+
+    __slots__ = ()
+    known: ClassVar[dict[str, Any]]
+    text: ClassVar[str]
+
+    def __bool__(self) -> bool:
+        return True
+
+    @abstractmethod
+    def is_of(self, kind: str) -> bool:
+        """Return whether gradients on a device of this kind (``cpu``, ``gpu``) are at the place anyway."""
+
+    def check(self, x: Exchanging) -> None:
+        """Raise UserError where the codec of ``x`` cannot work here, with the nearest that can."""
+        if not x.description.can_be_placed:
+            why = "its factors are made by PyTorch's hook" if x.description.low_rank else "it compresses nothing"
+            raise UserError(f"{x.compression} with its codec {self.text}: {why}", "leave codec_at out, or name a compression")
+
+    @abstractmethod
+    def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
+        """Raise UserError where the cluster lacks the place."""
+
+    def check_runs(self, x: Exchanging, device: str) -> None:
+        """Raise UserError where training with gradients on ``device`` cannot run the codec here; empty: not known yet."""
+        del x
+        if device and not self.is_of(device):
+            here = ON_HOST if device == "cpu" else ON_GPU
+            raise UserError(
+                f"the codec {self.text}: training runs it where the gradients live, here {here.text}",
+                f"give codec_at {here}, or leave it out",
+            )
 
 
-def check_codec_place(x: Exchanging) -> None:
-    """Raises UserError where the codec cannot work at ``x.codec_at``, with the nearest that can."""
-    place, name = x.codec_at, x.compression
-    if place == "":
-        return
-    described = x.description
-    if not described.lossy and name != "bf16":
-        why = "its factors are made by PyTorch's hook" if described.low_rank else "it compresses nothing"
-        raise UserError(f"{name} with its codec {PLACE_TEXT[place]}: {why}", "leave codec_at out, or name a compression")
-    if place == "host" and x.exchange not in HOST_EXCHANGES:
-        raise UserError(
-            f"exchange {x.exchange!r} does not add on the host", f"legal with codec_at host: {', '.join(HOST_EXCHANGES)}"
-        )
-    if place != "nic":
-        return
-    if name not in IN_CARD:
-        raise UserError(f"a network card does not do {name}", f"legal with codec_at nic: {', '.join(IN_CARD)}")
-    if x.exchange not in CARD_EXCHANGES:
-        raise UserError(
-            f"exchange {x.exchange!r} does not go with a codec in the network card",
-            f"legal with codec_at nic: {', '.join(CARD_EXCHANGES)} (the latter without compress_pull)",
-        )
-    if name == "inceptionn-scaled" and x.exchange != "parameter_server":
-        raise UserError(
-            "inceptionn-scaled in a card scales packet by packet: around a ring the ranks would end with different sums",
-            "give exchange parameter_server with compress_pull=False (--no-compress-pull), or inceptionn",
-        )
-    if x.exchange == "parameter_server" and x.compress_pull:
-        raise UserError(
-            "a card of an aggregator compresses gradients alone: what returns travels as fp32",
-            "give compress_pull=False (--no-compress-pull), or exchange ring",
-        )
+@final
+class UsualPlace(Place):
+    """Where the gradients are, for a codec; where the codec works, for residuals."""
+
+    __slots__ = ()
+    name, text = "", ""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def is_of(self, kind: str) -> bool:
+        """Return True: gradients are where they are."""
+        del kind
+        return True
+
+    def check(self, x: Exchanging) -> None:
+        """Accept every codec."""
+
+    def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
+        """Accept every cluster."""
+
+
+@final
+class OnHost(Place):
+    """The host, and its memory."""
+
+    __slots__ = ()
+    name, text = "host", "on the host"
+
+    def is_of(self, kind: str) -> bool:
+        """Return True for gradients on a CPU."""
+        return kind == "cpu"
+
+    def check(self, x: Exchanging) -> None:
+        """Raise UserError where a host cannot add up the exchange's sums."""
+        super().check(x)
+        if not x.exchange.adds_on_host:
+            legal = ", ".join(name for name, exchange in EXCHANGES.items() if exchange.adds_on_host)
+            raise UserError(f"exchange {x.exchange.name!r} does not add on the host", f"legal with codec_at host: {legal}")
+
+    def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
+        """Raise UserError where the link to the host is unknown."""
+        _check_host_link(cluster, "the codec on the host", "codec_at")
+
+
+@final
+class OnGpu(Place):
+    """The GPU that computes the gradients."""
+
+    __slots__ = ()
+    name, text = "gpu", "on the GPU"
+
+    def is_of(self, kind: str) -> bool:
+        """Return True for gradients on anything but a CPU."""
+        return kind != "cpu"
+
+    def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
+        """Raise UserError where there is no GPU."""
+        if cluster.device.kind == "cpu":
+            raise UserError(f"the codec on a GPU, and {cluster.device.name} has none", "give codec_at host, or leave it out")
+
+
+@final
+class InCard(Place):
+    """The network card.
+
+    It compresses fp32 on its way to the line and restores it on the other side (Li et al. 2018, INCEPTIONN, MICRO, section
+    VI). It has no scale of a whole tensor, keeps no residual and adds nothing: hosts add fp32.
+    """
+
+    __slots__ = ()
+    name, text = "nic", "in the network card"
+
+    def is_of(self, kind: str) -> bool:
+        """Return False: no gradients are in a card."""
+        del kind
+        return False
+
+    def check(self, x: Exchanging) -> None:
+        """Raise UserError where a card cannot do the compression, or cannot do it in the exchange."""
+        super().check(x)
+        if not x.compression.in_card:
+            legal = ", ".join(name for name, c in COMPRESSIONS.items() if c.in_card)
+            raise UserError(f"a network card does not do {x.compression}", f"legal with codec_at nic: {legal}")
+        if not x.exchange.adds_in_card:
+            legal = ", ".join(
+                sorted((n for n, e in EXCHANGES.items() if e.adds_in_card), key=lambda n: EXCHANGES[n].has_servers)
+            )
+            raise UserError(
+                f"exchange {x.exchange.name!r} does not go with a codec in the network card",
+                f"legal with codec_at nic: {legal} (the latter without compress_pull)",
+            )
+        if x.compression.card_scales and not x.exchange.has_servers:
+            raise UserError(
+                f"{x.compression} in a card scales packet by packet: around a ring the ranks would end with different sums",
+                "give exchange parameter_server with compress_pull=False (--no-compress-pull), or inceptionn",
+            )
+        if x.exchange.has_servers and x.compress_pull:
+            raise UserError(
+                "a card of an aggregator compresses gradients alone: what returns travels as fp32",
+                "give compress_pull=False (--no-compress-pull), or exchange ring",
+            )
+
+    def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
+        """Raise UserError where the network is no Ethernet with TCP, or its card does not do the compression."""
+        if cluster.num_nodes == 1:
+            raise UserError("a codec in the network card, and one node, which has no network", "give more nodes and a network")
+        if cluster.network.kind != "ethernet" or cluster.network.transport not in ("", "TCP"):
+            raise UserError(
+                f"a codec in the network card follows TCP on an Ethernet, {cluster.network.name} has other packets",
+                f"give a network such as {'100Gb/s TCP' if cluster.network.kind == 'ethernet' else '100Gb/s'}",
+            )
+        card = cluster.nic or nic()
+        if x.compression.name not in card.compressions:
+            raise UserError(f"{card.name} does not do {x.compression}", f"legal for it: {', '.join(card.compressions)}")
+
+    def check_runs(self, x: Exchanging, device: str) -> None:
+        """Raise UserError where this host has no card, one of another codec, or gradients that no card of a lab sees."""
+        from paceline.lab.card_spec import CardSpec, card_of_this_host  # a lab is loaded for a run alone
+
+        wanted = CardSpec(x.compression.name, round(-math.log2(x.description.option_values["bound"])))
+        present = card_of_this_host()
+        if present is None:
+            raise UserError(
+                "a codec in the network card, and these workers have no such cards",
+                f"run in a lab that has them: paceline lab up --nic {wanted.text}; or predict it",
+            )
+        if (present.codec, present.k) != (wanted.codec, wanted.k):
+            raise UserError(f"this host's card does {present.text}, not {wanted.text}", f"paceline lab up --nic {wanted.text}")
+        if device not in ("", "cpu"):
+            raise UserError("codec_at nic with gradients on a GPU", "a lab's cards serve gloo: train on CPUs, or predict it")
+
+
+USUAL_PLACE, ON_HOST, ON_GPU, IN_CARD = UsualPlace(), OnHost(), OnGpu(), InCard()
+PLACES: Mapping[str, Place] = {name: place for name, place in Place.known.items() if place}
+"""Values of ``GradientExchange.codec_at`` by name; empty: where the gradients are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """What is between the hosts beside links: cards that compress, and switches that add. None: not used."""
+    """Parts of the network that work on gradients: cards that compress, and switches that add. None: not used."""
 
     nic: Nic | None = None
     aggregation: Aggregation | None = None
@@ -97,53 +227,43 @@ PLAIN = Fabric()
 
 
 def fabric(x: Exchanging, cluster: Cluster) -> Fabric:
-    """What an exchange uses on ``cluster``: the first card of the catalogue where it names none. Raises UserError as
-    ``check_fabric``."""
-    if x.codec_at != "nic" and x.exchange != "switch":
+    """Return what an exchange uses on ``cluster``: the first card of the catalogue where it names none.
+
+    Raises:
+        UserError: as ``check_fabric``.
+    """
+    in_card = x.codec_at is IN_CARD
+    if not in_card and not x.exchange.uses_switch:
         return PLAIN
     check_fabric(x, cluster)
-    if x.exchange == "switch":
+    if x.exchange.uses_switch:
         return Fabric(aggregation=_aggregation(cluster))
     return Fabric(nic=cluster.nic or nic())
 
 
 def check_fabric(x: Exchanging, cluster: Cluster) -> None:
-    """Raises UserError where the cluster lacks what the exchange needs: a GPU, a known link to its host, a card on an Ethernet,
-    a switch that adds."""
-    kind = cluster.device.kind
-    if x.codec_at == "gpu" and kind == "cpu":
-        raise UserError(f"the codec on a GPU, and {cluster.device.name} has none", "give codec_at host, or leave it out")
-    if x.codec_at == "host" and kind != "cpu" and not cluster.device.host_link:
-        raise UserError(
-            f"the codec on the host of {cluster.device.name}: its link to the host is not in the catalogue",
-            "name a device that has it, such as A100 or H100, or leave codec_at out",
-        )
-    if x.residuals_at and kind != "cpu" and not cluster.device.host_link:
-        raise UserError(
-            f"residuals in the memory of the host of {cluster.device.name}: its link to the host is not in the catalogue",
-            "name a device that has it, such as A100 or H100, or leave residuals_at out",
-        )
-    if x.codec_at == "nic":
-        _check_card(x, cluster)
-    if x.exchange == "switch":
+    """Raise UserError where the cluster lacks what the exchange needs.
+
+    That is a GPU, a known link to its host, a card on an Ethernet, or a switch that adds.
+    """
+    x.codec_at.check_cluster(x, cluster)
+    if x.residuals_at:
+        _check_host_link(cluster, "residuals in the memory of the host", "residuals_at")
+    if x.exchange.uses_switch:
         _check_switch(x, cluster)
 
 
-def _check_card(x: Exchanging, cluster: Cluster) -> None:
-    if cluster.num_nodes == 1:
-        raise UserError("a codec in the network card, and one node, which has no network", "give more nodes and a network")
-    if cluster.network.kind != "ethernet" or cluster.network.transport not in ("", "TCP"):
+def _check_host_link(cluster: Cluster, what: str, option: str) -> None:
+    """Raise UserError where the link between the devices and their host is not in the catalogue."""
+    if cluster.device.kind != "cpu" and not cluster.device.host_link:
         raise UserError(
-            f"a codec in the network card follows TCP on an Ethernet, {cluster.network.name} has other packets",
-            f"give a network such as {'100Gb/s TCP' if cluster.network.kind == 'ethernet' else '100Gb/s'}",
+            f"{what} of {cluster.device.name}: its link to the host is not in the catalogue",
+            f"name a device that has it, such as A100 or H100, or leave {option} out",
         )
-    card = cluster.nic or nic()
-    if x.compression not in card.compressions:
-        raise UserError(f"{card.name} does not do {x.compression}", f"legal for it: {', '.join(card.compressions)}")
 
 
 def _aggregation(cluster: Cluster) -> Aggregation | None:
-    """That which was named, else SHARP where the network's name says that its switches reduce."""
+    """Return the switches that the user named, else SHARP where the network's name says that its switches reduce."""
     if cluster.aggregation is None and cluster.num_nodes > 1 and cluster.network.reduces:
         return aggregation("SHARP")
     return cluster.aggregation
@@ -158,8 +278,8 @@ def _check_switch(x: Exchanging, cluster: Cluster) -> None:
         raise UserError(f"exchange switch: the switches of {link.name} add nothing up", f"name what adds: {what}")
     if link.kind not in switch.kinds:
         raise UserError(f"{switch.name} does not add on {link.name}", f"legal for it: {', '.join(switch.kinds)} networks")
-    if not set(SWITCHED[x.compression]) & set(switch.sums):
-        able = [name for name, sums in SWITCHED.items() if set(sums) & set(switch.sums)]
+    if not set(x.compression.switch_sums) & set(switch.sums):
+        able = [name for name, c in COMPRESSIONS.items() if set(c.switch_sums) & set(switch.sums)]
         raise UserError(
             f"{switch.name} adds {' and '.join(switch.sums)}, which is not how {x.compression} travels",
             f"legal for it: {', '.join(able)}",
@@ -167,7 +287,7 @@ def _check_switch(x: Exchanging, cluster: Cluster) -> None:
 
 
 def check_runs(x: Exchanging, device: str = "") -> None:
-    """Raises UserError where training cannot execute an exchange that a prediction can describe.
+    """Raise UserError where training cannot execute an exchange that a prediction can describe.
 
     Args:
         device: where the gradients live, ``cpu`` or another kind; empty where it is not known yet.
@@ -176,33 +296,9 @@ def check_runs(x: Exchanging, device: str = "") -> None:
 
     if x.servers > 1:
         raise UserError(f"training runs one server, not {x.servers}", "take exchange sharded: every rank is a server there")
-    if x.exchange == "switch" and not os.environ.get(VARIABLE):
+    if x.exchange.uses_switch and not os.environ.get(VARIABLE):
         raise UserError(
             "exchange switch needs a switch that adds, and there is none between these workers",
             "run in a lab that has one: paceline lab up --switch; or predict it",
         )
-    if x.codec_at == "nic":
-        _check_own_card(x, device)
-    elif device and x.codec_at and (x.codec_at == "host") != (device == "cpu"):
-        here = "host" if device == "cpu" else "gpu"
-        raise UserError(
-            f"the codec {PLACE_TEXT[x.codec_at]}: training runs it where the gradients live, here {PLACE_TEXT[here]}",
-            f"give codec_at {here}, or leave it out",
-        )
-
-
-def _check_own_card(x: Exchanging, device: str) -> None:
-    """Raises UserError where this host has no card, one of another codec, or gradients that no card of a lab sees."""
-    from paceline.lab.card_spec import CardSpec, card_of_this_host
-
-    wanted = CardSpec(x.compression, round(-math.log2(x.description.option_values["bound"])))
-    present = card_of_this_host()
-    if present is None:
-        raise UserError(
-            "a codec in the network card, and these workers have no such cards",
-            f"run in a lab that has them: paceline lab up --nic {wanted.text}; or predict it",
-        )
-    if (present.codec, present.k) != (wanted.codec, wanted.k):
-        raise UserError(f"this host's card does {present.text}, not {wanted.text}", f"paceline lab up --nic {wanted.text}")
-    if device not in ("", "cpu"):
-        raise UserError("codec_at nic with gradients on a GPU", "a lab's cards serve gloo: train on CPUs, or predict it")
+    x.codec_at.check_runs(x, device)

@@ -1,4 +1,4 @@
-"""Compressions, described: bytes on the wire, which tensors stay dense, what the codec costs. The work itself is elsewhere.
+"""The description of a compression: bytes on the wire, tensors that stay dense, cost of the codec.
 
 Training sends exactly the bytes that these descriptions say; a test holds both equal.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import cached_property, partial
+from functools import cached_property
 from math import prod
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, shown
-from paceline.strategy import formats
-from paceline.strategy.codec_rates import CPU_RATES, CodecRate
+from paceline.strategy.codec_rates import CodecRate
 from paceline.strategy.compression_options import Given, Option, Values, resolve
-from paceline.strategy.formats import BF16, FP32, TERNARY, Format, PayloadBound
+from paceline.strategy.formats import FP32, Format, PayloadBound
 
 
 class NamedShape(Protocol):
@@ -78,19 +77,26 @@ class DenseRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Compression:
-    """A compression as prediction, planning and the command line see it.
+    """A compression, with its option values. Prediction, planning and the command line know no more of it.
 
     Attributes:
-        layout: the format for option values; see ``format``.
-        exchanges: that can carry it, the default first.
-        rule: which tensors stay dense; None where all are treated alike.
-        options: the parameters it takes; ``values``: those that were given, see ``configured``.
-        unbiased: the expected decoded gradient is the gradient.
-        shares_scale: one fp32 maximum per compressed tensor is all-reduced before encoding.
-        error_feedback: what a step's encoding lost is added to the next gradient: 4 bytes a parameter.
-        low_rank: two factors of each matrix are all-reduced in place of it.
-        in_place: on a CPU messages are written from the gradients where they lie, and sums back; others are copied into one
+        layout: returns the format for option values; see ``format``.
+        cpu_rate: bytes/s of fp32 on one core of a CPU.
+        rule: which tensors stay dense; None where all are treated the same.
+        preferred: name of the exchange that carries it by default; empty: the first that can.
+        codec: name of its codec, if different; see ``codec_name``.
+        options: its parameters; ``values``: those that the user gave, see ``configured``.
+        adds: True if the engine's all-reduce can add what it sends.
+        unbiased: True if the expected decoded gradient is the gradient.
+        clips: True if it clips gradients before it encodes them.
+        shares_scale: True if one fp32 maximum a compressed tensor is all-reduced before encoding.
+        error_feedback: True if the error of a step's encoding is added to the next gradient: 4 bytes a parameter.
+        low_rank: True if two factors of each matrix are all-reduced in place of it.
+        in_place: True if a CPU writes messages from the gradients where they lie, and sums back. Others are copied into one
             buffer first, and back.
+        in_card: True if a network card can do it: element by element, or block by block of a packet.
+        card_scales: True if a card scales packet by packet. Around a ring the ranks would end with different sums.
+        switch_sums: sums of which a switch must have one to add it up (``Aggregation.sums``); empty: no switch can.
         encode_bytes, decode_bytes: memory traffic of the codec per element, for its roofline time.
         level: which end of a data-dependent length ``format`` describes.
     """
@@ -98,26 +104,37 @@ class Compression:
     name: str
     title: str
     layout: Callable[[Mapping[str, float]], Format]
-    exchanges: tuple[str, ...]
+    cpu_rate: CodecRate
     rule: DenseRule | None
     unbiased: bool
     encode_bytes: float
     decode_bytes: float
     citation: str
+    preferred: str = ""
+    codec: str = ""
     options: tuple[Option, ...] = ()
     values: Values = ()
+    adds: bool = False
+    clips: bool = False
     shares_scale: bool = False
     error_feedback: bool = False
     low_rank: bool = False
     in_place: bool = False
+    in_card: bool = False
+    card_scales: bool = False
+    switch_sums: tuple[str, ...] = ()
     level: PayloadBound = "expected"
+    known: ClassVar[dict[str, Compression]] = {}
+
+    def __post_init__(self) -> None:
+        self.known.setdefault(self.name, self)
 
     def configured(self, given: Given, level: PayloadBound = "expected") -> Compression:
-        """This compression with option values. Raises UserError for an unknown name or an illegal value."""
+        """Return this compression with option values. Raises UserError for an unknown name or an illegal value."""
         return replace(self, values=resolve(given, self.options, self.name), level=level)
 
     def option(self, name: str) -> float:
-        """The value of one of its options: the given one, else the default."""
+        """Return the value of one of its options: the given one, else the default."""
         return self.option_values[name]
 
     @cached_property
@@ -131,21 +148,52 @@ class Compression:
         return self.layout(self.option_values).at(self.level)
 
     @property
-    def cpu_rate(self) -> CodecRate:
-        """Bytes/s of fp32 on one core of a CPU."""
-        return CPU_RATES[self.name]
+    def codec_name(self) -> str:
+        """Name of its codec."""
+        return self.codec or self.name
+
+    @cached_property
+    def compresses(self) -> bool:
+        """True unless gradients travel as they are."""
+        return self.format != FP32
 
     @property
     def lossy(self) -> bool:
-        """Whether a gradient can be unfit for the codec (NaN, infinity, all zero). Ranks agree on that before they encode."""
+        """True if a gradient can be unfit for the codec (NaN, infinity, all zero). Ranks agree on that before they encode."""
         return self.rule is not None
 
+    @property
+    def can_be_placed(self) -> bool:
+        """True if its codec can work on the host or in a card: neither absent nor PyTorch's own hook."""
+        return self.compresses and not self.low_rank
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.values, self.level))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.name, self.values, self.level, self.rule, self.error_feedback)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Compression({self.name!r}, {dict(self.values)})" if self.values else f"Compression({self.name!r})"
+
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
-        """Names of the tensors that this compression leaves dense, with the reason."""
+        """Return the names of the tensors that this compression leaves dense, each with the reason."""
         if self.low_rank:
             rank, rate = int(self.option("rank")), self.option("min_rate")
             return {t.name: "its factors would be no smaller" for t in tensors if not low_rank_factors(t.shape, rank, rate)}
         return self.rule.dense(tensors) if self.rule else {}
+
+
+def _restored(name: str, values: Values, level: PayloadBound, rule: DenseRule | None, error_feedback: bool) -> Compression:
+    """Return a declared compression with these values: layouts are functions, which other processes cannot be sent."""
+    declared = Compression.known[name]
+    same = (declared.values, declared.level, declared.rule, declared.error_feedback)
+    if same == (values, level, rule, error_feedback):
+        return declared
+    return replace(declared, values=values, level=level, rule=rule, error_feedback=error_feedback)
 
 
 def low_rank_factors(shape: tuple[int, ...], rank: int, rate: float = 2.0) -> tuple[int, int] | None:
@@ -160,19 +208,6 @@ def low_rank_factors(shape: tuple[int, ...], rank: int, rate: float = 2.0) -> tu
     return (rows * used, columns * used) if rate * (rows + columns) * used < rows * columns else None
 
 
-CODED = ("sharded", "parameter_server", "ring", "allgather", "hierarchical")
-"""Exchanges that can carry encoded messages; the engine's all-reduce can only add numbers."""
-_ALL = ("allreduce", *CODED)
-_RATIO = Option(
-    name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
-)
-_EVERY_LAYER = DenseRule(last_layer=False)
-"""Rule of codecs with a small error in each block, or with error feedback: they need no dense last layer."""
-_BLOCK = Option(
-    name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
-)
-
-
 WARM_DENSITY = 0.25
 """Density of the first step of a warm-up (Lin et al. 2018, Deep Gradient Compression, section 3.3: a sparsity of 75 %)."""
 
@@ -182,158 +217,3 @@ def density_at(step: int, density: float, warmup_steps: int) -> float:
     if step >= warmup_steps:
         return density
     return float(WARM_DENSITY * (density / WARM_DENSITY) ** (step / warmup_steps))
-
-
-def _bound(k: int, largest_k: int, text: str) -> Option:
-    return Option(name="bound", default=2.0**-k, least=2.0**-largest_k, most=0.5, power=True, text=text)
-
-
-COMPRESSIONS: Mapping[str, Compression] = {
-    c.name: c
-    for c in (
-        Compression(
-            name="dense",
-            title="no compression",
-            layout=lambda _: FP32,
-            exchanges=_ALL,
-            rule=None,
-            unbiased=True,
-            encode_bytes=8,
-            decode_bytes=8,
-            citation="",
-        ),
-        Compression(
-            name="bf16",
-            title="gradients rounded to bfloat16",
-            layout=lambda _: BF16,
-            exchanges=_ALL,
-            rule=None,
-            unbiased=False,
-            encode_bytes=6,
-            decode_bytes=6,
-            citation="Kalamkar et al. 2019, arXiv 1905.12322",
-        ),
-        Compression(
-            name="terngrad",
-            title="TernGrad: stochastic ternary gradients",
-            layout=lambda _: TERNARY,
-            exchanges=CODED,
-            rule=DenseRule(),
-            unbiased=True,
-            shares_scale=True,
-            in_place=True,
-            # Two reads (moments and extremes, then the draw) and two bits out; the integer sum in and fp32 out.
-            encode_bytes=8.25,
-            decode_bytes=4.5,
-            citation="Wen et al. 2017, TernGrad, NIPS, arXiv 1705.07878",
-        ),
-        Compression(
-            name="inceptionn",
-            title="INCEPTIONN: 0, 8, 16 or 32 bits by magnitude",
-            layout=formats.inceptionn,
-            exchanges=("ring", "sharded", "parameter_server", "allgather", "hierarchical"),
-            rule=DenseRule(),
-            unbiased=False,
-            options=(_bound(10, 15, "magnitudes below it become 0"), _RATIO),
-            encode_bytes=4.5,
-            decode_bytes=4.5,
-            citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023",
-        ),
-        Compression(
-            name="inceptionn-scaled",
-            title="INCEPTIONN with a scale a block and error feedback",
-            layout=formats.inceptionn_scaled,
-            exchanges=CODED,
-            rule=_EVERY_LAYER,
-            unbiased=False,
-            options=(_bound(6, 14, "largest error over a block's largest magnitude"), _RATIO),
-            error_feedback=True,
-            # The maximum of the block, then the block; the residual is read and written beside.
-            encode_bytes=16.5,
-            decode_bytes=4.5,
-            citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023; the scale is ours",
-        ),
-        Compression(
-            name="int8",
-            title="stochastic 8-bit integers with a scale a block",
-            layout=partial(formats.whole_numbers, "int8", 8),
-            exchanges=CODED,
-            rule=_EVERY_LAYER,
-            unbiased=True,
-            options=(_BLOCK,),
-            in_place=True,
-            encode_bytes=9,
-            decode_bytes=5,
-            citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
-        ),
-        Compression(
-            name="int4",
-            title="stochastic 4-bit integers with a scale a block",
-            layout=partial(formats.whole_numbers, "int4", 4),
-            exchanges=CODED,
-            rule=DenseRule(),
-            unbiased=True,
-            options=(_BLOCK,),
-            in_place=True,
-            encode_bytes=8.5,
-            decode_bytes=4.5,
-            citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
-        ),
-        Compression(
-            name="sign",
-            title="signs with a scale a block and error feedback",
-            layout=formats.sign,
-            exchanges=CODED,
-            rule=_EVERY_LAYER,
-            unbiased=False,
-            options=(_BLOCK,),
-            error_feedback=True,
-            encode_bytes=16.1,
-            decode_bytes=4.1,
-            citation="Karimireddy et al. 2019, Error feedback fixes SignSGD, ICML, arXiv 1901.09847",
-        ),
-        Compression(
-            name="topk",
-            title="the largest elements, with error feedback",
-            layout=formats.topk,
-            exchanges=("allgather", "sharded", "parameter_server", "ring", "hierarchical"),
-            rule=_EVERY_LAYER,
-            unbiased=False,
-            options=(
-                Option(name="density", default=0.01, least=1e-4, most=1, text="share of the elements that is sent"),
-                Option(name="value_bits", default=32, least=16, most=32, whole=True, power=True, text="fp32 or bfloat16"),
-                Option(
-                    name="momentum",
-                    default=0,
-                    least=0,
-                    most=0.9999,
-                    text="corrected here; the optimizer has its own for dense tensors only",
-                ),
-                Option(name="warmup_steps", default=0, least=0, most=1e9, whole=True, text=f"from {WARM_DENSITY:g} to density"),
-            ),
-            error_feedback=True,
-            encode_bytes=16,
-            decode_bytes=4,
-            citation="Lin et al. 2018, Deep Gradient Compression, ICLR, arXiv 1712.01887",
-        ),
-        Compression(
-            name="powersgd",
-            title="PowerSGD: factors of low rank, PyTorch's own hook",
-            layout=lambda _: Format("low-rank", 32),
-            exchanges=("allreduce",),
-            rule=None,
-            unbiased=False,
-            options=(
-                Option(name="rank", default=2, least=1, most=1024, whole=True, text="columns of the factors"),
-                Option(name="start_iter", default=2, least=2, most=1e9, whole=True, text="the first compressed step, from 0"),
-                Option(name="min_rate", default=2, least=0.1, most=1e6, text="least ratio of a matrix to its factors"),
-            ),
-            error_feedback=True,
-            low_rank=True,
-            # P = M Q, Q = M' P, and P Q' with the residual: the matrix is read three times and written twice.
-            encode_bytes=12,
-            decode_bytes=8,
-            citation="Vogels et al. 2019, PowerSGD, NeurIPS, arXiv 1905.13727",
-        ),
-    )
-}

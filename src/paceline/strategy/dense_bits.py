@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from paceline.errors import UserError
+from paceline.strategy.codec_place import IN_CARD, Place
 from paceline.strategy.compression import Compression
+from paceline.strategy.exchanges import Exchange
 from paceline.strategy.formats import BF16, FP32, Format
 
 BITS = (32, 16)
@@ -17,14 +19,14 @@ BITS_FIX = "give 32 for fp32 or 16 for bfloat16"
 
 
 class PartlyDense(Protocol):
-    """A gradient exchange as far as its uncompressed numbers go; ``GradientExchange`` is one."""
+    """The part of a ``GradientExchange`` that its uncompressed numbers depend on."""
 
     @property
-    def compression(self) -> str: ...
+    def compression(self) -> Compression: ...
     @property
-    def exchange(self) -> str: ...
+    def exchange(self) -> Exchange: ...
     @property
-    def codec_at(self) -> str: ...
+    def codec_at(self) -> Place: ...
     @property
     def compress_pull(self) -> bool: ...
     @property
@@ -34,19 +36,19 @@ class PartlyDense(Protocol):
 
 
 def dense_format(bits: int) -> Format:
-    """The format of what a codec does not encode."""
+    """Return the format of what a codec does not encode."""
     return BF16 if bits == 16 else FP32
 
 
 def check_dense_bits(x: PartlyDense) -> None:
-    """Raises UserError where ``dense_bits`` 16 finds no fp32 to narrow, or where that cannot be done."""
-    if x.compression == "dense":
+    """Raise UserError where ``dense_bits`` 16 finds no fp32 to narrow, or where that cannot be done."""
+    if not x.compression.compresses:
         raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
-    if x.compression == "bf16" and x.exchange != "hierarchical" and x.compress_pull:
-        raise UserError("bf16 sends no fp32 here", "leave dense_bits out")
-    if x.exchange == "switch":
+    if x.description.format == BF16 and not x.exchange.uses_nodes and x.compress_pull:
+        raise UserError(f"{x.compression} sends no fp32 here", "leave dense_bits out")
+    if x.exchange.uses_switch:
         raise UserError("a switch adds fp32 or integers, not bfloat16", "leave dense_bits out, or name exchange sharded")
-    if x.codec_at == "nic":
+    if x.codec_at is IN_CARD:
         raise UserError("hosts with a codec in the network card exchange fp32", "leave dense_bits out")
     if x.description.low_rank and x.residual_bits != 16:
         raise UserError(

@@ -10,18 +10,21 @@ from typing import Any
 
 from paceline.errors import UserError, check_name, shown
 from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
-from paceline.strategy.choice_values import Bits, Compound, Flag, Name, WholeNumber
-from paceline.strategy.codec_place import PLACE_TEXT, PLACES, SWITCHED, check_codec_place
-from paceline.strategy.compression import COMPRESSIONS, WARM_DENSITY, Compression, DenseRule
+from paceline.strategy.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
+from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
+from paceline.strategy.compression import WARM_DENSITY, Compression, DenseRule
 from paceline.strategy.compression_options import Given, Values, resolve
+from paceline.strategy.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
-from paceline.strategy.exchange import EXCHANGES, ONE_WAY
-from paceline.strategy.residuals import HOST, RESIDUAL_PLACES
+from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
+from paceline.strategy.residuals import RESIDUAL_PLACES
+from paceline.strategy.values import Named, plain
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
 
 
+_ONE_WAY = ", ".join(name for name, exchange in EXCHANGES.items() if exchange.has_pull)
 _SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _REMEMBERING = [name for name, described in COMPRESSIONS.items() if described.error_feedback]
 _RESIDUALS = Need(lambda x: x.description.error_feedback, "{of.compression} keeps no residuals here", "leave {name} out")
@@ -34,8 +37,8 @@ class GradientExchange:
     """A compression with its parameters, and the exchange that carries it.
 
     Attributes:
-        compression: a name of ``COMPRESSIONS``.
-        exchange: a name of ``EXCHANGES``; empty takes the compression's default.
+        compression: one of ``COMPRESSIONS``, or its name.
+        exchange: one of ``EXCHANGES``, or its name; empty takes the compression's default.
         options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
         clip: TernGrad clips each tensor at this many standard deviations; None does not clip. Others have no clip: None.
         dense_rule: which tensors stay dense; None takes the compression's own rule.
@@ -54,9 +57,9 @@ class GradientExchange:
             compression or the exchange does not take, a value out of range.
     """
 
-    compression: str = choice(
-        "dense",
-        Name("compression", COMPRESSIONS, NO_COMPRESSION),
+    compression: Named[Compression] = choice(
+        DENSE,
+        OneOf("compression", COMPRESSIONS, NO_COMPRESSION),
         "{legal} (default {default})",
         metavar="C",
         example="dense",
@@ -66,9 +69,9 @@ class GradientExchange:
         label="Compression",
         unset="dense",
     )
-    exchange: str = choice(
+    exchange: Named[Exchange] = choice(
         "",
-        Name("exchange", EXCHANGES, optional=True),
+        OneOf("exchange", EXCHANGES, empty=""),
         "{legal} (default: {default})",
         rule="the compression's",
         metavar="X",
@@ -107,7 +110,7 @@ class GradientExchange:
     compress_pull: bool = choice(
         True,
         Flag(),
-        f"send sums back as fp32 ({', '.join(ONE_WAY)})",
+        f"send sums back as fp32 ({_ONE_WAY})",
         option="no-compress-pull",
         word="compress-pull",
         example="no",
@@ -115,9 +118,9 @@ class GradientExchange:
         train=RUNS,
         needs=(
             Need(
-                lambda x: x.exchange in ONE_WAY,
-                "exchange {of.exchange!r} has no pull to send as fp32",
-                f"legal: {', '.join(ONE_WAY)}",
+                lambda x: x.exchange.has_pull,
+                "exchange {of.exchange.name!r} has no pull to send as fp32",
+                f"legal: {_ONE_WAY}",
             ),
         ),
     )
@@ -130,8 +133,8 @@ class GradientExchange:
         follows="exchange",
         needs=(
             Need(
-                lambda x: x.exchange == "parameter_server",
-                "exchange {of.exchange!r} has no {value} servers",
+                lambda x: x.exchange.has_servers,
+                "exchange {of.exchange.name!r} has no {value} servers",
                 "name exchange parameter_server",
             ),
         ),
@@ -148,23 +151,23 @@ class GradientExchange:
         train=RUNS,
         needs=(
             Need(
-                lambda x: x.exchange == "hierarchical",
-                "exchange {of.exchange!r} has no nodes of {value} ranks",
+                lambda x: x.exchange.uses_nodes,
+                "exchange {of.exchange.name!r} has no nodes of {value} ranks",
                 "leave ranks_per_node out, or name exchange hierarchical",
             ),
         ),
     )
-    codec_at: str = choice(
-        "",
-        Name("place of the codec", PLACES, optional=True),
+    codec_at: Named[Place] = choice(
+        USUAL_PLACE,
+        OneOf("place of the codec", PLACES, empty=USUAL_PLACE),
         "where the codec works: {legal}, the network card (default: {default})",
         rule="where the gradients live",
         metavar="PLACE",
-        example=PLACES[-1],
+        example=IN_CARD.name,
         follows="compression",
         later=True,
         train=RUNS,
-        needs=(check_codec_place,),
+        needs=(lambda x: x.codec_at.check(x),),
         plan=Searched(
             single=True,
             help="where the codec works, of what can work there: {legal} (default: {default})",
@@ -185,13 +188,13 @@ class GradientExchange:
         needs=(_RESIDUALS,),
         plan=Searched(single=True, help="{help}"),
     )
-    residuals_at: str = choice(
-        "",
-        Name("place of residuals", RESIDUAL_PLACES, optional=True),
+    residuals_at: Named[Place] = choice(
+        USUAL_PLACE,
+        OneOf("place of residuals", RESIDUAL_PLACES, empty=USUAL_PLACE),
         "where residuals lie between exchanges: host, its memory (default: {default})",
         rule="where the codec works",
         metavar="PLACE",
-        example=HOST,
+        example=ON_HOST.name,
         follows="compression",
         later=True,
         resumable=True,
@@ -216,7 +219,7 @@ class GradientExchange:
 
     def __post_init__(self) -> None:
         check_values(self)
-        described = COMPRESSIONS[self.compression]
+        described = self.compression
         object.__setattr__(self, "options", resolve(self.options, described.options, described.name))
         self._check_warmup()
         self._check_exchange(described)
@@ -225,14 +228,13 @@ class GradientExchange:
         check_needs(self)
 
     def _check_exchange(self, described: Compression) -> None:
-        carriers = (*described.exchanges, *(["switch"] if self.compression in SWITCHED else []))
-        if self.exchange == "":
-            object.__setattr__(self, "exchange", carriers[0])
-        if self.exchange not in carriers:
-            why = "packed codes cannot be added" if self.exchange in ("allreduce", "switch") else "its factors are all-reduced"
+        able = carriers(described)
+        if vars(self)["exchange"] == "":
+            object.__setattr__(self, "exchange", able[0])
+        if self.exchange not in able:
             raise UserError(
-                f"exchange {self.exchange!r} cannot carry {self.compression}: {why}",
-                f"legal for {self.compression}: {', '.join(carriers)}",
+                f"exchange {self.exchange.name!r} cannot carry {described}: {self.exchange.refusal}",
+                f"legal for {described}: {', '.join(map(str, able))}",
             )
 
     def _check_warmup(self) -> None:
@@ -245,7 +247,7 @@ class GradientExchange:
 
     def _check_clip(self) -> None:
         clip = self.clip
-        if self.compression != "terngrad":
+        if not self.compression.clips:
             if clip is not None and not (isinstance(clip, Real) and clip == CLIP):
                 raise UserError(f"{self.compression} does not clip", "leave clip out: it is TernGrad's")
             object.__setattr__(self, "clip", None)
@@ -266,12 +268,17 @@ class GradientExchange:
     def description(self) -> Compression:
         """The compression and its costs, with these options and this rule for dense tensors. A card keeps no residual."""
         assert isinstance(self.options, tuple)
-        return _described(self.compression, self.options, self.dense_rule, self.codec_at != "nic")
+        return _described(self.compression, self.options, self.dense_rule, self.codec_at is not IN_CARD)
 
     @property
     def placed(self) -> bool:
         """True if it needs more of a cluster than devices and links: a place for the codec or residuals, or a switch's sums."""
-        return self.codec_at != "" or self.residuals_at != "" or self.exchange == "switch"
+        return bool(self.codec_at or self.residuals_at or self.exchange.uses_switch)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the engine all-reduces gradients as they are."""
+        return self.exchange.by_engine and not self.compression.compresses
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
@@ -279,15 +286,15 @@ class GradientExchange:
 
     def uncompressed(self) -> GradientExchange:
         """The same exchange without compression where dense gradients can take it: what a ratio of bytes is taken against."""
-        return GradientExchange("dense", self.exchange, servers=self.servers, ranks_per_node=self.ranks_per_node)
+        return GradientExchange(DENSE, self.exchange, servers=self.servers, ranks_per_node=self.ranks_per_node)
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict of every choice; ``from_json`` is the inverse."""
         rule = self.dense_rule
         named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
         values = {item: getattr(self, item.field) for item in declared(GradientExchange)}
-        plain = {item.name: value for item, value in values.items() if item.written(value)}
-        return {**plain, "options": dict(self.options), "dense_rule": named}
+        choices = {item.name: plain(value) for item, value in values.items() if item.written(value)}
+        return {**choices, "options": dict(self.options), "dense_rule": named}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GradientExchange:
@@ -305,17 +312,17 @@ class GradientExchange:
 
     def __str__(self) -> str:
         parts = [f"{self.compression} over {self.exchange}"]
-        parts += [f"codec {PLACE_TEXT[self.codec_at]}"] if self.codec_at else []
+        parts += [f"codec {self.codec_at.text}"] if self.codec_at else []
         parts += ["residuals in bf16"] if self.residual_bits == 16 else []
-        parts += ["residuals on the host"] if self.residuals_at == HOST else []
+        parts += ["residuals on the host"] if self.residuals_at else []
         parts += ["the rest in bf16"] if self.dense_bits == 16 else []
         return ", ".join(parts)
 
 
 @lru_cache(maxsize=256)
-def _described(compression: str, options: Values, rule: DenseRule | None, remembers: bool) -> Compression:
-    """The description that equal exchanges share."""
-    described = COMPRESSIONS[compression].configured(options)
+def _described(compression: Compression, options: Values, rule: DenseRule | None, remembers: bool) -> Compression:
+    """Return a compression with option values, a rule for dense tensors, and error feedback only if it ``remembers``."""
+    described = compression.configured(options)
     return replace(described, rule=rule, error_feedback=described.error_feedback and remembers)
 
 

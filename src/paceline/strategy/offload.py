@@ -1,13 +1,56 @@
-"""What lies in the host's memory in place of the device's.
-
-``optimizer``: optimizer state and fp32 master weights; each worker's host updates its part (Ren et al. 2021, ZeRO-Offload,
-arXiv:2101.06840). ``weights+optimizer``: the shares of the weights too, which are copied to the device before each all-gather
-(Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857; PyTorch FSDP, ``CPUOffload``).
-"""
+"""What the host's memory holds in place of the device's."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
 
-Offload = Literal["none", "optimizer", "weights+optimizer"]
-OFFLOADS: tuple[Offload, ...] = get_args(Offload)
+from paceline.strategy.values import Value
+
+
+class Offload(Value):
+    """What the host's memory holds.
+
+    Attributes:
+        optimizer: True for optimizer state and fp32 master weights, which the host updates.
+        weights: True for the shares of the weights too, which are copied to the device before each all-gather.
+    """
+
+    __slots__ = ()
+    known: ClassVar[dict[str, Any]]
+    optimizer: ClassVar[bool] = False
+    weights: ClassVar[bool] = False
+
+    def __bool__(self) -> bool:
+        return self.optimizer
+
+
+@final
+class NoOffload(Offload):
+    """Everything is on the device."""
+
+    __slots__ = ()
+    name = "none"
+
+
+@final
+class OffloadOptimizer(Offload):
+    """Each worker's host updates its part (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840)."""
+
+    __slots__ = ()
+    name = "optimizer"
+    optimizer = True
+
+
+@final
+class OffloadWeights(Offload):
+    """Weights too (Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857; PyTorch FSDP, ``CPUOffload``)."""
+
+    __slots__ = ()
+    name = "weights+optimizer"
+    optimizer = weights = True
+
+
+NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS = NoOffload(), OffloadOptimizer(), OffloadWeights()
+OFFLOADS: Mapping[str, Offload] = Offload.known
+"""All offloads by name."""

@@ -9,10 +9,21 @@ from functools import cached_property
 
 from paceline.errors import UserError
 from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice, declared
-from paceline.strategy.choice_values import Bits, Flag, Name, Parsed, RealNumber, WholeNumber
-from paceline.strategy.offload import OFFLOADS
-from paceline.strategy.recompute import MODULES, RECOMPUTATIONS, Recomputation, recompute_choice
-from paceline.strategy.sharding import DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, Sharding, check_shares, divided
+from paceline.strategy.choice_values import Bits, Flag, OneOf, Parsed, RealNumber, WholeNumber
+from paceline.strategy.context_exchange import (
+    CONTEXT_EXCHANGES,
+    CONTEXT_RING,
+    EXPERT_EXCHANGES,
+    ONCE_TO_NODE,
+    TO_EACH_EXPERT,
+    ContextExchange,
+    ExpertExchange,
+)
+from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, PassOrder
+from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
+from paceline.strategy.sharding import DDP, DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding, check_shares
+from paceline.strategy.values import Named
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -21,17 +32,8 @@ MODEL = ("pipeline", "context", "tensor")
 """Dimensions that hold one replica together."""
 DIVIDING = (*MODEL, "expert")
 """Numbers of devices that divide the network."""
-CONTEXT_EXCHANGES = ("ring", "all_to_all")
-"""How attention gets the keys and values of other devices' tokens: they pass around, or heads are swapped for tokens."""
 GATHER_BITS = (0, 8, 16, 32)
 GRADIENT_BITS = (0, 16, 32)
-SCHEDULES = ("1f1b", "gpipe", "zero_bubble")
-EXPERT_EXCHANGES = ("all_to_all", "once_per_node")
-"""How tokens get to their experts: a copy for each expert, or one to each node that has some of them, which copies it there
-(DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437, section 3.2.2)."""
-"""Orders of a pipeline's passes. ``gpipe``: all forward passes, then all backward passes (Huang et al. 2019, GPipe,
-arXiv:1811.06965). ``1f1b``: one of each in turns as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2).
-``zero_bubble``: as 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 ALIASES = {
     "none": "ddp",
     "data parallel": "ddp",
@@ -40,7 +42,7 @@ ALIASES = {
     "full_shard": "zero3",
     "shard_grad_op": "zero2",
     "ZeroRedundancyOptimizer": "zero1",
-    "megatron distributed optimizer": DISTRIBUTED,
+    "megatron distributed optimizer": DISTRIBUTED.name,
     **{
         f"{words} {stage}": f"zero{stage}"
         for words in ("deepspeed zero", "deepspeed stage", "zero stage")
@@ -57,7 +59,9 @@ _GROUPS = Need(
     "(data x context x tensor)",
     "give a divisor of {of.stage_devices}",
 )
-_SHARED = Need(lambda mesh: mesh.shares.optimizer, "{name}={value} with sharding {of.sharding}", "give zero1, zero2 or zero3")
+_SHARED = Need(
+    lambda mesh: mesh.sharding.shares_out, "{name}={value} with sharding {of.sharding}", "give zero1, zero2 or zero3"
+)
 _STAGES = Need(
     lambda mesh: mesh.pipeline > 1, "{name} {value} of a pipeline of one stage", "give pipeline, or leave {name} out"
 )
@@ -65,7 +69,7 @@ _STAGES = Need(
 
 def _check_groups(mesh: Parallelism) -> None:
     """Raises UserError for shares that leave groups of one rank, or one group."""
-    if mesh.shares.weights:
+    if mesh.sharding.weights:
         check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
 
 
@@ -81,7 +85,7 @@ class Parallelism:
         expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, or
             nearly so, as with a loss or a bias that balances them; ``expert`` if it gets all. Experts that are padded to a
             capacity factor have that many.
-        expert_exchange: of expert parallelism, a name of ``EXPERT_EXCHANGES``.
+        expert_exchange: of expert parallelism, one of ``EXPERT_EXCHANGES`` or its name.
         expert_overlap: True if those exchanges overlap the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
         sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
@@ -94,10 +98,10 @@ class Parallelism:
         gradient_bits: of a gradient that is added up at the owner of its part alone: with ``zero1``, 16 or 32 (Megatron-Core,
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
             owners add all gradients up in fp32, as PyTorch does.
-        context_exchange: of context parallelism, a name of ``CONTEXT_EXCHANGES``.
+        context_exchange: of context parallelism, one of ``CONTEXT_EXCHANGES`` or its name.
         first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
             as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
-        schedule: of a pipeline, a name of ``SCHEDULES``.
+        schedule: order of a pipeline's passes, one of ``SCHEDULES`` or its name.
         sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2``, ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
         shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
@@ -191,12 +195,12 @@ class Parallelism:
             ),
         ),
     )
-    expert_exchange: str = choice(
-        "all_to_all",
-        Name("expert exchange", EXPERT_EXCHANGES, exact=True),
+    expert_exchange: Named[ExpertExchange] = choice(
+        TO_EACH_EXPERT,
+        OneOf("expert exchange", EXPERT_EXCHANGES, exact=True),
         "how tokens get to their experts: {legal} (default {default})",
         metavar="E",
-        example="once_per_node",
+        example=ONCE_TO_NODE.name,
         needs=(_EXPERTS,),
         source="DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2",
     )
@@ -215,9 +219,9 @@ class Parallelism:
         ),
         source="DualPipe: arXiv:2412.19437, section 3.2.1",
     )
-    sharding: str = choice(
-        "ddp",
-        Name("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
+    sharding: Named[Sharding] = choice(
+        DDP,
+        OneOf("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
         "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights), "
         "distributed_optimizer (zero1 of Megatron-Core)",
         metavar="S",
@@ -225,7 +229,7 @@ class Parallelism:
         train=Trained(
             "sharding {value}",
             f"train with sharding {', '.join(TORCH_SHARDINGS)}",
-            runs=lambda mesh: mesh.sharding in TORCH_SHARDINGS,
+            runs=lambda mesh: mesh.sharding.of_torch,
             option=True,
         ),
         plan=Searched("shardings", help=ONE_OF),
@@ -242,8 +246,8 @@ class Parallelism:
         train=RUNS,
         needs=(
             Need(
-                lambda mesh: mesh.sharding != "ddp",
-                "shard_devices {value} with sharding ddp, which shares nothing out",
+                lambda mesh: mesh.sharding.shares_out,
+                "shard_devices {value} with sharding {of.sharding}, which shares nothing out",
                 "give sharding zero3",
             ),
             Need(
@@ -255,16 +259,16 @@ class Parallelism:
         ),
         source="PyTorch, HSDP",
     )
-    offload: str = choice(
-        "none",
-        Name("offload", OFFLOADS, exact=True),
+    offload: Named[Offload] = choice(
+        NO_OFFLOAD,
+        OneOf("offload", OFFLOADS, exact=True),
         "what lies in the host's memory: {legal} (default {default})",
         title="{value} in host memory",
         metavar="O",
         example="optimizer",
         needs=(
             Need(
-                lambda mesh: mesh.offload != "weights+optimizer" or mesh.shares.weights,
+                lambda mesh: not mesh.offload.weights or mesh.sharding.weights,
                 "offload of weights with sharding {of.sharding}, which holds them whole",
                 "give sharding zero3",
             ),
@@ -288,9 +292,9 @@ class Parallelism:
         train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
         plan=Searched("accumulations", help="micro batches a step; may be repeated"),
     )
-    recompute: str = choice(
-        "none",
-        Parsed(recompute_choice, RECOMPUTATIONS),
+    recompute: Named[Recompute] = choice(
+        NO_RECOMPUTE,
+        Parsed(Recompute.of, tuple(RECOMPUTES)),
         f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
         metavar="R",
         example="full",
@@ -309,7 +313,7 @@ class Parallelism:
         affects=("time", "memory"),
         needs=(
             Need(
-                lambda mesh: mesh.recompute != "none",
+                lambda mesh: bool(mesh.recompute),
                 "{value} layers to recompute without recomputation",
                 "give recompute='full' too",
             ),
@@ -342,7 +346,7 @@ class Parallelism:
                 "give pipeline, or leave virtual_stages out",
             ),
             Need(
-                lambda mesh: mesh.schedule == "1f1b",
+                lambda mesh: mesh.schedule.interleaves,
                 "{value} virtual stages with schedule {of.schedule}",
                 "give schedule 1f1b",
             ),
@@ -374,9 +378,9 @@ class Parallelism:
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
     )
-    schedule: str = choice(
-        "1f1b",
-        Name("pipeline schedule", SCHEDULES, exact=True),
+    schedule: Named[PassOrder] = choice(
+        ONE_FORWARD_ONE_BACKWARD,
+        OneOf("pipeline schedule", SCHEDULES, exact=True),
         "order of a pipeline's passes: {legal} (default {default})",
         metavar="S",
         example="1f1b",
@@ -392,9 +396,9 @@ class Parallelism:
             help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",
         ),
     )
-    context_exchange: str = choice(
-        "ring",
-        Name("context exchange", CONTEXT_EXCHANGES, exact=True),
+    context_exchange: Named[ContextExchange] = choice(
+        CONTEXT_RING,
+        OneOf("context exchange", CONTEXT_EXCHANGES, exact=True),
         "how attention gets the others' tokens: {legal} (default {default})",
         metavar="E",
         example="all_to_all",
@@ -414,7 +418,7 @@ class Parallelism:
         metavar="N",
         example="8",
         needs=(_SHARED,),
-        train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding != "zero1", option=True),
+        train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding is not ZERO1, option=True),
         plan=Searched("gather_bits", single=True, help="{help}"),
         source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
     )
@@ -430,7 +434,7 @@ class Parallelism:
         train=Trained(
             "gradient_bits {value} with sharding {of.sharding}",
             "leave gradient_bits out, train with compression bf16, or with FSDP2's reduce_dtype in your own script",
-            runs=lambda mesh: mesh.gradient_bits == 32 and mesh.shares.weights,
+            runs=lambda mesh: mesh.gradient_bits == 32 and mesh.sharding.weights,
         ),
         source="Megatron-Core, distributed optimizer",
     )
@@ -505,14 +509,14 @@ class Parallelism:
         )
 
     @property
-    def real_sharding(self) -> str:
-        """``sharding``, or what it is where several devices hold a replica."""
-        return self.sharding if self.whole else divided(self.sharding)
+    def real_sharding(self) -> Sharding:
+        """``sharding``, or its form where several devices hold a replica."""
+        return self.sharding if self.whole else self.sharding.divided
 
     @cached_property
-    def recomputation(self) -> Recomputation:
-        """Parts of the network that the backward pass computes again."""
-        return Recomputation.of(self.recompute, self.recompute_layers)
+    def recomputation(self) -> Recompute:
+        """``recompute``, with the blocks in which it happens."""
+        return Recompute.of(self.recompute, self.recompute_layers)
 
     @cached_property
     def moving(self) -> tuple[Hashable, ...]:
@@ -528,12 +532,7 @@ class Parallelism:
     @property
     def to_owners(self) -> bool:
         """True if an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
-        return self.shares.weights and self.sharers == self.replica_count
-
-    @property
-    def shares(self) -> Sharding:
-        """State that the data dimension shares out."""
-        return SHARDINGS[self.sharding]
+        return self.sharding.weights and self.sharers == self.replica_count
 
     def check_covers(self, devices: int) -> None:
         """Raises UserError where the mesh has another number of devices than a cluster."""

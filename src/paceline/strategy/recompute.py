@@ -1,81 +1,158 @@
-"""What the backward pass computes again so that the forward pass need not keep it.
-
-``full``: whole blocks, of which only the inputs are kept (Chen et al. 2016, arXiv:1604.06174). ``selective``: what takes much
-memory and few operations, which is core attention: scores, softmax, dropout and the weighted sum (Korthikanti et al. 2022,
-arXiv:2205.05198, section 5). A fused kernel of attention keeps no scores, so nothing is left to recompute there.
-``selective:mlp,layernorm`` names other parts, as Megatron-Core's ``--recompute-modules`` does. ``selective:op`` is torchtitan's
-policy by operation: the results of attention and of every other product are kept, all else of a block is recomputed.
-"""
+"""What the backward pass computes again so that the forward pass need not keep it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, final
 
 from paceline.errors import UserError, shown, unknown
 
-Kind = Literal["none", "selective", "full"]
-RECOMPUTATIONS: tuple[Kind, ...] = get_args(Kind)
 CORE = "core_attn"
 BY_OPERATION = "op"
 MODULES = (CORE, "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj", BY_OPERATION)
-"""What ``selective`` may recompute; ``core_attn`` where nothing is named. ``mlp`` is the feed-forward network of a block that
-has no experts, ``moe`` all of the experts' part with its exchanges, ``moe_act`` what lies between their products,
-``mla_up_proj`` the queries, keys and values of latent attention."""
+"""Parts of a block that can be recomputed.
+
+``core_attn`` is the default. ``mlp`` is the feed-forward network of a block without experts. ``moe`` is all of the experts'
+part with its exchanges, ``moe_act`` what is between their products. ``mla_up_proj`` is the queries, keys and values of latent
+attention. ``op`` is torchtitan's policy by operation: the results of attention and of every other product are kept, all else of
+a block is recomputed.
+"""
 _MODULE_ALIASES = {"norm": "layernorm"}
 _ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputation:
-    """What is recomputed.
+class Recompute(ABC):
+    """What is computed again.
 
     Attributes:
-        modules: of ``selective``, names of ``MODULES``.
         layers: blocks of each part of a pipeline in which it happens; 0: in all.
+        kind: first part of the name, which is Megatron-Core's granularity.
+        whole_blocks: True if whole blocks are.
     """
 
-    kind: Kind = "none"
-    modules: tuple[str, ...] = ()
     layers: int = 0
+    kind: ClassVar[str]
+    whole_blocks: ClassVar[bool] = False
 
-    @classmethod
-    def of(cls, choice: object, layers: int = 0) -> Recomputation:
-        """From a choice as ``recompute_choice`` takes it. Raises UserError as that does."""
-        kind, _, modules = recompute_choice(choice).partition(":")
-        named = tuple(modules.split(",")) if modules else (CORE,) if kind == "selective" else ()
-        return cls(kind, named, layers)  # type: ignore[arg-type]
+    @staticmethod
+    def of(choice: object, layers: int = 0) -> Recompute:
+        """Return the value of a choice.
+
+        Args:
+            choice: ``none``, ``full``, ``selective``, or ``selective:mlp,layernorm``. ``True`` and ``yes`` are ``full``,
+                ``False`` and ``no`` are ``none``. A value is returned as it is.
+
+        Raises:
+            UserError: no such choice or part; ``op`` with another part.
+        """
+        if isinstance(choice, bool):
+            choice = "full" if choice else "none"
+        if not isinstance(choice, Recompute):
+            if not isinstance(choice, str):
+                raise UserError(f"recompute={shown(choice)}", f"give {', '.join(RECOMPUTES)}, or True or False")
+            choice = _named(choice)
+        return choice.in_layers(layers) if layers else choice
+
+    @property
+    def name(self) -> str:
+        """The choice as the user writes it."""
+        return self.kind
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of ``MODULES`` that are computed again; empty for whole blocks and for none."""
+        return ()
+
+    @property
+    def by_operation(self) -> bool:
+        """True if each operation of a block is kept or computed again."""
+        return BY_OPERATION in self.parts
+
+    def in_layers(self, layers: int) -> Recompute:
+        """Return the same in so many blocks; 0: in all."""
+        return replace(self, layers=layers)
+
+    @abstractmethod
+    def __bool__(self) -> bool: ...
+
+    def __str__(self) -> str:
+        return self.name
 
 
-NOTHING = Recomputation()
-FULL = Recomputation("full")
+@final
+@dataclass(frozen=True, slots=True)
+class NoRecompute(Recompute):
+    """Everything is kept."""
+
+    kind: ClassVar[str] = "none"
+
+    def __bool__(self) -> bool:
+        return False
 
 
-def recompute_choice(given: object) -> str:
-    """The choice by its one name: ``none``, ``full``, ``selective``, ``selective:mlp,layernorm``.
+@final
+@dataclass(frozen=True, slots=True)
+class SelectiveRecompute(Recompute):
+    """Parts of a block that take much memory and few operations.
 
-    Args:
-        given: such a name; ``True`` and ``yes`` are ``full``, ``False`` and ``no`` are ``none``.
-
-    Raises:
-        UserError: no such choice or part; ``op`` beside another part.
+    Core attention is scores, softmax, dropout and the weighted sum (Korthikanti et al. 2022, arXiv:2205.05198, section 5). A
+    fused kernel of attention keeps no scores, so nothing is left to recompute there. Other parts have the names of
+    Megatron-Core's ``--recompute-modules``.
     """
-    if isinstance(given, bool):
-        return "full" if given else "none"
-    if not isinstance(given, str):
-        raise UserError(f"recompute={shown(given)}", f"give {', '.join(RECOMPUTATIONS)}, or True or False")
-    kind, _, parts = given.partition(":")
+
+    modules: tuple[str, ...] = (CORE,)
+    kind: ClassVar[str] = "selective"
+
+    @property
+    def name(self) -> str:
+        """The choice as the user writes it, with its parts in the order of ``MODULES``."""
+        return self.kind if self.modules == (CORE,) else f"{self.kind}:{','.join(self.modules)}"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of ``MODULES``."""
+        return self.modules
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FullRecompute(Recompute):
+    """Whole blocks, of which only the inputs are kept (Chen et al. 2016, arXiv:1604.06174)."""
+
+    kind: ClassVar[str] = "full"
+    whole_blocks: ClassVar[bool] = True
+
+    def __bool__(self) -> bool:
+        return True
+
+
+NO_RECOMPUTE, SELECTIVE_RECOMPUTE, FULL_RECOMPUTE = NoRecompute(), SelectiveRecompute(), FullRecompute()
+RECOMPUTES = {value.kind: value for value in (NO_RECOMPUTE, SELECTIVE_RECOMPUTE, FULL_RECOMPUTE)}
+"""Values by name; ``selective`` takes parts."""
+
+
+@lru_cache(maxsize=256)
+def _named(text: str) -> Recompute:
+    """Return the value of a name. Raises UserError as ``Recompute.of``."""
+    kind, _, listed = text.partition(":")
     kind = _ALIASES.get(kind.casefold(), kind)
-    if kind not in RECOMPUTATIONS:
-        raise unknown("recomputation", given, (*RECOMPUTATIONS, "yes", "no"))
-    if not parts:
-        return kind
-    if kind != "selective":
-        raise UserError(f"recompute={shown(given)}: only selective recomputation names parts", "write selective:mlp")
-    names = {_MODULE_ALIASES.get(name.strip(), name.strip()) for name in parts.split(",")}
+    value = RECOMPUTES.get(kind)
+    if value is None:
+        raise unknown("recomputation", text, (*RECOMPUTES, "yes", "no"))
+    if not listed:
+        return value
+    if value is not SELECTIVE_RECOMPUTE:
+        raise UserError(f"recompute={shown(text)}: only selective recomputation names parts", "write selective:mlp")
+    names = {_MODULE_ALIASES.get(name.strip(), name.strip()) for name in listed.split(",")}
     for name in sorted(names):
         if name not in MODULES:
             raise unknown("part to recompute", name, MODULES)
     if BY_OPERATION in names and len(names) > 1:
-        raise UserError(f"recompute={shown(given)}: op decides for the whole block", "write selective:op alone")
-    return kind if names == {CORE} else f"{kind}:{','.join(name for name in MODULES if name in names)}"
+        raise UserError(f"recompute={shown(text)}: op decides for the whole block", "write selective:op alone")
+    return SelectiveRecompute(modules=tuple(name for name in MODULES if name in names))

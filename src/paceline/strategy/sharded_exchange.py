@@ -8,63 +8,73 @@ within a group, and the exchange runs between the copies. ``training/attach/shar
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
 from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.compression import COMPRESSIONS, Compression
+from paceline.strategy.codec_place import IN_CARD
+from paceline.strategy.compression import Compression
 from paceline.strategy.dense_bits import dense_format
-from paceline.strategy.exchange import FLAGS, SIZE_BYTES, CodecWork, Traffic, column_bounds, describe, message_bytes
+from paceline.strategy.exchanges import (
+    EXCHANGES,
+    FLAGS,
+    ChunkedExchange,
+    CodecWork,
+    Exchange,
+    Traffic,
+    carriers,
+    column_bounds,
+)
+from paceline.strategy.exchanges.exchange import OwnerLane
 from paceline.strategy.formats import FP32, Format
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.phase import Pattern, Phase
 
-TO_OWNERS = ("allreduce", "sharded", "ring", "hierarchical")
-"""Exchanges that have a reduce-scatter."""
+TO_OWNERS = tuple(name for name, exchange in EXCHANGES.items() if exchange.reduces_to_owners)
+"""Names of the exchanges that have a reduce-scatter."""
 
 
-def usual_exchange(compression: str, to_owners: bool) -> str:
-    """The exchange of a compression where nobody names one: its default.
+def usual_exchange(compression: Compression, to_owners: bool) -> Exchange:
+    """Return the exchange of a compression where the user names none: its default.
 
     Where gradients are reduced ``to_owners`` it is the first that has a reduce-scatter; ``powersgd`` has none.
     """
-    carriers = COMPRESSIONS[compression].exchanges
-    return next((name for name in carriers if name in TO_OWNERS or not to_owners), carriers[0])
+    able = carriers(compression)
+    return next((exchange for exchange in able if exchange.reduces_to_owners or not to_owners), able[0])
 
 
 def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -> None:
-    """Raises UserError for an exchange that does not reduce to owners.
+    """Raise UserError for an exchange that does not reduce to owners.
 
     Args:
         replicated: whether there are copies of the shards (HSDP), between which the exchange runs.
         owners: ranks that share a unit out.
     """
-    name = exchange.exchange
     if exchange.description.low_rank:
         raise UserError(
             f"{exchange.compression} works on whole matrices, and no rank of a sharded model owns one",
             "take another compression, or sharding ddp",
         )
-    if exchange.codec_at == "nic" or name == "switch":
+    if exchange.codec_at is IN_CARD or exchange.exchange.uses_switch:
         raise UserError("cards and switches do not take part in FSDP2's exchanges", "leave codec_at and switch out")
     if replicated:
-        if name == "hierarchical":
+        if exchange.exchange.uses_nodes:
             raise UserError(
                 "a mesh with replicas is a hierarchy: FSDP2 reduces in the group, the exchange runs between the replicas",
                 "name exchange sharded, ring or allgather",
             )
         return
-    if name not in TO_OWNERS:
+    if not exchange.exchange.reduces_to_owners:
+        name = exchange.exchange.name
         raise UserError(
             f"exchange {name!r} has no reduce-scatter: the owner of a shard is the only one that needs its sum",
             f"legal where gradients are shared out: {', '.join(TO_OWNERS)}",
         )
     if not exchange.compress_pull:
         raise UserError("a reduce-scatter has no pull to send as fp32", "leave compress_pull out; weights have gather_bits")
-    if name == "hierarchical" and owners % exchange.ranks_per_node:
+    if owners % exchange.ranks_per_node:
         raise UserError(
             f"{owners} owners in nodes of {exchange.ranks_per_node}", "hierarchical needs equal nodes: set ranks_per_node"
         )
@@ -73,7 +83,7 @@ def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -
 def describe_unit(
     plan: BucketPlan, x: GradientExchange, compression: Compression, precision: str, world_size: int, members: int = 0
 ) -> Traffic:
-    """Everything that the ranks send each other for the gradients of one unit, and what the codec works.
+    """Return everything that the ranks send each other for the gradients of one unit, and the codec's work.
 
     Args:
         compression: that of ``x``, configured.
@@ -84,13 +94,13 @@ def describe_unit(
     if owners < world_size:
         return _between_copies(plan, x, compression, precision, world_size, owners)
     columns, rest = plan.shard(owners), dense_format(x.dense_bits)
-    if x.exchange == "allreduce":  # of bfloat16: dense is FSDP2's own
+    if not isinstance(x.exchange, ChunkedExchange):  # bfloat16 by the engine: dense is FSDP2's own
         size = owners * compression.format.push_bytes(sum(columns))
         passes = CodecWork(encode=owners * sum(columns), decode=sum(columns))
         return Traffic(
             (), (Phase("reduce_scatter", (size,), world_size, "scatter"),), (), passes, CodecWork(), CodecWork(), 1, 1.0
         )
-    local = x.ranks_per_node if x.exchange == "hierarchical" else 1
+    local = x.ranks_per_node
     rows = owners // local
     before: tuple[Phase, ...] = ()
     adding = CodecWork()
@@ -120,30 +130,21 @@ def describe_unit(
 
 
 @lru_cache(maxsize=4096)
-def _chunk(count: int, fmt: Format, exchange: str, rows: int) -> list[tuple[tuple[str, Pattern], int, int]]:
-    """Collectives of ``count`` columns: name and pattern, bytes as of a ``Phase``, rounds."""
-    if exchange == "ring":
-        hops = Counter(fmt.pull_bits(hop) for hop in range(1, rows))  # sums of as many bits have messages of one length
-        first = {fmt.pull_bits(hop): hop for hop in range(rows - 1, 0, -1)}
-        sent = sum(times * message_bytes(count, fmt, first[width]) for width, times in hops.items())
-        own: list[tuple[tuple[str, Pattern], int, int]] = [(("reduce_scatter", "shift"), sent, rows - 1)]
-        sizes: tuple[tuple[str, Pattern], int, int] = (("sizes", "shift"), SIZE_BYTES * (rows - 1), rows - 1)
-    else:
-        own = [(("push", "push"), message_bytes(count, fmt), 1)]
-        sizes = (("sizes", "push"), SIZE_BYTES, 1)
-    return [sizes, *own] if fmt.tells_sizes else own
+def _chunk(count: int, fmt: Format, exchange: ChunkedExchange, rows: int) -> list[OwnerLane]:
+    """Return the collectives of ``count`` columns."""
+    return exchange.owner_chunk(count, fmt, rows)
 
 
 def _between_copies(
     plan: BucketPlan, x: GradientExchange, compression: Compression, precision: str, world_size: int, owners: int
 ) -> Traffic:
-    """HSDP: the engine's reduce-scatter among the owners, then the exchange of each shard between its copies."""
+    """Return the traffic of HSDP: the engine reduces in a group, then the exchange runs between copies."""
     columns, copies = plan.shard(owners), world_size // owners
     whole = int(min(BYTES_PER_ELEMENT[precision], x.dense_bits / 8) * owners * sum(columns))
     inner = Phase("inner_reduce", (whole,), world_size, "scatter", owners)
     shard = BucketPlan(columns[0], plan.tensors, columns[1])
     rest = dense_format(x.dense_bits)
-    between = describe(shard, compression, x.exchange, copies, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
+    between = x.exchange.describe(shard, compression, copies, compress_pull=x.compress_pull, servers=x.servers, dense=rest)
 
     def spread(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         return tuple(

@@ -1,102 +1,180 @@
-"""What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO, as PyTorch has them.
+"""What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO.
 
-``ddp``: everything whole on every worker; gradients are exchanged. ``zero1`` (beside DDP; ``ZeroRedundancyOptimizer`` shares
-out whole tensors, ``train`` rows of every tensor): each worker keeps the optimizer state of its part, updates it and gathers
-the rest. ``zero2`` (``FSDP`` with ``SHARD_GRAD_OP``):
-gradients are reduce-scattered and weights gathered once for forward and backward. ``zero3`` (``FULL_SHARD``): weights are freed
-behind the forward pass and gathered again for the backward pass.
-
-``distributed_optimizer`` (Megatron-Core's) is what ``zero1`` is where several devices hold a replica: gradients are
-reduce-scattered in fp32, each worker updates the fp32 master weights of its part, and weights are gathered at the width of the
-precision.
-
-Sources: Rajbhandari et al. 2020, ZeRO, SC, section 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
+Sources: Rajbhandari et al. 2020, ZeRO, SC, sections 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
 """
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any, ClassVar, final
 
 from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
-from paceline.strategy.exchange import CodecWork, Traffic
+from paceline.strategy.exchanges.traffic import CodecWork, Traffic
 from paceline.strategy.formats import FP32, whole_numbers
 from paceline.strategy.phase import Phase
-
-
-@dataclass(frozen=True, slots=True)
-class Sharding:
-    """What one level shares out among the workers.
-
-    Attributes:
-        optimizer, gradients, weights: whether each worker keeps only its part between the steps. ``frozen``: also of weights
-            that are not trained, such as those beside LoRA's adapters.
-        scatters: whether gradients are reduce-scattered, not all-reduced.
-        gathers: names of the all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in
-            one step; the latter beside the next step's first forward pass).
-    """
-
-    name: str
-    title: str
-    optimizer: bool = False
-    gradients: bool = False
-    weights: bool = False
-    frozen: bool = False
-    scatters: bool = False
-    gathers: tuple[str, ...] = ()
-
-
-DISTRIBUTED = "distributed_optimizer"
-"""What ``zero1`` is where several devices hold a replica."""
-SHARDINGS: Mapping[str, Sharding] = {
-    s.name: s
-    for s in (
-        Sharding("ddp", "everything whole on every worker"),
-        Sharding("zero1", "optimizer state shared out", optimizer=True, gathers=("gather_update",)),
-        Sharding(
-            "zero2",
-            "and gradients",
-            optimizer=True,
-            gradients=True,
-            weights=True,
-            scatters=True,
-            gathers=("gather_forward",),
-        ),
-        Sharding(
-            "zero3",
-            "and weights",
-            optimizer=True,
-            gradients=True,
-            weights=True,
-            frozen=True,
-            scatters=True,
-            gathers=("gather_forward", "gather_backward"),
-        ),
-        Sharding(
-            DISTRIBUTED,
-            "as zero1, weights and optimizer state as Megatron-Core has them",
-            optimizer=True,
-            scatters=True,
-            gathers=("gather_next",),
-        ),
-    )
-}
-TORCH_SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
-"""What PyTorch has itself."""
-
+from paceline.strategy.values import Value
 
 INT8 = whole_numbers("int8", 8, {"block": 1024})
 """Format of weights that are gathered in 8 bits."""
 NONE_FROZEN: Mapping[str, int] = {}
-"""No frozen weights beside any parameter."""
+"""No frozen weights next to any parameter."""
 
 
-def divided(sharding: str) -> str:
-    """What a sharding is where several devices hold a replica."""
-    return DISTRIBUTED if sharding == "zero1" else sharding
+class Sharding(Value, ABC):
+    """What one level shares out among the workers.
+
+    Attributes:
+        title: the level in words.
+        optimizer, gradients, weights: True if each worker keeps only its part between the steps.
+        frozen: True if it keeps only its part of weights that are not trained, such as those next to LoRA's adapters.
+        scatters: True if gradients are reduce-scattered, not all-reduced.
+        by_rows: True if each tensor is shared out by rows, not as one flat buffer.
+        of_torch: True if PyTorch has it.
+        gather_names: all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in one step;
+            the latter overlaps the next step's first forward pass).
+        gathers_again: True if weights are freed after the forward pass and gathered again for the backward pass.
+    """
+
+    __slots__ = ()
+    known: ClassVar[dict[str, Any]]
+    title: ClassVar[str]
+    optimizer: ClassVar[bool] = False
+    gradients: ClassVar[bool] = False
+    weights: ClassVar[bool] = False
+    frozen: ClassVar[bool] = False
+    scatters: ClassVar[bool] = False
+    by_rows: ClassVar[bool] = False
+    of_torch: ClassVar[bool] = True
+    gather_names: ClassVar[tuple[str, ...]] = ()
+    gathers_again: ClassVar[bool] = False
+
+    @property
+    def shares_out(self) -> bool:
+        """True if anything is shared out."""
+        return self.optimizer
+
+    @property
+    def divided(self) -> Sharding:
+        """The sharding where several devices hold a replica."""
+        return self
+
+    def can_gather(self, precision: str, bits: int) -> bool:
+        """Return whether weights of a precision can be gathered in so many bits; 0: as usual."""
+        if not bits or not self.optimizer:
+            return not bits
+        rounded = self.weights and rounds_weights(precision, bits)
+        wider = self.scatters and bits > 8 * BYTES_PER_ELEMENT[precision]  # others gather fp32 master weights
+        return not wider and (rounded or bits >= 8 * gathered_bytes(precision, bits))
+
+    def check_gathered(self, precision: str, bits: int) -> None:
+        """Raise UserError where ``can_gather`` is False."""
+        if self.can_gather(precision, bits):
+            return
+        if not self.optimizer:
+            raise UserError(f"gather_bits={bits} with sharding {self}", "give zero1, zero2 or zero3")
+        if self.scatters:
+            check_no_wider(bits, 8 * BYTES_PER_ELEMENT[precision], precision, "leave gather_bits out, or give precision fp32")
+        least = int(8 * gathered_bytes(precision, bits))
+        quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
+        rounding = ", or sharding zero2 or zero3, which round them" if rounds_weights(precision, bits) else ""
+        raise UserError(
+            f"gather_bits={bits} with {precision} and {self}, whose weights travel in no fewer than {least} bits",
+            f"give {least} bits, or precision {' or '.join(quantised)}{rounding}",
+        )
+
+    def gathers(
+        self, plan: BucketPlan, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
+    ) -> tuple[Phase, ...]:
+        """Return the all-gathers of one unit's weights in a micro step.
+
+        Args:
+            frozen: elements that are gathered next to those of ``plan``.
+            members: neighbours that share out one copy; 0: all.
+            bits: of a weight. 0 is what PyTorch does. Fewer than the precision has are rounded (``rounds_weights``).
+        """
+        owners = members or world_size
+        in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shares out one flat buffer
+        elements = (owners * sum(plan.shard(owners)) if in_rows else plan.elements) + frozen * self.frozen
+        if self.weights and rounds_weights(precision, bits):
+            shard = elements // owners
+            size = owners * (INT8.message_bytes(shard) if bits == 8 else 2 * shard)
+        elif bits:
+            size = ceil(gathered_bytes(precision, bits) * elements)
+        else:
+            size = BYTES_PER_ELEMENT[precision] * elements if self.scatters else FP32.push_bytes(elements)
+        return tuple(Phase(name, (size,), world_size, "gather", members) for name in self.gather_names)
+
+
+@final
+class Ddp(Sharding):
+    """Everything whole on every worker; gradients are exchanged (PyTorch DistributedDataParallel)."""
+
+    __slots__ = ()
+    name, title = "ddp", "everything whole on every worker"
+
+
+@final
+class Zero1(Sharding):
+    """Each worker keeps the optimizer state of its part, updates it, and gathers the fp32 master weights once a step.
+
+    PyTorch's ``ZeroRedundancyOptimizer`` next to DDP shares out whole tensors, ``train`` rows of every tensor.
+    """
+
+    __slots__ = ()
+    name, title = "zero1", "optimizer state shared out"
+    optimizer = by_rows = True
+    gather_names = ("gather_update",)
+
+    @property
+    def divided(self) -> Sharding:
+        """``distributed_optimizer``."""
+        return DISTRIBUTED
+
+
+@final
+class Zero2(Sharding):
+    """Gradients are reduce-scattered, weights gathered once for forward and backward (FSDP, ``SHARD_GRAD_OP``)."""
+
+    __slots__ = ()
+    name, title = "zero2", "and gradients"
+    optimizer = gradients = weights = scatters = by_rows = True
+    gather_names = ("gather_forward",)
+
+
+@final
+class Zero3(Sharding):
+    """Weights are freed after the forward pass and gathered again for the backward pass (FSDP, ``FULL_SHARD``)."""
+
+    __slots__ = ()
+    name, title = "zero3", "and weights"
+    optimizer = gradients = weights = frozen = scatters = by_rows = gathers_again = True
+    gather_names = ("gather_forward", "gather_backward")
+
+
+@final
+class DistributedOptimizer(Sharding):
+    """Megatron-Core's form of zero1, where several devices hold a replica.
+
+    Gradients are reduce-scattered in fp32. Each worker updates the fp32 master weights of its part, and weights are gathered at
+    the width of the precision.
+    """
+
+    __slots__ = ()
+    name, title = "distributed_optimizer", "as zero1, weights and optimizer state as Megatron-Core has them"
+    optimizer = scatters = True
+    of_torch = False
+    gather_names = ("gather_next",)
+
+
+DDP, ZERO1, ZERO2, ZERO3, DISTRIBUTED = Ddp(), Zero1(), Zero2(), Zero3(), DistributedOptimizer()
+SHARDINGS: Mapping[str, Sharding] = Sharding.known
+"""All shardings by name."""
+TORCH_SHARDINGS = tuple(name for name, sharding in SHARDINGS.items() if sharding.of_torch)
+"""Names of the shardings that PyTorch has."""
 
 
 def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:
@@ -150,16 +228,6 @@ def rounds_weights(precision: str, bits: int) -> bool:
     return 0 < bits < 8 * BYTES_PER_ELEMENT[precision] and precision not in RECIPES
 
 
-def can_gather(precision: str, sharding: str, bits: int) -> bool:
-    """Whether weights of a precision, shared out so, can be gathered in so many bits; 0: as usual."""
-    level = SHARDINGS[sharding]
-    if not bits or not level.optimizer:
-        return not bits
-    rounded = level.weights and rounds_weights(precision, bits)
-    wider = level.scatters and bits > 8 * BYTES_PER_ELEMENT[precision]  # others gather fp32 master weights
-    return not wider and (rounded or bits >= 8 * gathered_bytes(precision, bits))
-
-
 def check_no_wider(bits: int, width: int, name: str, instead: str) -> None:
     """Raises UserError where weights are gathered in ``width`` bits, as type ``name``, and ``bits`` are more."""
     if bits > width:
@@ -172,43 +240,3 @@ def check_shares(owners: int, copies: int) -> None:
         raise UserError(
             f"{copies} copies in groups of one rank, which share nothing out", "give sharding ddp: DistributedDataParallel"
         )
-
-
-def check_gathered(precision: str, sharding: str, bits: int) -> None:
-    """Raises UserError where ``can_gather`` is False."""
-    if can_gather(precision, sharding, bits):
-        return
-    if not SHARDINGS[sharding].optimizer:
-        raise UserError(f"gather_bits={bits} with sharding {sharding}", "give zero1, zero2 or zero3")
-    if SHARDINGS[sharding].scatters:
-        check_no_wider(bits, 8 * BYTES_PER_ELEMENT[precision], precision, "leave gather_bits out, or give precision fp32")
-    least = int(8 * gathered_bytes(precision, bits))
-    quantised = [name for name, recipe in RECIPES.items() if recipe.gathers_weights]
-    rounding = ", or sharding zero2 or zero3, which round them" if rounds_weights(precision, bits) else ""
-    raise UserError(
-        f"gather_bits={bits} with {precision} and {sharding}, whose weights travel in no fewer than {least} bits",
-        f"give {least} bits, or precision {' or '.join(quantised)}{rounding}",
-    )
-
-
-def gathers(
-    plan: BucketPlan, sharding: str, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
-) -> tuple[Phase, ...]:
-    """The all-gathers of one unit's weights in a micro step, with ``frozen`` elements beside those of ``plan``, among groups of
-    ``members`` neighbours (0: all).
-
-    ``bits`` of a weight: 0 is what PyTorch does; to fewer than the precision has it is rounded (``rounds_weights``). ``zero1``
-    gathers the fp32 master weights once a step, the others gather weights of the precision.
-    """
-    level = SHARDINGS[sharding]
-    owners = members or world_size
-    by_rows = level.weights or (sharding == "zero1" and not bits)  # Megatron-Core shares out one flat buffer
-    elements = (owners * sum(plan.shard(owners)) if by_rows else plan.elements) + frozen * level.frozen
-    if level.weights and rounds_weights(precision, bits):
-        shard = elements // owners
-        size = owners * (INT8.message_bytes(shard) if bits == 8 else 2 * shard)
-    elif bits:
-        size = ceil(gathered_bytes(precision, bits) * elements)
-    else:
-        size = BYTES_PER_ELEMENT[precision] * elements if level.scatters else FP32.push_bytes(elements)
-    return tuple(Phase(name, (size,), world_size, "gather", members) for name in level.gathers)

@@ -24,20 +24,20 @@ from paceline.strategy.choice import (
     filled,
 )
 from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
-from paceline.strategy.codec_place import PLACE_TEXT, check_fabric
+from paceline.strategy.codec_place import IN_CARD, USUAL_PLACE, check_fabric
 from paceline.strategy.compression import Compression
 from paceline.strategy.dense_bits import dense_format
-from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, Traffic, codes_in_place, describe
+from paceline.strategy.exchanges import Traffic, codes_in_place
 from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.residuals import HOST
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
-from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, check_gathered, gathers, scatter, units
+from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, scatter, units
 from paceline.strategy.usual_precision import RULE
+from paceline.strategy.values import plain
 from paceline.workload.table import Workload
 
 
@@ -155,7 +155,7 @@ class Strategy:
             least = self.parallelism.data * self.parallelism.micro_batches
             raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {least}")
         check_values(self)
-        if self.parallelism.sharding != "ddp":
+        if self.parallelism.sharding.shares_out:
             self._check_sharding()
         if self.local is not EVERY_STEP:
             self._check_local()
@@ -212,15 +212,15 @@ class Strategy:
     def has_usual_exchange(self) -> bool:
         """True if the exchange is the default of its compression and sharding (``usual_exchange``)."""
         x = self.gradient_exchange
-        return x.exchange == usual_exchange(x.compression, self.parallelism.to_owners)
+        return x.exchange is usual_exchange(x.compression, self.parallelism.to_owners)
 
     def choice(self, name: str) -> Any:
-        """The value of one choice, named as in ``of``. Raises UserError for a name that ``of`` does not take."""
+        """Return one choice, named as in ``of``, as JSON holds it. Raises UserError for a name that ``of`` does not take."""
         check_name("choice of a strategy", name, _NAMES)
         if name == _DATA:
             return self.parallelism.data
         part, attribute = _PLACES[name]
-        return getattr(getattr(self, part) if part else self, attribute)
+        return plain(getattr(getattr(self, part) if part else self, attribute))
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
         """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node.
@@ -240,12 +240,12 @@ class Strategy:
             x = strategy.gradient_exchange
         if not self.optimizer:
             strategy = replace(strategy, optimizer=usual_optimizer(workload))
-        if x.exchange == "hierarchical" and not cluster.even:
+        if x.exchange.uses_nodes and not cluster.even:
             raise UserError(
                 f"a hierarchical exchange on nodes of {cluster.node_text} devices",
                 "give nodes of equally many devices, or exchange allreduce",
             )
-        if x.exchange == "hierarchical" and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
+        if x.exchange.uses_nodes and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
             strategy = replace(strategy, gradient_exchange=replace(x, ranks_per_node=cluster.devices_per_node))
         return strategy
 
@@ -253,28 +253,29 @@ class Strategy:
         """The same with no place of the codec where that is where the gradients live, and none of residuals where that is where
         the codec works. Raises UserError as ``check_fabric``."""
         x = self.gradient_exchange
-        if not self.parallelism.whole and (x.codec_at or x.exchange == "switch"):
-            what = "exchange switch" if x.exchange == "switch" else f"a codec {PLACE_TEXT[x.codec_at]}"
+        if not self.parallelism.whole and (x.codec_at or x.exchange.uses_switch):
+            what = f"exchange {x.exchange}" if x.exchange.uses_switch else f"a codec {x.codec_at.text}"
             raise UserError(f"{what} and a network that several devices hold together", "divide it no further than by data")
         check_fabric(x, cluster)
-        of_host = cluster.device.kind == "cpu"
-        usual: dict[str, Any] = {"codec_at": ""} if x.codec_at == ("host" if of_host else "gpu") else {}
-        if x.residuals_at and (of_host or x.codec_at == HOST):
-            usual["residuals_at"] = ""
+        kind = cluster.device.kind
+        usual: dict[str, Any] = {"codec_at": USUAL_PLACE} if x.codec_at and x.codec_at.is_of(kind) else {}
+        if x.residuals_at and (x.residuals_at.is_of(kind) or x.codec_at is x.residuals_at):
+            usual["residuals_at"] = USUAL_PLACE
         return replace(self, gradient_exchange=replace(x, **usual)) if usual else self
 
     def _check_sharding(self) -> None:
         sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        check_gathered(self.precision, self.parallelism.real_sharding, self.parallelism.gather_bits)
-        if exchange.compression == "dense" and exchange.exchange == "allreduce":
+        self.parallelism.real_sharding.check_gathered(self.precision, self.parallelism.gather_bits)
+        if exchange.is_plain:
             return
-        if sharding == DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:
-            what = exchange.compression if exchange.compression != "dense" else f"exchange {exchange.exchange!r}"
+        if sharding is DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:
+            named = exchange.compression if exchange.compression.compresses else None
+            what = named or f"exchange {exchange.exchange.name!r}"
             raise UserError(
                 f"{what} does not go with a distributed optimizer: Megatron-Core adds gradients up by the engine's collectives",
                 "leave it out, or share out with zero2 or zero3 by data alone",
             )
-        if self.parallelism.shares.weights:
+        if sharding.weights:
             check_to_owners(exchange, not self.parallelism.to_owners, self.parallelism.sharers)
 
     def _check_local(self) -> None:
@@ -290,9 +291,9 @@ class Strategy:
             return
         every = f"sync_every {local.sync_every}"
         for what, is_on, instead in (
-            (f"{mesh.sharding}, which exchanges shares in every step", mesh.sharding != "ddp", "give sharding ddp"),
+            (f"{mesh.sharding}, which exchanges shares in every step", mesh.sharding.shares_out, "give sharding ddp"),
             ("a network that several devices hold together", not mesh.whole, "divide it no further than by data"),
-            (f"offload {mesh.offload}", mesh.offload != "none", "give offload none"),
+            (f"offload {mesh.offload}", bool(mesh.offload), "give offload none"),
         ):
             if is_on:
                 raise UserError(f"{every} does not go with {what}", instead)
@@ -301,17 +302,17 @@ class Strategy:
     def _check_numbers(self) -> None:
         x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
         batch = self.global_batch_size
-        most = MOST_WORKERS.get(x.exchange, MOST_OTHERS)
+        most = x.exchange.most_workers
         if n > most:
             raise UserError(
-                f"{n:,} workers are more than exchange {x.exchange!r} can be predicted for",
+                f"{n:,} workers are more than exchange {x.exchange.name!r} can be predicted for",
                 f"give at most {most:,} workers, or another exchange",
             )
-        if x.servers > 1 and x.servers > (among := n // self.parallelism.sharers if self.parallelism.shares.weights else n):
+        if x.servers > 1 and x.servers > (among := n // self.parallelism.sharers if self.parallelism.sharding.weights else n):
             whom = f"{among} workers" if among == n else f"{among} copies of each share"
             raise UserError(f"{x.servers} servers among {whom}: a server is one of them", f"give at most {among} servers")
         local = x.ranks_per_node
-        if x.exchange == "hierarchical" and n % local:
+        if n % local:
             raise UserError(
                 f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
             )
@@ -338,7 +339,7 @@ class Strategy:
     @property
     def exchanges_per_step(self) -> int:
         """How often gradients are exchanged in a step: after the last micro step, or after each where they are shared out."""
-        return self.parallelism.micro_batches if self.parallelism.shares.gradients else 1
+        return self.parallelism.micro_batches if self.parallelism.sharding.gradients else 1
 
     @property
     def description(self) -> Compression:
@@ -375,38 +376,38 @@ class Strategy:
         if self.sync_every > 1:
             kept = set(compression.dense(parameters))
             return [(part, plan_bucket(part, compression, kept)) for part in self.local.split(parameters)]
-        if self.parallelism.shares.weights:
+        if self.parallelism.sharding.weights:
             dense = set(compression.dense(parameters))
             of_model = reversed(units(parameters, self.bucket_bytes, frozen))
             return [(unit, plan_unit(unit, compression, dense)) for unit in of_model]
         dense = set(compression.dense(parameters))
-        in_place = self.gradient_exchange.exchange == "allreduce" and not compression.low_rank
+        by_engine = self.gradient_exchange.exchange.by_engine
+        in_place = by_engine and not compression.low_rank
         members = buckets(ready if in_place else parameters[::-1], self.bucket_bytes, self.first_bucket_bytes)
-        if self.gradient_exchange.exchange != "allreduce":
+        if not by_engine:
             members = fuse(members)
-        plan = plan_unit if self.parallelism.sharding == "zero1" else plan_bucket  # its weights are shared out by rows
+        plan = plan_unit if self.parallelism.sharding.by_rows else plan_bucket
         return [(bucket, plan(bucket, compression, dense)) for bucket in members]
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
         """How the gradients of one group are exchanged."""
         mesh, x = self.parallelism, self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
-        if mesh.shares.scatters or mesh.gradient_bits:
-            precision = self.precision if mesh.shares.weights else "fp32"
-            if mesh.shares.weights and (x.compression != "dense" or x.exchange != "allreduce"):
+        if mesh.sharding.scatters or mesh.gradient_bits:
+            precision = self.precision if mesh.sharding.weights else "fp32"
+            if mesh.sharding.weights and not x.is_plain:
                 return describe_unit(plan, x, compression, precision, self.world_size, mesh.shard_devices)
             owners = mesh.sharers
-            elements = owners * sum(plan.shard(owners)) if mesh.shares.weights else plan.elements
+            elements = owners * sum(plan.shard(owners)) if mesh.sharding.weights else plan.elements
             return scatter(elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
-        return describe(
+        return x.exchange.describe(
             plan,
             compression,
-            x.exchange,
             self.world_size,
             x.ranks_per_node,
             x.compress_pull,
             x.servers,
-            x.codec_at == "nic",
+            x.codec_at is IN_CARD,
             dense_format(x.dense_bits),
         )
 
@@ -414,13 +415,12 @@ class Strategy:
     def codes_in_place(self) -> bool:
         """True if a CPU codes gradients where they are, with no copy of them in one buffer; those of owners' shards never."""
         x = self.gradient_exchange
-        local = x.ranks_per_node if x.exchange == "hierarchical" else 1
-        return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, local)
+        return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, x.ranks_per_node)
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
         """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
         mesh = self.parallelism
-        return gathers(plan, mesh.sharding, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
+        return mesh.sharding.gathers(plan, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """The groups' tensors with all collectives of each in one step, or in one round of local steps. ``parameters`` in model
@@ -445,7 +445,7 @@ class Strategy:
             if part in owners:
                 value = getattr(owners[part], attribute)
                 if CHOICES[name].written(value):
-                    written[name] = value
+                    written[name] = plain(value)
             elif name in exchange:
                 written[name] = exchange[name]
         return written
@@ -474,7 +474,7 @@ def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
 def _usual(x: GradientExchange, mesh: Parallelism) -> GradientExchange:
     """The same over the usual exchange of its compression there."""
     usual = usual_exchange(x.compression, mesh.to_owners)
-    return x if usual == x.exchange else replace(x, exchange=usual)
+    return x if usual is x.exchange else replace(x, exchange=usual)
 
 
 def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:
@@ -508,7 +508,7 @@ def titles(strategy: Strategy) -> list[str]:
     return [
         filled(item.title, strategy, item.name, value)
         for item in _TITLED
-        if (value := strategy.choice(item.name)) != item.default
+        if (value := strategy.choice(item.name)) != plain(item.default)
     ]
 
 

@@ -127,7 +127,7 @@ def test_servers_come_with_their_exchange_and_go_with_another() -> None:
         if text == "exchange=ring":
             before = before.changed(compression="int8", exchange="parameter_server")
         _, strategy, _ = apply([parse_change(text)], TWO, before, "strong")
-        assert (strategy.gradient_exchange.exchange, strategy.gradient_exchange.servers) == after
+        assert (strategy.gradient_exchange.exchange.name, strategy.gradient_exchange.servers) == after
     found = whatif(RESNET, TWO, served, [parse_change("servers=4")])
     assert found.changes[0].speedup > 1, "less comes through each server's link"
     with pytest.raises(UserError, match="17 servers among 16 workers"):

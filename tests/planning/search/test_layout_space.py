@@ -8,6 +8,8 @@ from paceline import Cluster, Workload
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks, powers
 from paceline.prediction.layouts.layout_slices import Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
+from paceline.strategy.pass_order import SCHEDULES
+from paceline.strategy.sharding import SHARDINGS
 
 NODES = Cluster.named("2x8 A100", network="8x InfiniBand HDR")
 
@@ -23,15 +25,15 @@ def test_logits_are_counted_in_blocks() -> None:
 def test_a_last_stage_with_logits_has_fewer_blocks() -> None:
     space = LayoutSpace(batches=(8,), pipelines=(4,), virtual_stages=(1, 2))
     shapes = set(space.shapes(NODES, 32, 2.4))
-    assert PipelineShape(4, 1, "1f1b", (0, 6)) in shapes and PipelineShape(4, 2, "1f1b", (0, 6)) in shapes
+    assert PipelineShape(4, 1, SCHEDULES["1f1b"], (0, 6)) in shapes and PipelineShape(4, 2, SCHEDULES["1f1b"], (0, 6)) in shapes
     assert {shape.ends for shape in space.shapes(NODES, 32)} == {(0, 0)}
     assert {shape.ends for shape in LayoutSpace(batches=(8,), balanced=False).shapes(NODES, 32, 2.4)} == {(0, 0)}
 
 
 def test_shares_lie_within_nodes_where_there_are_several() -> None:
     space = LayoutSpace(batches=(8,), shardings=("ddp", "zero1"))
-    assert space.shared(NODES) == (Shares("ddp"), Shares("zero1"), Shares("zero1", True))
-    assert space.shared(Cluster.named("8 A100")) == (Shares("ddp"), Shares("zero1"))
+    assert space.shared(NODES) == (Shares(SHARDINGS["ddp"]), Shares(SHARDINGS["zero1"]), Shares(SHARDINGS["zero1"], True))
+    assert space.shared(Cluster.named("8 A100")) == (Shares(SHARDINGS["ddp"]), Shares(SHARDINGS["zero1"]))
 
 
 @pytest.mark.parametrize(("most", "expected"), [(1, [1]), (8, [1, 2, 4, 8]), (9, [1, 2, 4, 8])])

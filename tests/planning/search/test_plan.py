@@ -104,7 +104,7 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     answer = plan(toy, slow, Goal("fastest"))
     assert (
         answer.compression.startswith("Compression pays: terngrad")
-        and answer.best.strategy.gradient_exchange.compression == "terngrad"
+        and answer.best.strategy.gradient_exchange.compression.name == "terngrad"
     )
     unknown = "its effect on the accuracy of toy is unknown."
     for batches in ((), (256,)):
@@ -126,16 +126,16 @@ def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) ->
         ),
     )
     answer = plan(toy, slow, Goal("fastest"), why_not={"compression": "topk"})
-    assert answer.best.strategy.gradient_exchange.compression != "topk" and answer.asked is None
+    assert answer.best.strategy.gradient_exchange.compression.name != "topk" and answer.asked is None
     assert "measured -4.72 points on cifar10-terngrad with 8 workers; a max loss of 5 points lets it compete" in answer.why_not
-    own = answer.best.strategy.gradient_exchange.compression
+    own = answer.best.strategy.gradient_exchange.compression.name
     assert own != "dense" and "is unknown" in next(a for a in answer.assumptions if f"Accuracy of {own}" in a)
     for choice in (*answer.ranking, *answer.front):  # whatever is shown
-        other = choice.strategy.gradient_exchange.compression
+        other = choice.strategy.gradient_exchange.compression.name
         assert other == "dense" or sum(f"Accuracy of {other} " in a for a in answer.assumptions) == 1
     for wide in (replace(slow, max_loss=5.0), replace(slow, compressions=("dense", "topk"))):
-        assert plan(toy, wide, Goal("fastest")).best.strategy.gradient_exchange.compression in ("topk", "powersgd")
-    assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.gradient_exchange.compression != "topk"
+        assert plan(toy, wide, Goal("fastest")).best.strategy.gradient_exchange.compression.name in ("topk", "powersgd")
+    assert plan(toy, replace(slow, max_loss=4.0), Goal("fastest")).best.strategy.gradient_exchange.compression.name != "topk"
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     assert "topk" not in slow.barred(TrainingTarget(curve=curve, penalties={"topk": 1.3}))  # its price is known
 
@@ -163,7 +163,7 @@ def test_where_nothing_is_known_of_batches_it_says_so_and_takes_the_smallest_of_
     plainest = [
         pair
         for pair in pairs
-        if pair[1].gradient_exchange.compression == "dense" and pair[1].gradient_exchange.exchange == "allreduce"
+        if pair[1].gradient_exchange.compression.name == "dense" and pair[1].gradient_exchange.exchange.name == "allreduce"
     ]
     for pair in plainest:  # on as many devices nothing as plain with a smaller batch is as good
         alike = pair[0] == best.cluster and pair[1].bucket_bytes == free.buckets[0]

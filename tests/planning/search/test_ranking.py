@@ -173,6 +173,7 @@ def test_of_strategies_that_differ_in_how_they_exchange_the_first_is_shown(toy: 
     strategies = candidates(replace(space, accumulations=(1, 2)), TrainingTarget(), Exclusions())
     first = distinct(range(len(strategies)), strategies)
     kinds = [
-        (c.device.name, c.world_size, s.global_batch_size, s.precision, s.gradient_exchange.compression) for c, s in strategies
+        (c.device.name, c.world_size, s.global_batch_size, s.precision, s.gradient_exchange.compression.name)
+        for c, s in strategies
     ]
     assert len(first) < len(strategies) and [kinds[i] for i in first] == list(dict.fromkeys(kinds))

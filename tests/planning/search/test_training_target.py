@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.search.training_target import parse_penalties
 from paceline.prediction.learning.convergence import Convergence, Point, fit
-from paceline.strategy import Strategy
+from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.workload import Workload
 
 
@@ -28,10 +28,12 @@ def test_a_penalty_is_never_taken_for_none(toy: Workload, space: Space) -> None:
     )
     curve = fit([Point(b, 1e6 * (1 + b / 1000)) for b in (64, 256, 1024)], "99 %", "made up")
     unknown = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve))
-    assert unknown.best.strategy.gradient_exchange.compression == "dense" and "breaks even at" in unknown.compression
+    assert unknown.best.strategy.gradient_exchange.compression.name == "dense" and "breaks even at" in unknown.compression
     assert any("unknown" in x.reason for x in unknown.excluded)
     known = plan(toy, slow, Goal("fastest"), TrainingTarget(title="to 99 %", curve=curve, penalties={"terngrad": 1.1}))
-    assert known.best.strategy.gradient_exchange.compression == "terngrad" and known.compression.endswith("to the same target.")
+    assert known.best.strategy.gradient_exchange.compression.name == "terngrad" and known.compression.endswith(
+        "to the same target."
+    )
     assert known.best.samples == pytest.approx(1.1 * curve.samples(known.best.strategy.global_batch_size))
 
 
@@ -49,7 +51,7 @@ def test_a_penalty_multiplies_the_curve(batch: int, factor: float) -> None:
     work = TrainingTarget(curve=curve, penalties={"terngrad": factor})
     assert work.samples(strategy(batch)) == curve.samples(batch)
     assert work.samples(strategy(batch, "terngrad")) == pytest.approx(factor * curve.samples(batch))
-    assert work.known("terngrad") and work.known("dense") and not work.known("topk")
+    assert work.known(COMPRESSIONS["terngrad"]) and work.known(COMPRESSIONS["dense"]) and not work.known(COMPRESSIONS["topk"])
     assert f"{factor:g} times as many samples" in work.notes(strategy(batch, "terngrad"))[-1]
     assert work.beyond_least(batch) == curve.beyond_least(batch) and work.spread(batch) == curve.spread_at(batch)
 
@@ -58,7 +60,7 @@ def test_a_penalty_multiplies_the_curve(batch: int, factor: float) -> None:
 def test_a_number_of_samples_is_the_same_for_every_strategy(total: float) -> None:
     work = TrainingTarget(total=total)
     assert work.samples(strategy(8)) == work.samples(strategy(4096, "topk")) == total
-    assert work.known("topk") and work.largest_batch == math.inf and work.spread(64) == 0.0
+    assert work.known(COMPRESSIONS["topk"]) and work.largest_batch == math.inf and work.spread(64) == 0.0
     assert work.beyond_least(64) is None and work.recipe(strategy(64)) is None and work.optimizer((64,)) == ""
     assert work.notes(strategy(64)) == ()
     assert work.notes(strategy(64, "topk")) == ("The time is for equal samples, not for equal accuracy.",)

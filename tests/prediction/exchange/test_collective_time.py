@@ -24,9 +24,10 @@ from paceline.prediction.exchange.collective_time import (
     phase_load,
     phase_seconds,
 )
-from paceline.strategy import COMPRESSIONS, BucketPlan, describe
+from paceline.strategy import COMPRESSIONS, BucketPlan
 from paceline.strategy.phase import PATTERNS, Phase, busiest_sent
 from prediction_toys import IDEAL, every_message, make_cluster
+from strategy_toys import describe
 
 
 class PhaseCost(NamedTuple):

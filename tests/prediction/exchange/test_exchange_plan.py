@@ -15,9 +15,10 @@ from paceline.prediction.exchange.exchange_plan import exchange_plan, plan_key, 
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import make_workload
+from strategy_toys import exchanges_of
 
 NET = make_workload(layers=6, blocks=2)
-PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in exchanges_of(c)]
 
 
 def strategy(workers: int = 4, **choices: object) -> Strategy:

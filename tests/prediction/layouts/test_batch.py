@@ -18,8 +18,9 @@ from paceline.prediction.passes.offload import offloads
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
+from strategy_toys import exchanges_of
 
-PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in c.exchanges]
+PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in exchanges_of(c)]
 TO_OWNERS = [("dense", "allreduce"), ("bf16", "allreduce"), ("terngrad", "sharded"), ("int8", "ring")]
 PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100", "Xeon") for shape in ((1, 1), (4, 1), (4, 3))]
 

@@ -16,6 +16,9 @@ from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, La
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.strategy import SHARDINGS, Parallelism
+from paceline.strategy.context_exchange import CONTEXT_EXCHANGES
+from paceline.strategy.pass_order import SCHEDULES
+from paceline.strategy.recompute import Recompute
 from paceline.workload import TransformerShape
 
 SMALL = Workload.from_shape(TransformerShape(layers=6, hidden=1024, heads=16, vocabulary=51200), 512, name="gpt-6x1024")
@@ -36,10 +39,10 @@ def slices(
             tensor=tensor,
             sequence=sequence,
             context=context,
-            context_exchange=exchange,
+            context_exchange=CONTEXT_EXCHANGES[exchange],
             precision=precision,
             micro_batch_size=micro,
-            recompute=recompute,
+            recompute=Recompute.of(recompute),
             expert=expert,
         )
         for (tensor, sequence), (context, exchange), micro, recompute, expert in itertools.product(
@@ -78,10 +81,14 @@ def strategy(
     return Strategy(global_batch_size=batch, parallelism=mesh, precision=own.precision, optimizer="adamw")
 
 
-SHAPES = [PipelineShape(p, v, "1f1b") for p, v in ((1, 1), (2, 1), (4, 1), (6, 1), (2, 2), (2, 3), (3, 2))]
-SHAPES += [PipelineShape(p, 1, schedule) for p in (2, 4) for schedule in ("gpipe", "zero_bubble")]
-SHAPES += [PipelineShape(2, 1, "1f1b", (0, 1)), PipelineShape(3, 1, "zero_bubble", (3, 0)), PipelineShape(2, 2, "1f1b", (0, 2))]
-SHARED = (*map(Shares, SHARDINGS), *(Shares(name, True) for name in SHARDINGS if name != "ddp"))
+SHAPES = [PipelineShape(p, v, SCHEDULES["1f1b"]) for p, v in ((1, 1), (2, 1), (4, 1), (6, 1), (2, 2), (2, 3), (3, 2))]
+SHAPES += [PipelineShape(p, 1, SCHEDULES[schedule]) for p in (2, 4) for schedule in ("gpipe", "zero_bubble")]
+SHAPES += [
+    PipelineShape(2, 1, SCHEDULES["1f1b"], (0, 1)),
+    PipelineShape(3, 1, SCHEDULES["zero_bubble"], (3, 0)),
+    PipelineShape(2, 2, SCHEDULES["1f1b"], (0, 2)),
+]
+SHARED = (*map(Shares, SHARDINGS.values()), *(Shares(level, True) for level in SHARDINGS.values() if level.shares_out))
 
 
 @pytest.mark.everyday("workload4-cluster4-predictor4-fp32-common4-8")
@@ -131,7 +138,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
             needed = sum(step.memory().values())
             assert of_shape.memory_bytes[rows[at], number, batch] <= needed, chosen
             # What a zero-bubble pipeline keeps for later gradients of weights is left out of the bound.
-            near_to = 0.3 if shape.schedule == "zero_bubble" else 0.8
+            near_to = 0.3 if shape.schedule.name == "zero_bubble" else 0.8
             assert of_shape.memory_bytes[rows[at], number, batch] >= near_to * needed, chosen
             near.append(seconds[at, number, batch] / step.seconds)
     assert len(near) > 2.5 * most and np.median(near) > 0.6
@@ -144,17 +151,21 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
         tensor=1,
         sequence=False,
         context=1,
-        context_exchange="ring",
+        context_exchange=CONTEXT_EXCHANGES["ring"],
         precision="bf16",
         micro_batch_size=1,
-        recompute="none",
+        recompute=Recompute.of("none"),
     )
     model = Predictor().model(even)
-    bounds = LayoutBounds(model, cluster, (own,), (Shares("ddp"),), (16,), TEMPLATE)
-    for shape in (PipelineShape(8, 1, "1f1b"), PipelineShape(8, 2, "1f1b"), PipelineShape(8, 4, "1f1b")):
+    bounds = LayoutBounds(model, cluster, (own,), (Shares(SHARDINGS["ddp"]),), (16,), TEMPLATE)
+    for shape in (
+        PipelineShape(8, 1, SCHEDULES["1f1b"]),
+        PipelineShape(8, 2, SCHEDULES["1f1b"]),
+        PipelineShape(8, 4, SCHEDULES["1f1b"]),
+    ):
         of_shape = bounds.bounds(shape)
         seconds = bounds.seconds(shape, of_shape.micro_batches, np.array([0]))
-        step = mesh_step(model, cluster, strategy(own, shape, Shares("ddp"), 16, 16, cluster))
+        step = mesh_step(model, cluster, strategy(own, shape, Shares(SHARDINGS["ddp"]), 16, 16, cluster))
         assert seconds[0, 0, 0] == pytest.approx(step.seconds, rel=0.05)
 
 
@@ -166,5 +177,5 @@ def test_what_cannot_be_divided_says_why() -> None:
 
     assert refused(tensor=16) == "a tensor-parallel group lies within a node"
     assert refused(tensor=3) == "the devices are no whole replicas of the divided network"
-    assert "heads" in refused(context=2, context_exchange="all_to_all", tensor=1) or not refused(context=2)
+    assert "heads" in refused(context=2, context_exchange=CONTEXT_EXCHANGES["all_to_all"], tensor=1) or not refused(context=2)
     assert not refused(tensor=8, sequence=True)

@@ -8,6 +8,7 @@ from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Prediction
 from paceline.prediction.mesh.context_parallel import token_share
+from paceline.strategy.context_exchange import CONTEXT_EXCHANGES
 from paceline.workload import TransformerShape
 from prediction_toys import FAST_HOST
 
@@ -35,7 +36,7 @@ def step(cluster: Cluster, workload: Workload = LLAMA, **choices: object) -> Pre
 
 @pytest.mark.parametrize("context", [2, 4, 8])
 def test_tokens_are_divided_and_weights_are_not(context: int) -> None:
-    own = token_share(LLAMA, context, "ring").workload
+    own = token_share(LLAMA, context, CONTEXT_EXCHANGES["ring"]).workload
     assert own.parameters == LLAMA.parameters
     assert own.flops_per_sample == pytest.approx(LLAMA.flops_per_sample / context)
     assert own.activation_bytes == pytest.approx(LLAMA.activation_bytes / context)
@@ -47,7 +48,7 @@ def test_tokens_are_divided_and_weights_are_not(context: int) -> None:
 
 
 def test_the_ring_passes_keys_and_values_and_back_their_gradients_too() -> None:
-    collectives = token_share(LLAMA, 4, "ring").collectives
+    collectives = token_share(LLAMA, 4, CONTEXT_EXCHANGES["ring"]).collectives
     assert [c.backward for c in collectives] == [False, True] * LAYERS
     assert {c.bytes for c in collectives if not c.backward} == {4 * 2 * S * KV}
     assert {c.bytes for c in collectives if c.backward} == {2 * 4 * 2 * S * KV}
@@ -57,11 +58,11 @@ def test_the_ring_passes_keys_and_values_and_back_their_gradients_too() -> None:
 
 
 def test_all_to_all_swaps_queries_keys_values_and_the_result() -> None:
-    collectives = token_share(LLAMA, 4, "all_to_all").collectives
+    collectives = token_share(LLAMA, 4, CONTEXT_EXCHANGES["all_to_all"]).collectives
     assert {c.bytes for c in collectives} == {4 * (2 * S * H + 2 * S * KV) / 4}
     assert all(c.beside == 0 for c in collectives)
     with pytest.raises(UserError, match=r"the 16 heads of .* do not divide among 3 devices"):
-        token_share(LLAMA, 3, "all_to_all")
+        token_share(LLAMA, 3, CONTEXT_EXCHANGES["all_to_all"])
 
 
 def test_a_longer_sequence_hides_the_ring() -> None:
@@ -98,5 +99,5 @@ def test_tokens_that_do_not_divide_are_refused(tokens: int, context: int) -> Non
     short = Workload.named("gpt2", tokens)
     for exchange in ("ring", "all_to_all"):
         with pytest.raises(UserError, match=f"the {tokens} tokens of .* do not divide among {context} devices of context"):
-            token_share(short, context, exchange)
-    assert token_share(Workload.named("gpt2", 2 * context), context, "ring").workload
+            token_share(short, context, CONTEXT_EXCHANGES[exchange])
+    assert token_share(Workload.named("gpt2", 2 * context), context, CONTEXT_EXCHANGES["ring"]).workload

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.prediction.mesh.pipeline import PipelineSchedule, program, schedule_pipeline, stage_order
+from paceline.strategy.pass_order import SCHEDULES
 
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.sampled_from(["1f1b", "gpipe"])).map(
     lambda drawn: (drawn[0], drawn[0] * drawn[1], drawn[2] if drawn[0] > 1 and drawn[3] == "1f1b" else 1, drawn[3])
@@ -20,7 +21,7 @@ seconds = st.floats(0.1, 10.0)
 def even(stages: int, micro: int, virtual: int, schedule: str, forward: float = 1.0, backward: float = 2.0) -> PipelineSchedule:
     parts = stages * virtual
     return schedule_pipeline(
-        [forward / virtual] * parts, [backward / virtual] * parts, micro, stages, [0.0] * (parts - 1), schedule
+        [forward / virtual] * parts, [backward / virtual] * parts, micro, stages, [0.0] * (parts - 1), SCHEDULES[schedule]
     )
 
 
@@ -46,7 +47,7 @@ def test_every_pass_runs_once_behind_what_it_needs(drawn: tuple[int, int, int, s
     forward = [0.5 + 0.3 * (part % 3) for part in range(parts)]
     backward = [1.0 + 0.7 * (part % 2) for part in range(parts)]
     send = [0.05 * (part % 4) for part in range(parts - 1)]
-    scheduled = schedule_pipeline(forward, backward, micro, stages, send, schedule)
+    scheduled = schedule_pipeline(forward, backward, micro, stages, send, SCHEDULES[schedule])
     passes = {(p.part, p.micro_batch, p.backward): p for own in scheduled.passes for p in own}
     assert len(passes) == sum(map(len, scheduled.passes)) == 2 * parts * micro
     for (part, number, back), p in passes.items():
@@ -72,7 +73,7 @@ def test_every_pass_starts_when_its_stage_and_what_it_needs_are_ready(drawn: tup
     stages, micro, virtual, schedule = drawn
     parts = stages * virtual
     forward, backward, send = ([random.random() for _ in range(count)] for count in (parts, parts, parts - 1))
-    orders = [stage_order(stage, stages, micro, virtual, schedule) for stage in range(stages)]
+    orders = [stage_order(stage, stages, micro, virtual, SCHEDULES[schedule]) for stage in range(stages)]
     ends: dict[tuple[int, int, int], float] = {}
     clocks = [0.0] * stages
     while any(orders):
@@ -90,17 +91,19 @@ def test_every_pass_starts_when_its_stage_and_what_it_needs_are_ready(drawn: tup
             clocks[stage] = max(clocks[stage], ready) + (backward if back else forward)[part]
             ends[part, number, back] = clocks[stage]
             order.pop(0)
-    scheduled = schedule_pipeline(forward, backward, micro, stages, send, schedule)
+    scheduled = schedule_pipeline(forward, backward, micro, stages, send, SCHEDULES[schedule])
     assert {(p.part, p.micro_batch, int(p.backward)): p.end_s for own in scheduled.passes for p in own} == ends
 
 
 def test_orders_are_remembered() -> None:
-    assert program(4, 8, 2, "1f1b") is program(4, 8, 2, "1f1b")
+    assert program(4, 8, 2, SCHEDULES["1f1b"]) is program(4, 8, 2, SCHEDULES["1f1b"])
 
 
 def zero_bubble(stages: int, micro: int, forward: float, backward: float, weights: float) -> PipelineSchedule:
     whole = [backward + weights] * stages
-    return schedule_pipeline([forward] * stages, whole, micro, stages, [0.0] * (stages - 1), "zero_bubble", [weights] * stages)
+    return schedule_pipeline(
+        [forward] * stages, whole, micro, stages, [0.0] * (stages - 1), SCHEDULES["zero_bubble"], [weights] * stages
+    )
 
 
 @given(st.integers(1, 8), st.integers(0, 16), seconds)

@@ -19,8 +19,8 @@ from paceline.prediction.passes.compute import Seconds
 from paceline.prediction.passes.costs import PRICES, exchange_seconds, run_again, slowest, update_seconds
 from paceline.prediction.step_model import StepModel
 from paceline.strategy import COMPRESSIONS, DenseRule, Strategy
-from paceline.strategy.codec_rates import CPU_RATES
-from paceline.strategy.recompute import FULL, NOTHING
+from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
+from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
 from prediction_toys import IDEAL, make_cluster, make_workload
 
 NET = make_workload(layers=4, blocks=2)
@@ -82,7 +82,7 @@ def test_on_a_cpu_a_codec_pays_for_the_copy_that_its_exchange_works_on(choices: 
     host = on_gpus.changed(device=replace(on_gpus.device, kind="cpu"))
     without = replace(plan, codec_passes=plan.codec_passes * [1, 1, 1, 1, 1, 0], prices={})
     more = exchange_seconds(plan, host, IDEAL).busy("codec") - exchange_seconds(without, host, IDEAL).busy("codec")
-    fp32, size = CPU_RATES["dense"], 4 * NET.num_parameters / IDEAL.codec_cores
+    fp32, size = COMPRESSIONS["dense"].cpu_rate, 4 * NET.num_parameters / IDEAL.codec_cores
     share = 1 / 4 if "sharding" in choices else 1
     assert more == pytest.approx(copied * size * (1 / fp32.encode.value + share / fp32.decode.value), rel=1e-3)
     assert exchange_seconds(plan, on_gpus, IDEAL).busy("codec") == exchange_seconds(without, on_gpus, IDEAL).busy("codec")

@@ -10,7 +10,8 @@ from paceline.hardware.device import Device
 from paceline.prediction import predict
 from paceline.prediction.passes.memory import fit_of, memory_range, numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
-from paceline.strategy.recompute import FULL, NOTHING
+from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
+from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry

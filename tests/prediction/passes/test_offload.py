@@ -12,6 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware import Device, device, devices, link
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.passes.offload import check_offload, copy_seconds, host_update_seconds
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.optimizer import OPTIMIZERS
 
 NET, ON = Workload.named("gpt3-1.3b"), Cluster.named("8 A100")
@@ -72,9 +73,9 @@ def test_where_the_catalogue_does_not_know_the_host_it_says_so() -> None:
         step(Cluster.named("8 MI300X"), offload="optimizer")
     no_rate: Device = replace(device("A100"), host_bandwidth=None)
     with pytest.raises(UserError, match="its host's memory bandwidth is not in the catalogue"):
-        check_offload("optimizer", no_rate)
+        check_offload(OFFLOAD_OPTIMIZER, no_rate)
     with pytest.raises(UserError, match="whose memory is the host's; leave offload out"):
-        check_offload("optimizer", next(d for d in devices() if d.kind == "cpu"))
+        check_offload(OFFLOAD_OPTIMIZER, next(d for d in devices() if d.kind == "cpu"))
     table = Predictor().many(
         NET, [(Cluster.named("8 MI300X"), Strategy.of(world_size=8, global_batch_size=8, offload="optimizer"))]
     )

@@ -12,11 +12,13 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.prediction.passes.memory import sample_bytes
 from paceline.prediction.passes.recompute import recomputed, saved_bytes
-from paceline.strategy.recompute import FULL, NOTHING, Recomputation
+from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
+from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
+from paceline.strategy.recompute import Recompute
 from paceline.workload import TransformerShape
 from prediction_toys import make_workload
 
-SELECTIVE = Recomputation.of("selective")
+SELECTIVE = Recompute.of("selective")
 S, H, A = 512, 1024, 16
 
 
@@ -25,7 +27,7 @@ def gpt(layers: int = 8, fused: bool = False, **dimensions: object) -> Workload:
     return Workload.from_shape(shape, S, name=f"gpt-{layers}x{H}", fused_attention=fused)
 
 
-def of_block(choice: Recomputation, tensor: int = 1, sequence: bool = False) -> float:
+def of_block(choice: Recompute, tensor: int = 1, sequence: bool = False) -> float:
     """Bytes that one more block keeps of one sample in 16 bits."""
     sizes = []
     for layers in (4, 8):
@@ -74,18 +76,18 @@ def test_fused_attention_leaves_nothing_to_recompute() -> None:
 
 def test_named_parts_keep_their_inputs_alone() -> None:
     sbh, scores = S * H, 5 * A * S * S
-    mlp = Recomputation.of("selective:mlp")
+    mlp = Recompute.of("selective:mlp")
     assert of_block(mlp) == pytest.approx(34 * sbh + scores - 16 * sbh, rel=2e-3)  # GELU's input and its result
-    norms = Recomputation.of("selective:layernorm")
+    norms = Recompute.of("selective:layernorm")
     assert of_block(norms) == pytest.approx(34 * sbh + scores - 4 * sbh, rel=2e-3)  # what both norms write
-    all_three = Recomputation.of("selective:core_attn,mlp,layernorm")
+    all_three = Recompute.of("selective:core_attn,mlp,layernorm")
     assert of_block(all_three) == pytest.approx((34 - 16 - 4) * sbh, rel=2e-3)
 
 
 def test_by_operation_every_second_product_and_no_attention_runs_again() -> None:
     net = Workload.named("llama-3-8b", 4096)
     names = [layer.name for layer in net.layers]
-    plan = recomputed(net, Recomputation.of("selective:op"), "narrow")
+    plan = recomputed(net, Recompute.of("selective:op"), "narrow")
     first = {name.removeprefix("blocks.0."): bool(plan.again[i]) for i, name in enumerate(names) if "blocks.0." in name}
     products = ["attention.query", "attention.key", "attention.value", "attention.project", "expand", "gate", "contract"]
     # torchtitan counts the products of a block and keeps the first, third, ... The last one's result is not needed.
@@ -93,9 +95,7 @@ def test_by_operation_every_second_product_and_no_attention_runs_again() -> None
     assert not first["attention.mix"] and first["attention_norm"] and first["act"] and first["multiply"]
     s, h, kv, ffn = 4096, 4096, 1024, 14336
     kept = 2 * s * (h + h + kv + ffn + h) + 2 * s * h + 4 * s * 32  # input, four products, attention with its sums
-    whole, smaller = (
-        recomputed(Workload.named("llama-3-8b", s), x, "narrow") for x in (FULL, Recomputation.of("selective:op"))
-    )
+    whole, smaller = (recomputed(Workload.named("llama-3-8b", s), x, "narrow") for x in (FULL, Recompute.of("selective:op")))
     outside = whole.kept_bytes - 32 * (2 * s * h + 4 * s)
     assert smaller.kept_bytes - outside == pytest.approx(32 * kept, rel=1e-3)
     assert whole.kept_bytes < smaller.kept_bytes < net.kept_bytes("narrow")
@@ -146,7 +146,7 @@ def test_more_layers_that_recompute_need_less_memory_and_more_time() -> None:
     assert memory == sorted(memory, reverse=True) and seconds == sorted(seconds)
     assert memory[1] - memory[2] == pytest.approx((memory[2] - memory[3]) / 2)
     assert runs[-1].step_time_s == step(net, recompute="full").step_time_s == step(net, recompute=True).step_time_s
-    spread = recomputed(net, Recomputation.of("full", 2))
+    spread = recomputed(net, Recompute.of("full", 2))
     assert [name for _, name in spread.names] == ["blocks.3", "blocks.7"], "at equal distances"
 
 
@@ -192,7 +192,7 @@ def test_many_at_once_have_the_numbers_of_each() -> None:
 def kept_by_block(name: str, choice: str) -> float:
     """Bytes that one sample keeps of block 5 in 16 bits."""
     net = Workload.named(name)
-    plans = [recomputed(net, Recomputation.of(x), "narrow").kept_bytes for x in ("none", choice)]
+    plans = [recomputed(net, Recompute.of(x), "narrow").kept_bytes for x in ("none", choice)]
     blocks = sum(".attention.mix" in layer.name for layer in net.layers)
     return (plans[0] - plans[1]) / blocks
 
@@ -206,7 +206,7 @@ def test_parts_of_a_mixture_of_experts() -> None:
     assert kept_by_block("mixtral-8x7b", "selective:moe") == pytest.approx(whole, rel=2e-3)
     assert kept_by_block("mixtral-8x7b", "selective:mlp") == 0, "a block with experts has no other feed-forward network"
     net = Workload.named("mixtral-8x7b")
-    again = recomputed(net, Recomputation.of("selective:moe")).again
+    again = recomputed(net, Recompute.of("selective:moe")).again
     names = {layer.name.removeprefix("blocks.5."): bool(again[i]) for i, layer in enumerate(net.layers)}
     assert names["router"] and names["dispatch"] and names["experts.expand"] and not names["attention.query"]
 

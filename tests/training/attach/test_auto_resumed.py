@@ -45,7 +45,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         hook = attach(model, "auto", seed=5, **options)
         early = hook.state_dict()
         train(model, rank, range(MEASURED + 2))
-        on_trial, owed = hook.gradient_exchange.compression, hook.state_dict()
+        on_trial, owed = hook.gradient_exchange.compression.name, hook.state_dict()
         train(model, rank, range(MEASURED + 2, DECIDED + 2))
         state, weights = hook.state_dict(), {k: v.clone() for k, v in model.module.state_dict().items()}
         whole = train(model, rank, range(DECIDED + 2, DECIDED + 5))
@@ -62,7 +62,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         found["exchange"] = hook.state_dict()["gradient_exchange"]
 
         hook.load_state_dict(early)  # back to before the choice: dense
-        found["early"] = hook.gradient_exchange.compression
+        found["early"] = hook.gradient_exchange.compression.name
         kept = owed["gradient_exchange"]["compression"], owed["measuring"], len(owed["feedback"]["residual"])
         found["trial"] = (on_trial, *kept)
         model = net()
@@ -98,7 +98,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         seen["refused"][name] = refused(hook, state)
     seen["refused"]["damaged exchange"] = refused(chooser, {**good, "gradient_exchange": {"compression": "int8", "options": 3}})
     seen["refused"]["powersgd"] = refused(chooser, {"compression": "powersgd", "workers": 4, "rank": 0})
-    seen["still"] = (chooser.gradient_exchange.compression, chooser.state_dict()["measuring"], refused(hook, good))
+    seen["still"] = (chooser.gradient_exchange.compression.name, chooser.state_dict()["measuring"], refused(hook, good))
     return seen
 
 

@@ -16,17 +16,18 @@ from distributed import launch_and_let_fail, launch_once
 from paceline import codecs
 from paceline.codecs import PayloadError, container, counter
 from paceline.errors import UserError
-from paceline.strategy import GradientExchange
+from paceline.strategy import EXCHANGES, GradientExchange
 from paceline.training.attach import auto
 from paceline.training.attach import bucketing as groups_module
 from paceline.training.attach.attach import attach
-from paceline.training.exchanges import CHUNKED, exchange_streams
+from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.streams import encoded_streams as streams
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.integer_stream import IntegerStream
 from paceline.training.exchanges.wires import collectives as wire
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import WAYS
 
 
 class Named(nn.Module):
@@ -212,7 +213,7 @@ def test_a_corrupted_message_ends_the_run_on_every_rank():
     assert "LostRank" in one.said, one.said
 
 
-@pytest.mark.parametrize("way", sorted(CHUNKED))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("guilty", [0, 1, 2])
 def test_a_damaged_message_names_its_sender_in_every_exchange(way, guilty, monkeypatch):
     """Every rank finds the damage by itself and would name the same rank."""
@@ -231,7 +232,7 @@ def test_a_damaged_message_names_its_sender_in_every_exchange(way, guilty, monke
 
         monkeypatch.setattr(stream, "encode", damaged)
         try:
-            exchange_streams([(stream, way)], one, 1 << 20)
+            exchange_streams([(stream, EXCHANGES[way])], one, 1 << 20)
         except PayloadError as error:
             said[one.rank] = str(error)
             raise
@@ -242,7 +243,7 @@ def test_a_damaged_message_names_its_sender_in_every_exchange(way, guilty, monke
     assert said and all(text.startswith(f"a message of rank {guilty}: ") for text in said.values()), said
 
 
-@pytest.mark.parametrize("way", sorted(CHUNKED))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "foreign"])
 def test_damaged_messages_are_refused_in_every_exchange(way, damage, monkeypatch):
     encode = streams._encode
@@ -256,7 +257,7 @@ def test_damaged_messages_are_refused_in_every_exchange(way, damage, monkeypatch
     def rank(one: Any) -> None:
         values = torch.linspace(-1, 1, 400)
         codec = codecs.get("bf16" if damage == "foreign" and one.rank else "inceptionn")
-        exchange_streams([(CodecStream(codec, values, counter.Key(1, 1), 0), way)], one, 1 << 20)
+        exchange_streams([(CodecStream(codec, values, counter.Key(1, 1), 0), EXCHANGES[way])], one, 1 << 20)
 
     if damage != "foreign":
         monkeypatch.setattr(streams, "_encode", damaged)
@@ -365,14 +366,14 @@ def automatic(rank: int, workers: int, slow: str) -> dict[str, Any]:
     torch.manual_seed(1)
     model = DDP(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 256), nn.Linear(256, 4)))
     hook = attach(model, "auto", candidates=["int8", "sign"])
-    before = hook.gradient_exchange.compression
+    before = hook.gradient_exchange.compression.name
     trials = []
     for _ in range((auto.TRIALS + 1) * (auto.WARM + auto.TIMED + 1) + 2):
         model.zero_grad()
         model(torch.randn(4, 256)).square().mean().backward()
-        trials.append(hook.gradient_exchange.compression)
+        trials.append(hook.gradient_exchange.compression.name)
     grads = [p.grad.numpy().copy() for p in model.parameters() if p.grad is not None]
-    return {"before": before, "after": hook.gradient_exchange.compression, "said": said, "grads": grads, "trials": trials}
+    return {"before": before, "after": hook.gradient_exchange.compression.name, "said": said, "grads": grads, "trials": trials}
 
 
 @pytest.mark.everyday("codec-taken1")
@@ -435,7 +436,7 @@ def test_auto_keeps_only_what_made_real_steps_faster(seconds, used, monkeypatch)
         decision = chooser.end_step(now[0])
         steps += 1
         if decision is not None:
-            in_use, reason = decision.exchange.compression, decision.reason
+            in_use, reason = decision.exchange.compression.name, decision.reason
             tried += [in_use] * (tried[-1:] != [in_use])
         now[0] += seconds[in_use]
         assert steps < 40
@@ -460,7 +461,7 @@ def described(name: str, exchange: str) -> GradientExchange:
 )
 def test_auto_tries_candidates_over_their_exchanges(candidates, workers, per_node, tried):
     to_try = auto.exchanges_to_try(candidates, described, workers, per_node)
-    assert [f"{e.compression}:{e.exchange}" for e in to_try] == ["dense:allreduce", *tried]
+    assert [f"{e.compression.name}:{e.exchange.name}" for e in to_try] == ["dense:allreduce", *tried]
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import oracle
 from distributed import launch_once
-from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Strategy, shard_bounds
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, Exchange, Strategy
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.consistency import ReplicasDiverged
-from paceline.training.exchanges import exchange_group as group
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, REDUCE_SCATTER
 from paceline.training.runs.data import Dataset
 from paceline.training.runs.loop import Trainer, make_optimizer
+from strategy_toys import exchanges_of, owned_bounds
 
 PER_NODE = {2: 2, 3: 1, 4: 2}
 """Ranks of a node, for hierarchical: one node, nodes of one rank, and two nodes of two."""
-WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in c.exchanges]
+WAYS = [(c.name, way) for c in COMPRESSIONS.values() for way in exchanges_of(c)]
 ONE, SEVERAL = 1 << 20, 5000
 """Elements of a chunk: all that the network has, and a fifth of it."""
 CASES = [(c, way, SEVERAL, oracle.CLIP) for c, way in WAYS]
@@ -118,7 +118,7 @@ def one_step_each(rank: int, workers: int, cases: str) -> dict[str, Any]:
     local = [backward(odd_model(), rank, step) for step in range(STEPS)]
     results: dict[Any, Any] = {"stock": backward(DDP(odd_model()), rank, 0)}
     for compression, way, chunk, clip in CASES_OF[cases]:
-        group.chunk_elements = lambda _, chunk=chunk: chunk
+        Exchange.chunk_elements = chunk
         model = wrap(odd_model(), strategy(workers, compression, way))
         hook = attach(model, compression, exchange=way, seed=SEED, clip=clip, ranks_per_node=nodes(way, workers))
         seen, sent, metered = [], [], []
@@ -137,7 +137,7 @@ def nodes(way: str, workers: int) -> int | None:
     return PER_NODE[workers] if way == "hierarchical" else None
 
 
-EPOCHS_OF = {"sample": [(c, way) for c, way in WAYS if c == "terngrad" or way == COMPRESSIONS[c].exchanges[-1]]}
+EPOCHS_OF = {"sample": [(c, way) for c, way in WAYS if c == "terngrad" or way == exchanges_of(COMPRESSIONS[c])[-1]]}
 """Of the sample: every exchange of TernGrad, and one of every other compression."""
 EPOCHS_OF["rest"] = [way for way in WAYS if way not in EPOCHS_OF["sample"]]
 EPOCHS = pytest.mark.parametrize(("workers", "ways"), [(3, "sample"), pytest.param(3, "rest", marks=pytest.mark.full)])
@@ -152,7 +152,7 @@ def several_epochs_each(rank: int, workers: int, ways: str) -> dict[str, Any]:
     x, y = torch.randn(60, 37, generator=g), torch.randint(0, 7, (60,), generator=g)
     data = Dataset("toy", x[:50], y[:50], x[50:], y[50:])  # two steps an epoch
     digests: dict[str, Any] = {}
-    group.chunk_elements = lambda _: SEVERAL
+    Exchange.chunk_elements = SEVERAL
     for compression, way in EPOCHS_OF[ways]:
         for optimizer in OPTIMIZERS if (compression, way) == ("terngrad", "sharded") else ["momentum"]:
             s = strategy(workers, compression, way, optimizer)
@@ -210,7 +210,7 @@ def test_terngrad_leaves_the_plain_formula_bit_for_bit(workers, cases, case):
     at = draws_at()
     sizes = {name: p.numel() for name, p in odd_model().named_parameters()}
     first, total = min(at.values()), sum(sizes[name] for name in PACKED)
-    share = shard_bounds(total, "sharded", per_node)[0][1]
+    share = owned_bounds(total, "sharded", per_node)[0][1]
     for step in range(STEPS):
         for name, own in ranks[0]["local"][step].items():
             gradients = [r["local"][step][name].reshape(-1) for r in ranks]

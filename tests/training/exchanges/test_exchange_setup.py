@@ -25,7 +25,12 @@ def test_every_compression_has_its_codec(name: str, exchange: str) -> None:
         assert setup is None
         return
     assert setup is not None and setup.codec.name == {"dense": "fp32", "terngrad": "ternary"}.get(name, name)
-    assert (setup.exchange, setup.outer, setup.world, setup.inner) == (exchange, WIRE, WIRE, None) and setup.sample is sample
+    assert (setup.exchange.name, setup.outer, setup.world, setup.inner) == (
+        exchange,
+        WIRE,
+        WIRE,
+        None,
+    ) and setup.sample is sample
     compression = described.description
     assert (setup.feedback is not None) == compression.error_feedback
     assert setup.feedback is None or setup.guard is None

@@ -11,7 +11,7 @@ from paceline.planning.ask.answer import Asked, Upgrade, cluster_text
 from paceline.planning.search.goal import money
 from paceline.planning.search.ranking import TIE
 from paceline.strategy import Strategy
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 from paceline.units import format_seconds
 
 SAFE = 0.9
@@ -25,10 +25,10 @@ WAITS = 0.3
 MUCH = 4.0
 """Least speedup for which other devices are named when the price of the answer is unknown."""
 _SHARDINGS = {
-    "ddp": "DDP",
-    "zero1": "DDP with a sharded optimizer (ZeRO-1)",
-    "zero2": "FSDP that keeps weights whole (ZeRO-2)",
-    "zero3": "FSDP with full sharding (ZeRO-3)",
+    DDP: "DDP",
+    ZERO1: "DDP with a sharded optimizer (ZeRO-1)",
+    ZERO2: "FSDP that keeps weights whole (ZeRO-2)",
+    ZERO3: "FSDP with full sharding (ZeRO-3)",
     DISTRIBUTED: "DDP with a sharded optimizer (Megatron-Core's distributed_optimizer)",
 }
 
@@ -46,11 +46,11 @@ def in_words(strategy: Strategy, replicas: int) -> str:
 def _method(strategy: Strategy) -> str:
     """Describe the strategy without its batch sizes."""
     mesh = strategy.parallelism
-    sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding)
+    sharding = "one device" if strategy.world_size == 1 else _SHARDINGS.get(mesh.sharding, mesh.sharding.name)
     sizes = (("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert))
     divided = [f"{name} parallel {size}" for name, size in sizes if size > 1]
-    again = [] if mesh.recompute == "none" else ["activation checkpointing"]
-    kept = [] if mesh.offload == "none" else [f"{mesh.offload} in the host's memory (offload)"]
+    again = [] if not mesh.recompute else ["activation checkpointing"]
+    kept = [] if not mesh.offload else [f"{mesh.offload} in the host's memory (offload)"]
     return ", ".join([sharding, *divided, *again, *kept])
 
 

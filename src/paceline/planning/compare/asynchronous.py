@@ -209,12 +209,12 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
         raise UserError("asynchronous workers are simulated from the catalogue", "leave the calibration out")
     x, mesh = strategy.gradient_exchange, strategy.parallelism
     for what, is_on in (
-        (f"compression {x.compression}", x.compression != "dense"),
+        (f"compression {x.compression}", x.compression.compresses),
         (
             f"exchange {x.exchange}",
-            x.exchange not in ("allreduce", "parameter_server"),
+            not (x.exchange.by_engine or x.exchange.has_servers),
         ),
-        (f"sharding {mesh.sharding}", mesh.sharding != "ddp"),
+        (f"sharding {mesh.sharding}", mesh.sharding.shares_out),
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
         (f"an exchange every {strategy.sync_every} steps", strategy.sync_every > 1),
         ("a network that several devices hold together", not mesh.whole),

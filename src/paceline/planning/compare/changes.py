@@ -16,6 +16,7 @@ from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fi
 from paceline.prediction import Predictor
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.choice_values import Name
+from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.parallelism import MODEL
 
 BatchScaling = Literal["strong", "weak"]
@@ -26,7 +27,7 @@ OF_PREDICTOR = ("attention", "software")
 OF_STRATEGY = {word: item for word, item in WORDS.items() if item.name != "world_size"}
 """Changes of the strategy; the devices follow from the cluster."""
 _COUNTED = ("nodes", "devices-per-node", "leaf-nodes", *(word for word, item in OF_STRATEGY.items() if item.values.counted))
-SERVERLESS = frozenset(EXCHANGES) - {"parameter_server"}
+SERVERLESS = frozenset(name for name, exchange in EXCHANGES.items() if not exchange.has_servers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,11 @@ def apply(
         shares = replicas * fields.get("grad_accum_steps", strategy.parallelism.micro_batches)
         batch = strategy.global_batch_size * n // before if scaled == "weak" else strategy.global_batch_size
         fields["global_batch_size"] = _nearest_multiple(batch, shares)
-    if strategy.gradient_exchange.exchange == "hierarchical" and "exchange" not in fields:
+    if strategy.gradient_exchange.exchange.uses_nodes and "exchange" not in fields:
         fields["ranks_per_node"] = cluster.devices_per_node
     after = strategy.changed(world_size=n, **fields)
     x = after.gradient_exchange
-    if cluster.num_nodes == 1 and (x.exchange, x.compression) == ("hierarchical", "dense"):
+    if cluster.num_nodes == 1 and x.exchange.uses_nodes and not x.compression.compresses:
         after = after.changed(exchange="allreduce", ranks_per_node=1)
     return cluster, after, scaled
 
@@ -169,7 +170,7 @@ def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:
     item, value = OF_STRATEGY[change.name], change.value
     if item.values.counted:
         given = {item.name: _number(change, strategy.choice(item.name))}
-        return {**given, "exchange": "parameter_server"} if item.name == "servers" else given
+        return {**given, "exchange": PARAMETER_SERVER} if item.name == "servers" else given
     if not isinstance(item.values, Name):
         return {item.name: item.values.parse(value, change.name)}
     alone = {"servers": 1} if item.name == "compression" or value in SERVERLESS else {}

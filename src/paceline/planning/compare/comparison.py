@@ -13,7 +13,11 @@ from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.memory import FRAGMENTED, fit_of, usable_bytes
 from paceline.strategy.choice_values import ByteSize
-from paceline.strategy.recompute import recompute_choice
+from paceline.strategy.compressions import COMPRESSIONS, DENSE
+from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
+from paceline.strategy.recompute import Recompute
+from paceline.strategy.sharding import DDP
+from paceline.strategy.values import plain
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
 
@@ -57,13 +61,13 @@ def illegal(
     """
     fields = {WORDS[k].name: v for k, v in wanted.items() if k in WORDS}
     if "servers" in fields:
-        fields = {"exchange": "parameter_server", **fields}
-    if (fields.get("compression", "dense") != "dense" or "servers" in fields) and "sharding" not in fields:
-        fields["sharding"] = "ddp"  # no sharded optimizer takes compressed gradients
+        fields = {"exchange": PARAMETER_SERVER, **fields}
+    if (COMPRESSIONS[str(fields.get("compression", DENSE))].compresses or "servers" in fields) and "sharding" not in fields:
+        fields["sharding"] = DDP  # no sharded optimizer takes compressed gradients
     if "servers" not in fields and "exchange" in fields:
         fields["servers"] = 1
     cluster, clusters = best.cluster, space.clusters
-    if recompute_choice(wanted.get("recompute", "none")) == "full" and not saves_memory(workload):
+    if Recompute.of(wanted.get("recompute", False)).whole_blocks and not saves_memory(workload):
         return f"{POINTLESS}."
     shown = {k: format_bytes(int(str(v))) if k == "bucket" else v for k, v in wanted.items()}
     title = ", ".join(f"{k} {v}" for k, v in shown.items())
@@ -95,7 +99,7 @@ def illegal(
         return f"{title} {p.fit}: {lacking(p.memory_bytes, cluster)} with {describe(cluster, strategy)}."
     rate = p.samples_per_s / best.prediction.samples_per_s
     pace = f"it would train {rate:.2f} times as many samples a second as the best"
-    if barred_for := barred.get(strategy.gradient_exchange.compression):
+    if barred_for := barred.get(strategy.gradient_exchange.compression.name):
         return f"{title} is left out: {barred_for}. Over {strategy.gradient_exchange.exchange} {pace}."
     return f"{title} was not tried{_outside(wanted, space)}. With the other choices of the best {pace}."
 
@@ -114,6 +118,6 @@ def _outside(wanted: Wanted, space: Space) -> str:
     missing = {}
     for word, value in wanted.items():
         tried = space.tried(WORDS[word]) if word in WORDS else ()
-        if tried and WORDS[word].values.check(value, word) not in tried:
+        if tried and plain(WORDS[word].values.check(value, word)) not in tried:
             missing[word] = map(format_bytes if isinstance(WORDS[word].values, ByteSize) else str, tried)
     return "".join(f"; of {word} the plan tries {', '.join(tried)}" for word, tried in missing.items())

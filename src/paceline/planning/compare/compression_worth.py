@@ -13,6 +13,7 @@ from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.ranking import PLAIN, RankedTable
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction.learning.convergence import accuracies
+from paceline.strategy.compressions import DENSE
 from paceline.workload import Workload
 from paceline.workload.family import family
 
@@ -49,15 +50,15 @@ def competing(table: RankedTable, chosen: Sequence[str], left_out: Exclusions) -
     Args:
         chosen: compressions that the user named, or whose penalty on the samples is given. These always compete.
     """
-    names = np.array([s.gradient_exchange.compression for _, s in table.candidates])
+    names = np.array([s.gradient_exchange.compression.name for _, s in table.candidates])
     competes, score = np.ones(len(names), dtype=bool), table.score
     places: dict[int, list[int]] = {}
     for i, (cluster, _) in enumerate(table.candidates):
         places.setdefault(id(cluster), []).append(i)
     best: dict[str, UnrankedCompression] = {}
-    shown = {name: _shown(name, table.workload) for name in sorted({*names.tolist()} - {"dense", *chosen})}
+    shown = {name: _shown(name, table.workload) for name in sorted({*names.tolist()} - {DENSE.name, *chosen})}
     for members in map(np.array, places.values()):
-        dense = members[(names[members] == "dense") & table.known[members]]
+        dense = members[(names[members] == DENSE.name) & table.known[members]]
         if not len(dense):
             continue
         first = int(dense[score[dense].argmin()])
@@ -111,14 +112,16 @@ def meets_unranked(table: RankedTable, competes: Bools) -> str:
     goal = table.goal
     limited = goal.limited(table.time_s, table.usd)
     meeting = np.flatnonzero(~competes & table.known & (limited <= goal.limit))
-    names = dict.fromkeys(table.candidates[i][1].gradient_exchange.compression for i in meeting[limited[meeting].argsort()])
+    names = dict.fromkeys(
+        table.candidates[i][1].gradient_exchange.compression.name for i in meeting[limited[meeting].argsort()]
+    )
     return f", or name a compression that would meet it: {', '.join(names)}" if names else ""
 
 
 def _best_with_it(table: RankedTable) -> str:
     """Compare the best strategy with compression and the best without."""
     goal, score = table.goal, table.score
-    lossy = np.array([s.gradient_exchange.compression != "dense" for _, s in table.candidates])
+    lossy = np.array([s.gradient_exchange.compression.compresses for _, s in table.candidates])
     limited = goal.limited(table.time_s, table.usd) <= goal.limit
     if not lossy.any():
         return "Compression was not tried."
@@ -146,7 +149,7 @@ def _best_with_it(table: RankedTable) -> str:
             "the factor as its penalty."
         )
     basis = "for equal samples" if table.target.curve is None else "to the same target"
-    if table.target.curve is None and table.workload.name not in {a.network for a in accuracies(own)}:
+    if table.target.curve is None and table.workload.name not in {a.network for a in accuracies(own.name)}:
         basis += f"; its effect on the accuracy of {table.workload.name} is unknown"
     return f"Compression pays: {name} {what} {1 - 1 / gain:.1%} less than the best strategy without it, {basis}."
 

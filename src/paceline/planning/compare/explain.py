@@ -129,6 +129,6 @@ def _measured(run: str, workload: Workload, strategy: Strategy) -> tuple[RunReco
     if not own:
         there = ", ".join(sorted({r.workload for r in contents.records.values()})) or "no run"
         raise UserError(f"{run} has no run of {workload.name}; it has {there}", "name the network as it was trained")
-    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.gradient_exchange.compression]
+    same = [label for label, r in own.items() if r.strategy.get("compression") == strategy.gradient_exchange.compression.name]
     label = (same or list(own))[0]
     return own[label], contents.measured.get(label, own[label].timeline)

@@ -60,7 +60,7 @@ def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predi
 
 def _variants(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
     """Yield the strategy; a hierarchical exchange with the size of these nodes, or else the usual exchange."""
-    if strategy.gradient_exchange.exchange == "hierarchical":
+    if strategy.gradient_exchange.exchange.uses_nodes:
         if local > 1 and nodes > 1:
             yield strategy.changed(ranks_per_node=local)
         yield strategy.changed(exchange="", ranks_per_node=1)

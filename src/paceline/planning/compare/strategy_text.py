@@ -12,8 +12,10 @@ from paceline.prediction.passes.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, Strategy
 from paceline.strategy.choice import StrategyChoice
 from paceline.strategy.choice_values import WholeNumber
-from paceline.strategy.recompute import FULL
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.strategy.strategy import CHOICES, titles
+from paceline.strategy.values import plain
 from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
@@ -70,7 +72,7 @@ def fixed(name: str) -> UserError | None:
 
 def saves_memory(workload: Workload) -> bool:
     """Return whether recomputing lowers the memory of activations. Without repeated blocks it does not."""
-    return saved_bytes(workload, FULL) > 0
+    return saved_bytes(workload, FULL_RECOMPUTE) > 0
 
 
 def matches(candidate: Candidate, wanted: Wanted) -> bool:
@@ -81,7 +83,7 @@ def matches(candidate: Candidate, wanted: Wanted) -> bool:
 
 
 def _is(strategy: Strategy, item: StrategyChoice, value: object) -> bool:
-    return bool(strategy.choice(item.name) == item.values.check(value, item.name))
+    return bool(strategy.choice(item.name) == plain(item.values.check(value, item.name)))
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
@@ -91,18 +93,18 @@ def describe(cluster: Cluster, s: Strategy) -> str:
     if s.world_size > 1:
         x = s.gradient_exchange
         served = f"{x} of {x.servers}" if x.servers > 1 else str(x)
-        plain = (x.compression, x.exchange) == ("dense", "allreduce")
-        parts += [s.parallelism.sharding] if s.parallelism.sharding != "ddp" else []
-        parts += [served] if s.parallelism.sharding == "ddp" or not plain else []
+        plain = x.is_plain
+        parts += [s.parallelism.sharding.name] if s.parallelism.sharding.shares_out else []
+        parts += [served] if not s.parallelism.sharding.shares_out or not plain else []
     return ", ".join([*parts, *_divisions(s)])
 
 
 def choices_text(s: Strategy) -> str:
     """Describe how the work is divided, without devices, batch and precision: ``zero3, tensor 2, 4 micro steps``."""
     x = s.gradient_exchange
-    compressed = [] if (x.compression, x.exchange) == ("dense", "allreduce") else [str(x)]
+    compressed = [] if x.is_plain else [str(x)]
     replicated = s.parallelism.data > 1 or s.parallelism.model_devices == 1
-    return ", ".join([*([s.parallelism.sharding] if replicated else []), *compressed, *_divisions(s)])
+    return ", ".join([*([s.parallelism.sharding.name] if replicated else []), *compressed, *_divisions(s)])
 
 
 def _divisions(s: Strategy) -> list[str]:
@@ -119,14 +121,14 @@ def _divisions(s: Strategy) -> list[str]:
         parts.append(f"expert {mesh.expert}{wide}{uneven}")
     if mesh.pipeline > 1:
         parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
-        parts += [f"schedule {mesh.schedule}"] if mesh.schedule != "1f1b" else []
+        parts += [f"schedule {mesh.schedule}"] if mesh.schedule is not ONE_FORWARD_ONE_BACKWARD else []
         named = zip(("first", "last"), mesh.ends, strict=True)
         parts += [f"{count} blocks in the {end} stage" for end, count in named if count]
     if s.parallelism.micro_batches > 1:
         parts.append(f"{s.parallelism.micro_batches} micro steps")
-    if mesh.recompute != "none":
+    if mesh.recompute:
         layers = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
-        parts.append(f"recomputing{'' if mesh.recompute == 'full' else f' ({mesh.recompute})'}{layers}")
+        parts.append(f"recomputing{'' if mesh.recompute.whole_blocks else f' ({mesh.recompute})'}{layers}")
     if s.bucket_bytes != BUCKET_BYTES:
         parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
     return parts

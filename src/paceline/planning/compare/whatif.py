@@ -20,6 +20,7 @@ from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.exchange.transports import clusters_by_transport
 from paceline.prediction.learning.convergence import epoch_samples
 from paceline.strategy import Strategy
+from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.usual_precision import usual_precision
 from paceline.tabular import Row, Tabular
 from paceline.workload.table import Workload
@@ -166,7 +167,7 @@ def whatif(
     upgrade, prices = _upgrade(changes, upgrade_price), of_devices(prices, {cluster.device.name})
     asked = _Asked(workload, strategy, tuple(changes), scaling, prices, upgrade, predictor, precision_given)
     answer = asked.of(cluster)
-    in_card = any(outcome.strategy.gradient_exchange.codec_at == "nic" for outcome in answer.outcomes)  # it follows TCP
+    in_card = any(outcome.strategy.gradient_exchange.codec_at is IN_CARD for outcome in answer.outcomes)  # it follows TCP
     if not in_card and any(clusters_by_transport(outcome.cluster, predictor) for outcome in answer.outcomes):
         both = {name: answer if name == "TCP" else asked.of(cluster, name) for name in TRANSPORTS}
         answer = replace(answer, by_transport=both)

@@ -14,6 +14,7 @@ from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
 from paceline.strategy import BUCKET_BYTES
+from paceline.strategy.sharding import ZERO1
 
 Table = dict[str, object]
 
@@ -45,23 +46,23 @@ def _check(job: EmittedJob) -> None:
     """Raise UserError for what a script under Accelerate cannot do."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
-    sharded = mesh.sharding in ("zero2", "zero3")
-    if mesh.recompute != "none" and not sharded:
+    sharded = mesh.sharding.weights
+    if mesh.recompute and not sharded:
         raise job.refused(f"recomputation with {mesh.sharding}", "its option belongs to FSDP; zero2 and zero3 have it")
     if mesh.recompute_layers:
         raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "it recomputes all")
-    if mesh.sharding == "zero1" and hooked(job):
+    if mesh.sharding is ZERO1 and hooked(job):
         raise job.refused(
             f"{strategy.gradient_exchange} with zero1", "DeepSpeed reduces gradients itself; torchrun supports both together"
         )
-    if mesh.sharding == "zero1" and strategy.precision == "tf32":
+    if mesh.sharding is ZERO1 and strategy.precision == "tf32":
         raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
 
 
 def _kind(job: EmittedJob) -> str:
     if job.cluster.world_size == 1:
         return "NO"
-    return {"ddp": "MULTI_GPU", "zero1": "DEEPSPEED"}.get(job.strategy.parallelism.sharding, "FSDP")
+    return {"ddp": "MULTI_GPU", "zero1": "DEEPSPEED"}.get(job.strategy.parallelism.sharding.name, "FSDP")
 
 
 def _sharded(job: EmittedJob) -> Table:
@@ -79,9 +80,9 @@ def _sharded(job: EmittedJob) -> Table:
     table: Table = {
         "fsdp_config": {
             "fsdp_version": 2,
-            "fsdp_reshard_after_forward": mesh.sharding == "zero3",
+            "fsdp_reshard_after_forward": mesh.sharding.gathers_again,
             **policy,
-            "fsdp_activation_checkpointing": mesh.recompute == "full",
+            "fsdp_activation_checkpointing": mesh.recompute.whole_blocks,
         }
     }
     if mesh.shard_devices:
@@ -107,7 +108,7 @@ def _lines(job: EmittedJob) -> Iterator[str]:
     if hooked(job):
         line = attach_line(strategy)
         yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line
-    if mesh.sharding in ("zero2", "zero3") and mesh.micro_batches > 1:
+    if mesh.sharding.weights and mesh.micro_batches > 1:
         yield "# gradients are exchanged after each micro batch: GradientAccumulationPlugin(sync_each_batch=True)"
     yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"
 

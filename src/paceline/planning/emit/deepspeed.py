@@ -9,9 +9,9 @@ import json
 
 from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 
-STAGES = {"ddp": 0, "zero1": 1, DISTRIBUTED: 1, "zero2": 2, "zero3": 3}
+STAGES = {DDP: 0, ZERO1: 1, DISTRIBUTED: 1, ZERO2: 2, ZERO3: 3}
 """Stages of ZeRO."""
 _TYPES = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
 """DeepSpeed's names of optimizers."""
@@ -30,9 +30,9 @@ def _write(job: EmittedJob) -> str:
         raise job.refused(f"context parallelism of {mesh.context}", "it is made in the model's code (Ulysses)")
     if mesh.sequence:
         raise job.refused("sequence parallelism with tensor", "AutoTP divides products alone")
-    if mesh.tensor > 1 and mesh.sharding == "zero3":
+    if mesh.tensor > 1 and mesh.sharding is ZERO3:
         raise job.refused("zero3 with tensor parallelism", "AutoTP goes with ZeRO stages 0 to 2")
-    if mesh.recompute != "none":
+    if mesh.recompute:
         raise job.refused(f"recomputation ({mesh.recompute})", "the model's code turns it on")
     if mesh.shard_devices:
         raise job.refused(f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")

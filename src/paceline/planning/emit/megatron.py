@@ -31,7 +31,7 @@ def _write(job: EmittedJob) -> str:
         options.append(("pipeline-model-parallel-layout", f"'{layout(job)}'"))
     elif mesh.virtual_stages > 1:
         options.append(("num-virtual-stages-per-pipeline-rank", mesh.virtual_stages))
-    if mesh.sharding != "ddp":
+    if mesh.sharding.shares_out:
         options.append(("use-distributed-optimizer", None))
     if mesh.shard_devices:
         options.append(("num-distributed-optimizer-instances", mesh.data * mesh.context // mesh.shard_devices))
@@ -44,7 +44,7 @@ def _write(job: EmittedJob) -> str:
         ]
     if mesh.data * mesh.context > 1:
         options.append(("overlap-grad-reduce", None))
-        if mesh.sharding != "ddp":
+        if mesh.sharding.shares_out:
             options.append(("overlap-param-gather", None))
     options += [(name.replace("_", "-"), value) for name, value in recomputed(strategy, " ")]
     options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []

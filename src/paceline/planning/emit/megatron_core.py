@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.planning.emit.job import DENSE, ONE_ORDER, EmittedJob, Options
-from paceline.strategy.recompute import BY_OPERATION, MODULES
+from paceline.strategy.context_exchange import CONTEXT_RING, CONTEXT_SWAP
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import MODULES
+from paceline.strategy.sharding import ZERO2, ZERO3
 from paceline.strategy.strategy import Strategy
 
-FSDP = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
+FSDP = {ZERO2: "optim_grads", ZERO3: "optim_grads_params"}
 """Megatron-FSDP's strategies of sharding."""
-CP_COMM = {"ring": "p2p", "all_to_all": "a2a"}
+CP_COMM = {CONTEXT_RING: "p2p", CONTEXT_SWAP: "a2a"}
 """Its names of context exchanges."""
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8")
 SEARCHED: Mapping[str, Any] = {**DENSE, **ONE_ORDER}
@@ -35,13 +38,13 @@ def layout(job: EmittedJob) -> str:
 def check(job: EmittedJob) -> None:
     """Raise UserError for what Megatron-Core lacks."""
     mesh = job.strategy.parallelism
-    if mesh.schedule != "1f1b":
+    if mesh.schedule is not ONE_FORWARD_ONE_BACKWARD:
         raise job.refused(f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
     if mesh.sharding in FSDP and mesh.pipeline > 1:
         raise job.refused(f"{mesh.sharding} with a pipeline", "Megatron-FSDP goes with tensor and context alone")
     if mesh.shard_devices and mesh.sharding in FSDP:
         raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
-    if BY_OPERATION in mesh.recomputation.modules:
+    if mesh.recompute.by_operation:
         raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
     if job.optimizer in ("lars", "lamb"):
         raise job.refused(f"optimizer {job.optimizer}", "it has adam and sgd")
@@ -50,10 +53,10 @@ def check(job: EmittedJob) -> None:
 def recomputed(strategy: Strategy, between: str) -> Options:
     """Return Megatron-Core's options of recomputation; none without it."""
     again = strategy.parallelism.recomputation
-    if again.kind == "none":
+    if not again:
         return []
     options: Options = [("recompute_granularity", again.kind)]
-    if again.kind == "full":
+    if again.whole_blocks:
         method = ("block", again.layers) if again.layers else ("uniform", 1)
         return [*options, ("recompute_method", method[0]), ("recompute_num_layers", method[1])]
-    return [*options, ("recompute_modules", between.join(again.modules))]
+    return [*options, ("recompute_modules", between.join(again.parts))]

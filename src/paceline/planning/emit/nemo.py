@@ -33,7 +33,7 @@ def _write(job: EmittedJob) -> str:
         options.append(("model.pipeline_model_parallel_layout", f"'{layout(job)}'"))
     elif mesh.virtual_stages > 1:
         options.append(("model.virtual_pipeline_model_parallel_size", mesh.virtual_stages))
-    shared = mesh.sharding != "ddp"
+    shared = mesh.sharding.shares_out
     options += [("ddp.use_distributed_optimizer", shared), ("optimizer.use_distributed_optimizer", shared)]
     if mesh.sharding in FSDP:
         options += [("dist.use_megatron_fsdp", True), ("ddp.use_megatron_fsdp", True)]

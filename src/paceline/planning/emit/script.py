@@ -11,10 +11,9 @@ from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
 from paceline.strategy.choice import declared
-from paceline.strategy.codec_place import PLACE_TEXT
-from paceline.strategy.compression import COMPRESSIONS
 from paceline.strategy.sharded_exchange import usual_exchange
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DISTRIBUTED, ZERO1
+from paceline.strategy.values import plain
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
@@ -33,47 +32,47 @@ def check(job: EmittedJob) -> None:
     ):
         if count > 1:
             raise job.refused(what, f"it starts a script, and does not divide the network; {frameworks}")
-    if mesh.sharding == DISTRIBUTED:
-        raise job.refused(mesh.sharding, "it is Megatron-Core's; PyTorch has zero1")
-    if mesh.sharding == "zero1" and mesh.shard_devices:
+    if mesh.sharding is DISTRIBUTED:
+        raise job.refused(mesh.sharding.name, "it is Megatron-Core's; PyTorch has zero1")
+    if mesh.sharding is ZERO1 and mesh.shard_devices:
         raise job.refused(f"zero1 in groups of {mesh.shard_devices}", "ZeroRedundancyOptimizer is written for all devices")
-    if mesh.gather_bits and not mesh.shares.weights:
+    if mesh.gather_bits and not mesh.sharding.weights:
         raise job.refused(f"gather_bits with {mesh.sharding}", "ZeroRedundancyOptimizer sends weights as they are")
-    if mesh.recomputation.kind == "selective":
+    if mesh.recompute and not mesh.recompute.whole_blocks:
         raise job.refused(
             f"recomputation {mesh.recompute}", "the model's code chooses parts of a block; whole blocks are written"
         )
-    if mesh.sharding in ("zero2", "zero3") and job.strategy.precision == "fp16":
+    if mesh.sharding.weights and job.strategy.precision == "fp16":
         raise job.refused(f"fp16 with {mesh.sharding}", "FSDP2 comes without a scaler of the loss; bf16 needs none")
     if job.strategy.first_bucket_bytes not in (FIRST_BUCKET_BYTES, job.strategy.bucket_bytes):
         raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
     if exchange.servers > 1:
         raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
-    if exchange.exchange == "switch":
+    if exchange.exchange.uses_switch:
         raise job.refused("exchange switch", "paceline.attach runs what hosts exchange among themselves")
     if job.strategy.sync_every > 1:
         raise job.refused(
             f"an exchange every {job.strategy.sync_every} steps", "call paceline.attach_local in the script's loop"
         )
     if exchange.codec_at:
-        raise job.refused(f"a codec {PLACE_TEXT[exchange.codec_at]}", "paceline.attach runs it where the gradients live")
+        raise job.refused(f"a codec {exchange.codec_at.text}", "paceline.attach runs it where the gradients live")
 
 
 def hooked(job: EmittedJob) -> bool:
     """Return whether gradients or weights travel in another way than PyTorch's."""
     exchange = job.strategy.gradient_exchange
-    plain = exchange.compression == "dense" and exchange.exchange == "allreduce"
+    plain = exchange.is_plain
     return not plain or job.strategy.parallelism.gather_bits > 0
 
 
 def attach_line(strategy: Strategy) -> str:
     """Return the call of ``paceline.attach`` that runs the exchanges of a strategy, without defaults."""
     exchange = strategy.gradient_exchange
-    described = COMPRESSIONS[exchange.compression]
+    described = exchange.compression
     arguments = [f'"{exchange.compression}"']
-    if exchange.exchange != usual_exchange(exchange.compression, strategy.parallelism.to_owners):
+    if exchange.exchange is not usual_exchange(exchange.compression, strategy.parallelism.to_owners):
         arguments.append(f'exchange="{exchange.exchange}"')
-    if exchange.compression == "terngrad" and exchange.clip != CLIP:
+    if exchange.compression.clips and exchange.clip != CLIP:
         arguments.append(f"clip={exchange.clip}")
     rule, usual = exchange.dense_rule, described.rule
     if rule is not None and usual is not None and rule != usual:
@@ -82,8 +81,8 @@ def attach_line(strategy: Strategy) -> str:
         arguments.append("compress_pull=False")
     for item in declared(GradientExchange):
         if item.later and (value := getattr(exchange, item.field)) != item.default:
-            arguments.append(f"{item.name}={value!r}")
-    if exchange.exchange == "hierarchical" and exchange.ranks_per_node > 1:
+            arguments.append(f"{item.name}={plain(value)!r}")
+    if exchange.exchange.uses_nodes and exchange.ranks_per_node > 1:
         arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
     if bits := strategy.parallelism.gather_bits:
         arguments.append(f"gather_bits={bits}")
@@ -106,10 +105,10 @@ def lines(job: EmittedJob) -> Iterator[str]:
         yield "import paceline"
     if strategy.precision == "tf32":
         yield 'torch.set_float32_matmul_precision("high")'
-    if mesh.recompute != "none":
+    if mesh.recompute:
         where = f"in {mesh.recompute_layers} blocks" if mesh.recompute_layers else "in every block"
         yield f"hidden = torch.utils.checkpoint.checkpoint(block, hidden, use_reentrant=False)  # {where}"
-    if mesh.sharding in ("zero2", "zero3"):
+    if mesh.sharding.weights:
         yield from _fully_sharded(job)
     else:
         yield from _replicated(job)
@@ -126,7 +125,7 @@ def _replicated(job: EmittedJob) -> Iterator[str]:
         scaled = strategy.precision == "fp16"
         line = attach_line(strategy)
         yield f"{line[:-1]}, grad_scaler=scaler)" if scaled else line
-    yield from optimizer_lines(job, sharded=mesh.sharding == "zero1")
+    yield from optimizer_lines(job, sharded=mesh.sharding is ZERO1)
     if strategy.precision in _DTYPES:
         yield f'with torch.autocast("cuda", dtype={_DTYPES[strategy.precision]}): loss = ...'
     if mesh.micro_batches > 1:
@@ -142,7 +141,7 @@ def _buckets(job: EmittedJob) -> str:
 def _fully_sharded(job: EmittedJob) -> Iterator[str]:
     """Yield FSDP2: one unit a block, and one for the rest."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    arguments = [f"reshard_after_forward={mesh.sharding == 'zero3'}"]
+    arguments = [f"reshard_after_forward={mesh.sharding.gathers_again}"]
     if mesh.shard_devices:
         sizes = (mesh.data // mesh.shard_devices, mesh.shard_devices)
         yield f'mesh = torch.distributed.init_device_mesh("cuda", {sizes}, mesh_dim_names=("replicate", "shard"))'

@@ -123,13 +123,13 @@ def _check(job: EmittedJob, target: Emitter) -> None:
     strategy, workload = job.strategy, job.workload
     mesh, exchange = strategy.parallelism, strategy.gradient_exchange
     if not target.runs_script:
-        if exchange.compression != "dense":
+        if exchange.compression.compresses:
             raise job.refused(f"compression {exchange.compression}", "gradients travel as they are")
-        if exchange.exchange != "allreduce":
+        if not exchange.exchange.by_engine:
             raise job.refused(f"exchange {exchange.exchange}", "gradients travel by all-reduce or reduce-scatter")
     if strategy.precision not in target.precisions:
         raise job.refused(f"precision {strategy.precision}", f"here it has {', '.join(target.precisions)}")
-    if mesh.offload != "none":
+    if mesh.offload:
         raise job.refused(f"offload {mesh.offload}", "what lies in the host's memory is not written here")
     if mesh.gradient_bits:
         raise job.refused("gradient_bits", "the width of dense gradients on the wire is not written here")

@@ -11,29 +11,28 @@ import json
 from collections.abc import Iterator, Mapping
 
 from paceline.planning.emit.job import DENSE, EmittedJob, Emitter, torchrun
-from paceline.strategy.recompute import BY_OPERATION
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.pass_order import GPIPE, ONE_FORWARD_ONE_BACKWARD
 
 
 def _write(job: EmittedJob) -> str:
     """Return a part of a TOML file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    if mesh.sharding in ("zero1", DISTRIBUTED):
-        raise job.refused(mesh.sharding, "it has DDP and FSDP (zero2, zero3)")
-    if mesh.sharding == "ddp" and mesh.model_devices > 1 and mesh.data > 1:
+    if mesh.sharding.shares_out and not mesh.sharding.weights:
+        raise job.refused(mesh.sharding.name, "it has DDP and FSDP (zero2, zero3)")
+    if not mesh.sharding.shares_out and mesh.model_devices > 1 and mesh.data > 1:
         raise job.refused("ddp with tensor, context or pipeline", "its DDP goes alone; shard with zero2 or zero3")
     if mesh.tensor > 1 and not mesh.sequence:
         raise job.refused("tensor without sequence parallelism", "its tensor parallelism comes with it")
-    if mesh.context_exchange != "ring":
+    if not mesh.context_exchange.passes_around:
         raise job.refused(f"context exchange {mesh.context_exchange}", "keys and values pass around a ring")
     if job.optimizer not in ("adam", "adamw"):
         raise job.refused(f"optimizer {job.optimizer}", "it has Adam and AdamW")
     again = mesh.recomputation
-    if again.layers or again.modules not in ((), (BY_OPERATION,)):
+    if again.layers or (again.parts and not again.by_operation):
         raise job.refused(f"recomputation {mesh.recompute} of some layers or modules", "it has full and selective:op")
     if mesh.sharers % mesh.context:
         raise job.refused(f"shards in groups of {mesh.sharers}", f"its groups hold whole contexts of {mesh.context}")
-    shared = mesh.sharding != "ddp"
+    shared = mesh.sharding.shares_out
     sharers = mesh.sharers // mesh.context
     if mesh.expert_devices > 1:
         _check_experts(job, sharers)
@@ -50,11 +49,11 @@ def _write(job: EmittedJob) -> str:
             "global_batch_size": strategy.global_batch_size,
             "seq_len": job.tokens,
         },
-        "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.modules else {})},
+        "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.parts else {})},
         "optimizer": {"name": "Adam" if job.optimizer == "adam" else "AdamW"},
     }
     if shared:
-        tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding == "zero3" else "never"
+        tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding.gathers_again else "never"
         tables["training"]["mixed_precision_param"] = "float32" if strategy.precision == "fp32" else "bfloat16"
     if mesh.expert_devices > 1:
         tables["parallelism"]["expert_parallel_degree"] = mesh.expert
@@ -62,9 +61,9 @@ def _write(job: EmittedJob) -> str:
     if mesh.context > 1:
         tables["parallelism"]["context_parallel_rotate_method"] = "alltoall"
     if mesh.pipeline > 1:
-        looped = {"1f1b": "Interleaved1F1B" if mesh.virtual_stages > 1 else "1F1B", "gpipe": "GPipe"}
+        looped = {ONE_FORWARD_ONE_BACKWARD: "Interleaved1F1B" if mesh.virtual_stages > 1 else "1F1B", GPIPE: "GPipe"}
         if mesh.schedule not in looped:
-            raise job.refused(f"schedule {mesh.schedule}", f"of this kind it has {', '.join(looped)}")
+            raise job.refused(f"schedule {mesh.schedule}", f"of this kind it has {', '.join(map(str, looped))}")
         tables["parallelism"]["pipeline_parallel_schedule"] = looped[mesh.schedule]
         tables["parallelism"]["pipeline_parallel_microbatch_size"] = strategy.micro_batch_size
         tables["parallelism"]["module_fqns_per_model_part"] = list(_modules(job))
@@ -81,7 +80,7 @@ def _check_experts(job: EmittedJob, sharers: int) -> None:
     devices that shard one copy.
     """
     mesh = job.strategy.parallelism
-    if mesh.sharding == "ddp":
+    if not mesh.sharding.shares_out:
         raise job.refused("groups of experts with ddp", "they are of devices that share out; give zero2 or zero3")
     if mesh.expert_tensor not in (1, mesh.tensor):
         raise job.refused(f"experts divided among {mesh.expert_tensor}", f"it has 1, or tensor's {mesh.tensor}")

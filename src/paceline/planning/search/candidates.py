@@ -15,8 +15,8 @@ from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
-from paceline.strategy.codec_place import SWITCHED, check_fabric
-from paceline.strategy.exchange import MOST_OTHERS, MOST_WORKERS, OF_HOSTS
+from paceline.strategy.codec_place import IN_CARD, check_fabric
+from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -55,10 +55,11 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
         space.experts or (1,),
     )
     for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
-        serving = exchange == "parameter_server"
-        if (bucket != space.buckets[0] and exchange != "allreduce") or (several != space.servers[0] and not serving):
+        x, plain = EXCHANGES[exchange], not COMPRESSIONS[compression].compresses
+        serving = x.has_servers
+        if (bucket != space.buckets[0] and not x.by_engine) or (several != space.servers[0] and not serving):
             continue  # a duplicate; units of other sizes are tried with the engine's exchange
-        if expert > 1 and (compression, exchange) != ("dense", "allreduce"):
+        if expert > 1 and not (plain and x.by_engine):
             continue  # not tried, as Space says
         if not space.gathers(precision, sharding):
             if bucket == space.buckets[0]:
@@ -79,7 +80,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
                 expert=expert,
-                **(bits if SHARDINGS[sharding].optimizer else {}),
+                **(bits if SHARDINGS[sharding].shares_out else {}),
             )
             templates = dict.fromkeys(_with(template, combination) for combination in space.combinations)
         except UserError as error:
@@ -88,7 +89,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
             continue
         if compression in barred:
             left_out.add(barred[compression], times)
-        elif sharding != "ddp" and compression != "dense" and exchange not in _SHARED and space.exchanges == OF_HOSTS:
+        elif SHARDINGS[sharding].shares_out and not plain and exchange not in _SHARED and space.exchanges == OF_HOSTS:
             left_out.add("compressed shards go to their owners or by nodes, unless another exchange is named", times)
         else:
             for each in templates:
@@ -107,8 +108,8 @@ _SHARED = ("allreduce", "sharded", "hierarchical")
 def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
     """Return the strategy with further choices, except those that do not apply to it."""
     for name, value in choices.items():
-        in_card = (name, value) == ("codec_at", "nic")
-        one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange == "parameter_server" else {}
+        in_card = (name, value) == ("codec_at", IN_CARD.name)
+        one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange.has_servers else {}
         with suppress(UserError):
             template = template.changed(**{name: value}, **one_way)
     return template
@@ -116,9 +117,9 @@ def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
 
 def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:
     """Return why a combination is illegal. The count's example names the combination."""
-    if exchange not in (*COMPRESSIONS[compression].exchanges, *(["switch"] if compression in SWITCHED else [])):
+    if not EXCHANGES[exchange].carries(COMPRESSIONS[compression]):
         return "the exchange cannot carry the compression"
-    if sharding == DISTRIBUTED or gradient_bits:
+    if sharding == DISTRIBUTED.name or gradient_bits:
         return "a distributed optimizer has its own collectives"
     return "the exchange does not reduce to the owners of shards"
 
@@ -186,18 +187,14 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
         return why
     if cluster.world_size % template.parallelism.expert:
         return "the devices of a stage are no whole groups of experts"
-    plain = (
-        template.gradient_exchange.compression == "dense"
-        and template.gradient_exchange.exchange == "allreduce"
-        and template.parallelism.sharding == "ddp"
-    )
+    plain = template.gradient_exchange.is_plain and not template.parallelism.sharding.shares_out
     if cluster.world_size == 1 and not plain:
         return "one worker has no other to exchange with"
     if cluster.world_size < template.gradient_exchange.servers:
         return f"{template.gradient_exchange.servers} servers need as many workers: a server is one of them"
-    if cluster.world_size > (most := MOST_WORKERS.get(template.gradient_exchange.exchange, MOST_OTHERS)):
+    if cluster.world_size > (most := template.gradient_exchange.exchange.most_workers):
         return f"{template.gradient_exchange.exchange} is predicted for at most {most:,} workers"
-    if template.gradient_exchange.exchange == "hierarchical" and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
+    if template.gradient_exchange.exchange.uses_nodes and (cluster.num_nodes == 1 or cluster.devices_per_node == 1):
         return "a hierarchical exchange needs several nodes of several devices"
     x = template.gradient_exchange
     if x.placed:

@@ -24,8 +24,9 @@ from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.offload import offloads
 from paceline.prediction.passes.recompute import choices_that_save
 from paceline.strategy import Strategy
+from paceline.strategy.offload import NO_OFFLOAD, Offload
 from paceline.strategy.parallelism import DIVIDING
-from paceline.strategy.sharding import divided
+from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -96,7 +97,7 @@ def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
     if not any(cluster.world_size > 1 for cluster in space.clusters):
         return False
     fits = steps.fits.tolist()
-    return not any(fits[i] and strategy.parallelism.sharding == "ddp" for i, (_, strategy) in enumerate(legal))
+    return not any(fits[i] and not strategy.parallelism.sharding.shares_out for i, (_, strategy) in enumerate(legal))
 
 
 def search_divided(
@@ -106,7 +107,7 @@ def search_divided(
     left_out: Exclusions,
     predictor: Predictor,
     progress: Progress = silent,
-    offload: str = "none",
+    offload: Offload = NO_OFFLOAD,
 ) -> LayoutSearches:
     """Search the best layouts on every cluster of ``space``, and count the others by reason.
 
@@ -198,7 +199,9 @@ _SEARCHED = {
 """Choices of a search of layouts, and the field of ``Space`` that holds their values."""
 
 
-def _layouts(workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: str) -> LayoutSpace | None:
+def _layouts(
+    workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: Offload
+) -> LayoutSpace | None:
     """Return the layouts to search on a cluster; None without any."""
     world = cluster.world_size
     choose = not space.precisions
@@ -208,9 +211,11 @@ def _layouts(workload: Workload, cluster: Cluster, space: Space, target: Trainin
     batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
     shardings = tuple(
-        name for name in space.divided_shardings or space.shardings if all(space.gathers(p, divided(name)) for p in precisions)
+        name
+        for name in space.divided_shardings or space.shardings
+        if all(space.gathers(p, SHARDINGS[name].divided.name) for p in precisions)
     )
-    if world == 1 or not precisions or not shardings or not batches or (offload != "none" and not offloads(cluster.device)):
+    if world == 1 or not precisions or not shardings or not batches or (offload and not offloads(cluster.device)):
         return None
     named = space.divides
     return LayoutSpace(

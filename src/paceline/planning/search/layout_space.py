@@ -11,8 +11,9 @@ from paceline.hardware import Cluster
 from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.stages import block_begins, part_sizes
-from paceline.strategy.parallelism import CONTEXT_EXCHANGES
-from paceline.strategy.recompute import recompute_choice
+from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, CONTEXT_RING
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import SHARDINGS, block
 from paceline.workload.table import Workload
 
@@ -43,7 +44,7 @@ class LayoutSpace:
     precisions: tuple[str, ...] = ("bf16",)
     tensors: tuple[int, ...] = ()
     contexts: tuple[int, ...] = (1,)
-    context_exchanges: tuple[str, ...] = CONTEXT_EXCHANGES
+    context_exchanges: tuple[str, ...] = tuple(CONTEXT_EXCHANGES)
     pipelines: tuple[int, ...] = ()
     experts: tuple[int, ...] = (1,)
     virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
@@ -64,7 +65,7 @@ class LayoutSpace:
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
             object.__setattr__(self, name, tuple(check_count(value, f"in {name}") for value in values))
-        object.__setattr__(self, "recomputes", tuple(map(recompute_choice, self.recomputes)))
+        object.__setattr__(self, "recomputes", tuple(map(Recompute.of, self.recomputes)))
         if not self.batches:
             raise UserError("a search of layouts without a batch", "give global batches")
 
@@ -74,7 +75,7 @@ class LayoutSpace:
         tensors = self.tensors or tuple(powers(local))
         for tensor, context, precision in product(tensors, self.contexts, self.precisions):
             sequences = self.sequences if tensor > 1 else (False,)
-            exchanges = self.context_exchanges if context > 1 else ("ring",)
+            exchanges = self.context_exchanges if context > 1 else (CONTEXT_RING.name,)
             sizes = self._sizes(cluster, tensor * context)
             others = product(sequences, exchanges, sizes, self.recomputes, self.experts)
             for sequence, exchange, micro, recompute, expert in others:
@@ -82,10 +83,10 @@ class LayoutSpace:
                     tensor=tensor,
                     sequence=sequence,
                     context=context,
-                    context_exchange=exchange,
+                    context_exchange=CONTEXT_EXCHANGES[exchange],
                     precision=precision,
                     micro_batch_size=micro,
-                    recompute=recompute_choice(recompute),
+                    recompute=Recompute.of(recompute),
                     expert=expert,
                 )
 
@@ -100,9 +101,10 @@ class LayoutSpace:
 
     def shared(self, cluster: Cluster) -> tuple[Shares, ...]:
         """Return how replicas shard their state, and among which devices."""
-        in_nodes = [Shares(name, True) for name in self.shardings if SHARDINGS[name].optimizer]
+        tried = [SHARDINGS[name] for name in self.shardings]
+        in_nodes = [Shares(sharding, True) for sharding in tried if sharding.shares_out]
         several = self.node_groups and cluster.num_nodes > 1
-        return (*map(Shares, self.shardings), *(in_nodes if several else ()))
+        return (*map(Shares, tried), *(in_nodes if several else ()))
 
     def shapes(self, cluster: Cluster, blocks: int, logits: float = 0.0) -> Iterator[PipelineShape]:
         """Yield every pipeline. A single stage has no schedule, and virtual stages have only 1F1B.
@@ -112,10 +114,10 @@ class LayoutSpace:
         """
         for stages in self.pipelines or tuple(powers(min(blocks, cluster.world_size))):
             if stages == 1:
-                yield PipelineShape(1, 1, "1f1b")
+                yield PipelineShape(1, 1, ONE_FORWARD_ONE_BACKWARD)
                 continue
-            for virtual, schedule in product(self.virtual_stages, self.schedules):
-                if stages * virtual <= blocks and (virtual == 1 or schedule == "1f1b"):
+            for virtual, schedule in product(self.virtual_stages, map(SCHEDULES.__getitem__, self.schedules)):
+                if stages * virtual <= blocks and (virtual == 1 or schedule.interleaves):
                     yield PipelineShape(stages, virtual, schedule)
                     if self.balanced and (last := _last_blocks(blocks, stages, virtual, logits)):
                         yield PipelineShape(stages, virtual, schedule, (0, last))

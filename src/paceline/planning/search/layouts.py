@@ -25,6 +25,7 @@ from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.passes.memory import usable_bytes
 from paceline.strategy import Strategy
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.workload.table import Workload
 
 KEPT = 8
@@ -191,10 +192,10 @@ class _LayoutScreening:
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
         """Least number of choices that are not plain (``ranking.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
-        sizes = [(of.tensor, of.context, of.expert, 1 + (of.recompute != "none"), shape.stages) for of in own]
-        rare = (shape.schedule != "1f1b") + (shape.ends != (0, 0)) + (self.space.common.offload != "none")
+        sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
+        rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.space.common.offload)
         of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
-        of_sharding = np.array([(shares.sharding != "ddp") + shares.in_node for shares in self.shared])
+        of_sharding = np.array([shares.sharding.shares_out + shares.in_node for shares in self.shared])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted
 

@@ -27,7 +27,9 @@ from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.memory import usable_bytes
 from paceline.prediction.passes.offload import offloads
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.parallelism import DIVIDING
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
@@ -143,7 +145,7 @@ class _ChangeSearch:
         fitting = [*self._fitting(self._whole(cluster, strategy)), *self._fitting(self._divided(cluster, strategy))]
         fitting = fitting or self._fitting(self._divided(cluster, strategy, free=True))
         if host and not fitting:
-            fitting = self._fitting(self._whole(cluster, strategy, "optimizer"))
+            fitting = self._fitting(self._whole(cluster, strategy, OFFLOAD_OPTIMIZER.name))
         of_kind: dict[str, tuple[int, float, Candidate]] = {}
         for seconds, candidate in fitting:
             kind, changes = _kinds(strategy, candidate[1])[-1], len(_changes(strategy, candidate[1]))
@@ -207,13 +209,13 @@ class _ChangeSearch:
     def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
         """Return every other legal combination of choices that do not divide the network further."""
         mesh, micro = strategy.parallelism, strategy.micro_batch_size
-        level = TORCH_SHARDINGS.index(mesh.sharding) if mesh.sharding in TORCH_SHARDINGS else 0
-        again = saves_memory(self.workload) and mesh.recompute != "full"
+        level = TORCH_SHARDINGS.index(mesh.sharding.name) if mesh.sharding.of_torch else 0
+        again = saves_memory(self.workload) and not mesh.recompute.whole_blocks
         values: Mapping[str, list[Any]] = {
             "grad_accum_steps": [mesh.micro_batches * n for n in powers(micro) if micro % n == 0],
-            "recompute": [mesh.recompute, *(["full"] if again else [])],
-            "sharding": [mesh.sharding, *(TORCH_SHARDINGS[level + 1 :] if mesh.data > 1 else ())],
-            "offload": [offload or mesh.offload],
+            "recompute": [mesh.recompute.name, *([FULL_RECOMPUTE.name] if again else [])],
+            "sharding": [mesh.sharding.name, *(TORCH_SHARDINGS[level + 1 :] if mesh.data > 1 else ())],
+            "offload": [offload or mesh.offload.name],
         }
         candidates = []
         for combination in product(*values.values()):
@@ -225,7 +227,7 @@ class _ChangeSearch:
     def _divided(self, cluster: Cluster, strategy: Strategy, *, free: bool = False) -> list[Candidate]:
         """Return the best layout on the cluster. ``free``: also with other shardings and recomputation."""
         mesh, exchange = strategy.parallelism, strategy.gradient_exchange
-        dense = (exchange.compression, exchange.exchange) == ("dense", "allreduce")
+        dense = exchange.is_plain
         if cluster.world_size == 1 or not cluster.even or not dense:
             return []
         space = LayoutSpace(
@@ -234,8 +236,8 @@ class _ChangeSearch:
             virtual_stages=(1,),
             micro_batch_sizes=(1,) if has_experts(self.workload) else LayoutSpace.micro_batch_sizes,
             experts=tuple(expert_groups(self.workload, cluster.world_size)) if free else (1,),
-            shardings=TORCH_SHARDINGS if free else (mesh.sharding,),
-            recomputes=("none", "full") if free else (mesh.recompute,),
+            shardings=TORCH_SHARDINGS if free else (mesh.sharding.name,),
+            recomputes=tuple(map(str, (NO_RECOMPUTE, FULL_RECOMPUTE))) if free else (mesh.recompute.name,),
             balanced=False,
             node_groups=False,
             optimizer=strategy.optimizer,
@@ -265,7 +267,7 @@ def _kinds(before: Strategy, after: Strategy) -> tuple[str, ...]:
 def _dense(strategy: Strategy) -> Strategy:
     """Return the strategy with dense gradients in all-reduces, which every sharding and layout supports."""
     exchange = strategy.gradient_exchange
-    if (exchange.compression, exchange.exchange) == ("dense", "allreduce"):
+    if exchange.is_plain:
         return strategy
     return strategy.changed(compression="dense", exchange="allreduce", servers=1, ranks_per_node=1)
 

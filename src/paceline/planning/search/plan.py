@@ -43,6 +43,7 @@ from paceline.prediction.learning.convergence import accuracy_notes, networks
 from paceline.prediction.learning.published_batches import published_batch
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.memory import FRAGMENTED, usable_bytes
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_gib
@@ -110,7 +111,7 @@ def plan(
     if divides(space, legal, steps):
         searches = search_divided(workload, space, target, left_out, predictor, progress)
         if space.offloads and not searches.fitting and not steps.fits.any():
-            offloaded = search_divided(workload, space, target, left_out, predictor, progress, "optimizer")
+            offloaded = search_divided(workload, space, target, left_out, predictor, progress, OFFLOAD_OPTIMIZER)
             searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:
@@ -131,9 +132,11 @@ def plan(
     counts = tuple(table.choice(i) for i in rows)
     pareto = tuple(counts[rows.index(i)] for i in front(table, rows))
     shown = dict.fromkeys(
-        choice.strategy.gradient_exchange.compression for choice in (*ranking, *pareto, *counts, *filter(None, [asked]))
+        choice.strategy.gradient_exchange.compression.name for choice in (*ranking, *pareto, *counts, *filter(None, [asked]))
     )
-    others = [note for name in shown if name != best.strategy.gradient_exchange.compression for note in accuracy_notes(name)]
+    others = [
+        note for name in shown if name != best.strategy.gradient_exchange.compression.name for note in accuracy_notes(name)
+    ]
     return Plan(
         workload=workload.name,
         target=target.title,

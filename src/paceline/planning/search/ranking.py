@@ -26,6 +26,7 @@ from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.workload.table import Workload
 
 PLAIN: float = assumed("plan_plain")
@@ -254,7 +255,9 @@ def _plain(strategy: Strategy, fastest: Strategy) -> bool:
     If the fastest strategy does not, a plain one must also hold its micro batch without recomputing more.
     """
     whole = [
-        s.parallelism.sharding == "ddp" and s.parallelism.model_devices == 1 and s.gradient_exchange.compression == "dense"
+        not s.parallelism.sharding.shares_out
+        and s.parallelism.model_devices == 1
+        and not s.gradient_exchange.compression.compresses
         for s in (strategy, fastest)
     ]
     again = strategy.parallelism.recompute not in ("none", fastest.parallelism.recompute)
@@ -327,11 +330,11 @@ def _wide(goal: Goal, value: float) -> str:
 def detours(s: Strategy) -> int:
     """Number of choices that are not the plain ones."""
     x, mesh = s.gradient_exchange, s.parallelism
-    plain = (x.exchange == "allreduce" or x.compression != "dense", s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
+    plain = (x.exchange.by_engine or x.compression.compresses, s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
     divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)
-    rare = (mesh.schedule != "1f1b", mesh.shard_devices > 0, mesh.offload != "none", mesh.ends != (0, 0))
+    rare = (mesh.schedule is not ONE_FORWARD_ONE_BACKWARD, mesh.shard_devices > 0, bool(mesh.offload), mesh.ends != (0, 0))
     others = (*divided, *rare, *(not usual for usual in plain))
-    return sum((x.compression != "dense", mesh.sharding != "ddp", mesh.recompute != "none", *others))
+    return sum((x.compression.compresses, mesh.sharding.shares_out, bool(mesh.recompute), *others))
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:

@@ -15,11 +15,13 @@ from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, SHARDINGS
 from paceline.strategy.choice import StrategyChoice
 from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
-from paceline.strategy.codec_place import IN_CARD, PLACE_TEXT
-from paceline.strategy.exchange import OF_HOSTS
+from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
+from paceline.strategy.compressions import DENSE
+from paceline.strategy.exchanges import OF_HOSTS
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
-from paceline.strategy.sharding import TORCH_SHARDINGS, can_gather, check_gathered
+from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.strategy.strategy import CHOICES
+from paceline.strategy.values import chosen, plain
 
 DOUBLINGS = 11
 """Number of default batches of a worker: powers of two from 1 to 1024."""
@@ -117,15 +119,15 @@ class Space:
         return tuple(dict(zip(self.others, values, strict=True)) for values in product(*self.others.values()))
 
     def tried(self, item: StrategyChoice) -> tuple[Any, ...]:
-        """The values of a choice that are tried; empty if that depends on the network, the cluster or other choices."""
+        """Return what is tried of a choice; empty if that depends on the network, the cluster or other choices."""
         if item.plan is None:
             return ()
         if not item.plan.axis:
-            return tuple(self.others.get(item.name, (item.default,)))
+            return tuple(self.others.get(item.name, (plain(item.default),)))
         values = getattr(self, item.plan.axis)
         if item.plan.single:
-            return () if values == item.default else (values,)
-        return tuple(item.values.check(value, item.name) for value in values)
+            return () if values == plain(item.default) else (values,)
+        return tuple(plain(item.values.check(value, item.name)) for value in values)
 
     def _check_others(self) -> None:
         """Raises UserError for further choices that are illegal, or that nothing named can have."""
@@ -136,10 +138,10 @@ class Space:
             for value in values:
                 OTHERS[name].values.check(value, name)
         named = set(self.compressions)
-        at = next(iter(self.others.get("codec_at", ())), "")
-        codecs = IN_CARD if at == "nic" else tuple(name for name in COMPRESSIONS if name != "dense")
+        at = chosen("place of the codec", next(iter(self.others.get("codec_at", ())), ""), {"": USUAL_PLACE, **PLACES})
+        codecs = [name for name, c in COMPRESSIONS.items() if (c.in_card if at is IN_CARD else c.compresses)]
         if at and named and not named & set(codecs):
-            given = f"a codec {PLACE_TEXT[at]}, with {', '.join(self.compressions)} alone"
+            given = f"a codec {at.text}, with {', '.join(self.compressions)} alone"
             raise UserError(given, f"name one that works there ({', '.join(codecs)}), or leave codec_at out")
         keeps = tuple(name for name, c in COMPRESSIONS.items() if c.error_feedback)
         if set(RESIDUAL_CHOICES) & set(self.others) and named and not named & set(keeps):
@@ -147,7 +149,7 @@ class Space:
                 f"residuals of {', '.join(self.compressions)}, which keep none",
                 f"name one that does ({', '.join(keeps)}), or leave {' and '.join(RESIDUAL_CHOICES)} out",
             )
-        if 16 in self.others.get("dense_bits", ()) and named == {"dense"}:
+        if 16 in self.others.get("dense_bits", ()) and named == {DENSE.name}:
             raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
 
     def __post_init__(self) -> None:
@@ -179,12 +181,12 @@ class Space:
             if bits and not shared:
                 raise UserError(f"{name}={bits} with sharding {', '.join(tried)}", "give zero1, zero2 or zero3")
         for precision in self.precisions:
-            if self.gather_bits and not any(can_gather(precision, name, self.gather_bits) for name in shared):
-                check_gathered(precision, shared[0], self.gather_bits)
+            if self.gather_bits and not any(SHARDINGS[name].can_gather(precision, self.gather_bits) for name in shared):
+                SHARDINGS[shared[0]].check_gathered(precision, self.gather_bits)
 
     def gathers(self, precision: str, sharding: str) -> bool:
         """Return whether weights can travel in ``gather_bits`` with this precision and sharding; true if none are gathered."""
-        return not SHARDINGS[sharding].optimizer or can_gather(precision, sharding, self.gather_bits)
+        return not SHARDINGS[sharding].shares_out or SHARDINGS[sharding].can_gather(precision, self.gather_bits)
 
     @property
     def tried_precisions(self) -> tuple[str, ...]:
@@ -208,7 +210,9 @@ class Space:
         """
         if self.compressions:
             return {}
-        others = [name for name in COMPRESSIONS if name != "dense" and not (work.curve and name in work.penalties)]
+        others = [
+            name for name in COMPRESSIONS if COMPRESSIONS[name].compresses and not (work.curve and name in work.penalties)
+        ]
         return {name: why for name in others if (why := _too_lossy(name, self.max_loss))}
 
     def batches_on(self, workers: int, work: TrainingTarget) -> tuple[int, ...]:

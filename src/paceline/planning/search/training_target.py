@@ -10,6 +10,7 @@ from paceline.errors import UserError
 from paceline.planning.search.learning_rates import TUNED, Recipes
 from paceline.prediction.learning.convergence import Convergence
 from paceline.prediction.learning.published_batches import PublishedBatch
+from paceline.strategy.compression import Compression
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 
@@ -67,9 +68,9 @@ class TrainingTarget:
         """Tokens of a sequence with its padding; None if unknown."""
         return (self.curve and self.curve.tokens) or None
 
-    def known(self, compression: str) -> bool:
+    def known(self, compression: Compression) -> bool:
         """Return whether the number of samples with this compression is known. Without a curve it always is."""
-        return self.curve is None or compression == "dense" or compression in self.penalties
+        return self.curve is None or not compression.compresses or compression.name in self.penalties
 
     def samples(self, strategy: Strategy) -> float:
         """Return the samples that ``strategy`` needs. An unknown penalty (``known``) counts as 1.
@@ -79,7 +80,9 @@ class TrainingTarget:
         """
         if self.curve is None:
             return self.total
-        return self.curve.samples(strategy.global_batch_size) * self.penalties.get(strategy.gradient_exchange.compression, 1.0)
+        return self.curve.samples(strategy.global_batch_size) * self.penalties.get(
+            strategy.gradient_exchange.compression.name, 1.0
+        )
 
     @property
     def largest_batch(self) -> float:
@@ -126,13 +129,14 @@ class TrainingTarget:
                 *notes,
                 f"Samples and critical batch come from runs with {seen}; with {strategy.optimizer} they may differ.",
             )
-        if strategy.gradient_exchange.compression in self.penalties and self.curve:
-            given = self.penalties[strategy.gradient_exchange.compression]
+        compression = strategy.gradient_exchange.compression
+        if compression.name in self.penalties and self.curve:
+            given = self.penalties[compression.name]
             return (
                 *notes,
-                f"{strategy.gradient_exchange.compression} needs {given:g} times as many samples: the user gave this factor.",
+                f"{compression} needs {given:g} times as many samples: the user gave this factor.",
             )
-        if self.curve is None and strategy.gradient_exchange.compression != "dense":
+        if self.curve is None and compression.compresses:
             return (*notes, "The time is for equal samples, not for equal accuracy.")
         return notes
 

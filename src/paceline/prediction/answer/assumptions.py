@@ -53,7 +53,7 @@ def assumptions(
     """
     exchange, several = strategy.gradient_exchange, strategy.world_size > 1
     local = several and strategy.sync_every > 1
-    notes = accuracy_notes(exchange.compression, exchange.options) if several and not local else ()
+    notes = accuracy_notes(exchange.compression.name, exchange.options) if several and not local else ()
     return (
         *_free(free),
         *_fit(cluster, needed),

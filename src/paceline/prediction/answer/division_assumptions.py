@@ -9,7 +9,7 @@ from paceline.prediction.mesh.tensor_parallel import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
-from paceline.strategy.recompute import BY_OPERATION, CORE, Recomputation
+from paceline.strategy.recompute import SELECTIVE_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -20,7 +20,7 @@ UNEVEN = 1.1
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
     """Yield assumptions about the mesh, micro steps, sharding, the optimizer and recomputation."""
-    mesh, level = strategy.parallelism, strategy.parallelism.shares
+    mesh, level = strategy.parallelism, strategy.parallelism.sharding
     yield from _divided(strategy)
     heads = _key_heads(workload)
     if heads % mesh.tensor:
@@ -42,7 +42,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
             f"{mesh.sharding} as in FSDP: weights are gathered one unit ahead, gradients are reduce-scattered, both in "
             f"{strategy.precision}. A unit is a block, or several blocks up to the bucket's size.",
         )
-    elif DISTRIBUTED in (mesh.sharding, mesh.replicas.sharding):
+    elif mesh.real_sharding is DISTRIBUTED:
         bits = f"{mesh.gradient_bits} bits" if mesh.gradient_bits else "fp32"
         yield Assumption(
             "parallelism",
@@ -62,11 +62,11 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
             "those of the other groups.",
             "Zhao et al. 2023, PyTorch FSDP, VLDB 16(12), section 3.2.2",
         )
-    if mesh.offload != "none":
+    if mesh.offload:
         yield Assumption(
             "parallelism",
-            f"{mesh.offload.capitalize()} in the host's memory, which is taken to be large enough. The host updates at the "
-            "rate of its memory. Gradients leave during the backward pass.",
+            f"{mesh.offload.name.capitalize()} in the host's memory, which is taken to be large enough. The host updates at "
+            "the rate of its memory. Gradients leave during the backward pass.",
             "Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840",
         )
     if workload.frozen:
@@ -78,7 +78,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is {DEFAULT}. "
         "plan takes the optimizer of the recipe.",
     )
-    if mesh.recompute != "none":
+    if mesh.recompute:
         yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))
 
 
@@ -111,20 +111,20 @@ def _key_heads(workload: Workload) -> int:
     return 0
 
 
-def _recomputation(workload: Workload, choice: Recomputation) -> str:
+def _recomputation(workload: Workload, choice: Recompute) -> str:
     """Describe what runs again, or why nothing does."""
     count = len(recomputed(workload, choice).names)
-    if choice.kind == "full":
+    if choice.whole_blocks:
         if not count:
             return "Recomputation changes nothing: no layer's name marks it as part of a block."
         return f"The backward pass runs {count} blocks again. Only their inputs are kept."
-    if BY_OPERATION in choice.modules:
+    if choice.by_operation:
         return f"In {count} blocks the results of attention and of every other product are kept. All else runs again."
     if count:
-        return f"The backward pass runs {count} parts again: {', '.join(choice.modules)}. Only their inputs are kept."
-    if choice.modules == (CORE,) and workload.attends:
+        return f"The backward pass runs {count} parts again: {', '.join(choice.parts)}. Only their inputs are kept."
+    if choice.parts == SELECTIVE_RECOMPUTE.parts and workload.attends:
         return "Selective recomputation changes nothing: a fused kernel of attention keeps no scores."
-    return f"Selective recomputation changes nothing: the network has no {' or '.join(choice.modules)} in its blocks."
+    return f"Selective recomputation changes nothing: the network has no {' or '.join(choice.parts)} in its blocks."
 
 
 def _divided(strategy: Strategy) -> Iterator[Assumption]:
@@ -141,7 +141,11 @@ def _divided(strategy: Strategy) -> Iterator[Assumption]:
             "Shoeybi et al. 2019, arXiv:1909.08053; Korthikanti et al. 2022, arXiv:2205.05198",
         )
     if mesh.context > 1:
-        how = "pass around a ring during attention" if mesh.context_exchange == "ring" else "are swapped for heads (all-to-all)"
+        how = (
+            "pass around a ring during attention"
+            if mesh.context_exchange.passes_around
+            else "are swapped for heads (all-to-all)"
+        )
         yield Assumption(
             "parallelism",
             f"Context parallelism of {mesh.context}: each device has a part of every sequence. Keys and values {how}. "
@@ -177,7 +181,7 @@ def _blocks(mesh: Parallelism) -> str:
 def _experts(mesh: Parallelism) -> Iterator[Assumption]:
     """Yield how devices share the experts, and how evenly tokens go to them."""
     width = f", and {mesh.expert_tensor} devices divide each by its width" if mesh.expert_tensor > 1 else ""
-    once = "once to each node" if mesh.expert_exchange == "once_per_node" else "once for each expert"
+    once = "once to each node" if mesh.expert_exchange.once_per_node else "once for each expert"
     hides = "Another micro batch's kernels hide" if mesh.expert_overlap else "Nothing hides"
     same = mesh.expert_replicas.data
     summed = f"Gradients of experts are exchanged among the {same} devices that have the same ones." if same > 1 else ""

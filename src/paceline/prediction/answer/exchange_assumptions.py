@@ -14,8 +14,8 @@ from paceline.hardware.switches import Aggregation
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.passes.residual_memory import residual_bytes
 from paceline.strategy.card_frames import CARD_HEADER, HEADERS, PAYLOAD
-from paceline.strategy.codec_place import fabric
-from paceline.strategy.exchange import chunk_elements
+from paceline.strategy.codec_place import ON_HOST, fabric
+from paceline.strategy.exchanges.ring import RING
 from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
@@ -45,15 +45,15 @@ def exchange_assumptions(
             yield Assumption("exchange", f"Nodes of {cluster.node_text} devices: the busiest link of each kind sets the time.")
         if cluster.device.kind != "cpu":
             yield Assumption("exchange", "Each collective takes NCCL's fastest algorithm and protocol for its size.")
-        if x.compression != "dense" or x.exchange != "allreduce":
+        if x.compression.compresses or not x.exchange.by_engine:
             yield from _codec(cluster, strategy, e)
         if cluster.num_nodes > 1:
             yield from _fabric(cluster, strategy, e)
     yield from _payload(strategy)
-    if x.exchange == "hierarchical":
+    if x.exchange.uses_nodes:
         between = f"dense inside a node, {x.compression} between nodes; wire bytes count both"
         yield Assumption("exchange", f"Nodes of {x.ranks_per_node} ranks: {between}.")
-    if x.exchange == "parameter_server":
+    if x.exchange.has_servers:
         owners = "One of the workers holds" if x.servers == 1 else f"{x.servers} of the workers, spread over the nodes, hold"
         serve = "serves them while it computes" if x.servers == 1 else "serve them while they compute"
         yield Assumption("exchange", f"{owners} the parameters and {serve}.")
@@ -68,7 +68,7 @@ def exchange_assumptions(
         cost = f". Running both at once loses {e.overlap_penalty:.0%} of that time" if e.overlap_penalty else ""
         passes = (
             "forward and backward, one unit ahead"
-            if strategy.parallelism.shares.weights
+            if strategy.parallelism.sharding.weights
             else "the backward pass, bucket by bucket"
         )
         yield Assumption("overlap", f"The exchange overlaps {passes}{cost}.")
@@ -102,8 +102,8 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
         )
     else:
         yield Assumption("codec", "The codec runs during the backward pass at memory bandwidth.")
-    if x.exchange != "allreduce":
-        chunk = chunk_elements(x.exchange)
+    if not x.exchange.by_engine:
+        chunk = x.exchange.chunk_elements
         yield Assumption(
             "codec",
             f"Codec and network work at once on chunks of {format_bytes(4 * chunk)}. The slower one sets the pace.",
@@ -145,7 +145,7 @@ def _fabric(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Ite
         yield from _switch(used.aggregation, strategy)
     elif cluster.aggregation is not None:
         yield Assumption("unused", f"{cluster.aggregation.name} adds nothing: the exchange is {x.exchange}, not switch.")
-    if x.codec_at == "host":
+    if x.codec_at is ON_HOST:
         rate, host = strategy.description.cpu_rate, link(cluster.device.host_link)
         yield Assumption(
             "codec",
@@ -201,15 +201,15 @@ def _card(card: Nic, cluster: Cluster, strategy: Strategy, efficiency: Efficienc
         "node stay fp32, and so do tensors that stay dense.",
         "Li et al. 2018, INCEPTIONN, MICRO, section VIII-C",
     )
-    if x.exchange == "ring":
+    if x.exchange is RING:
         yield Assumption(
             "codec",
             "Partial sums are compressed again at every hop. The owner of a block rounds it as the others received it, which "
             "is not counted.",
         )
-    if x.compression == "inceptionn-scaled":
+    if x.compression.error_feedback:
         yield Assumption(
-            "accuracy", "A card keeps no residual: the loss of inceptionn-scaled in it is not corrected. It was not measured."
+            "accuracy", f"A card keeps no residual: the loss of {x.compression} in it is not corrected. It was not measured."
         )
 
 
@@ -223,7 +223,7 @@ def _switch(switch: Aggregation, strategy: Strategy) -> Iterator[Assumption]:
         "once and receives the sum once, both at once; two latencies.",
         switch.source,
     )
-    if strategy.gradient_exchange.compression == "terngrad":
+    if strategy.description.format.grows:
         yield Assumption(
             "exchange", "Ternary codes add up as integers: the sum comes back in as many bits as so many workers need, exact."
         )
@@ -265,5 +265,5 @@ def local_accuracy(strategy: Strategy) -> Iterator[Assumption]:
         "with 500 times fewer bytes. Other networks, more workers and other rates were not measured here.",
         DILOCO,
     )
-    if x.compression != "dense":
+    if x.compression.compresses:
         yield Assumption("accuracy", f"The effect of {x.compression} on pseudo-gradients is unknown, not zero.")

@@ -19,9 +19,11 @@ from paceline.prediction.exchange.collective_time import Loads, load_rows
 from paceline.prediction.passes.frozen_layers import frozen_beside
 from paceline.prediction.passes.residual_memory import copied_elements
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.exchange import Traffic
+from paceline.strategy.codec_place import ON_HOST
+from paceline.strategy.exchanges import Traffic
 from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
+from paceline.strategy.sharding import ZERO1
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -181,7 +183,7 @@ def exchange_plan(
 def plan_key(strategy: Strategy) -> Hashable:
     """Return the choices that determine a strategy's exchange: equal keys give equal plans."""
     mesh = strategy.parallelism
-    return seconds_key(strategy), mesh.micro_batches if mesh.shares.weights else 1
+    return seconds_key(strategy), mesh.micro_batches if mesh.sharding.weights else 1
 
 
 def seconds_key(strategy: Strategy) -> Hashable:
@@ -190,7 +192,7 @@ def seconds_key(strategy: Strategy) -> Hashable:
     Plans of equal keys have equal seconds and bytes of memory. They differ in the number of exchanges in a step.
     """
     s, mesh = strategy, strategy.parallelism
-    level = mesh.shares
+    level = mesh.sharding
     return (
         s.world_size,
         s.gradient_exchange,
@@ -209,7 +211,7 @@ def _width(precision: str) -> int | str:
 
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
     """Return the buckets of a strategy; none for one worker without sharded weights."""
-    level = s.parallelism.shares
+    level = s.parallelism.sharding
     sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
     x = s.gradient_exchange
@@ -218,12 +220,12 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         "partition",
         alone,
         level.weights,
-        s.parallelism.sharding == "zero1",
+        s.parallelism.sharding is ZERO1,
         shares_frozen,
         x.compression,
         x.options,
         x.dense_rule,
-        x.exchange == "allreduce",
+        x.exchange.by_engine,
         sized,
         s.sync_every > 1 and s.local.fragments,
     )
@@ -247,7 +249,7 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
-    copies = strategy.gradient_exchange.codec_at == "host"  # only on a GPU: settled strategies omit their own place
+    copies = strategy.gradient_exchange.codec_at is ON_HOST  # only on a GPU: settled strategies omit their own place
     of_bucket = [
         _with_residuals(_pieces(plan, own, measured, copies), plan, strategy, measured)
         for plan, own in zip(parts.unlike, traffic, strict=True)
@@ -260,7 +262,7 @@ def _plan(workload: Workload, strategy: Strategy, places: Places, level: Payload
     codec = np.array([isinstance(p.what, CodecPass) for p in flat], dtype=np.bool_)
     chunked = np.array([p.part == "chunked" for p in flat], dtype=np.bool_)
     rows = load_rows([p.what if isinstance(p.what, Phase) else None for p in flat], places)[order]
-    names = strategy.parallelism.shares.gathers if parts.layers else ()
+    names = strategy.parallelism.sharding.gather_names if parts.layers else ()
     fetched = [load_rows([gathers[i] for gathers in gathering], places)[parts.index] for i in range(len(names))]
     codec_passes = [_codec_pass_row(piece.what) for piece in flat]
     return ExchangePlan(
@@ -347,7 +349,7 @@ def _with_residuals(pieces: list[ExchangePiece], plan: BucketPlan, strategy: Str
 
 
 def _scatters(strategy: Strategy, traffic: Traffic) -> bool:
-    return strategy.parallelism.shares.weights or any(phase.pattern == "scatter" for phase in traffic.phases)
+    return strategy.parallelism.sharding.weights or any(phase.pattern == "scatter" for phase in traffic.phases)
 
 
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
@@ -357,9 +359,9 @@ def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
     """
     x = strategy.gradient_exchange
-    if x.compression == "dense" and x.exchange == "allreduce" and _scatters(strategy, traffic):
+    if x.is_plain and _scatters(strategy, traffic):
         return 0  # shards travel in place
-    if strategy.gradient_exchange.exchange == "allreduce":
+    if strategy.gradient_exchange.exchange.by_engine:
         sent = sum(max(phase.sizes) for phase in traffic.phases)
         return sent if sent != FP32.push_bytes(plan.elements) else 0
     chunks = -(-traffic.chunks // IN_FLIGHT) or 1

@@ -33,7 +33,7 @@ def with_collectives(
     # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
     pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
     # A zero-bubble pipeline computes the gradients of weights later, so they hide no collective.
-    later = strategy.parallelism.schedule == "zero_bubble"
+    later = strategy.parallelism.schedule.splits_backward
     covered = _beside_other_batches(model, passes, collectives, seconds, strategy)
     added = []
     for backward, part in enumerate(passes):
@@ -100,7 +100,7 @@ def group_seconds(
             own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
             if own.any() and group == "expert":
                 copies = next(c.copies for c in collectives if c.group == group)
-                once = mesh.expert_exchange == "once_per_node"
+                once = mesh.expert_exchange.once_per_node
                 seconds[own], far[own] = alltoall_seconds(sizes[own], view, e, copies=copies, once_per_node=once)
             elif own.any():
                 seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)

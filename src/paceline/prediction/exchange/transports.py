@@ -9,6 +9,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.networks import by_transport
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.predictor import Predictor
+from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -33,7 +34,7 @@ def steps_by_transport(
 
     ``Predictor.step`` of the cluster itself is that over TCP. Raises UserError as it does. Cards that compress follow TCP.
     """
-    if strategy.gradient_exchange.codec_at == "nic":
+    if strategy.gradient_exchange.codec_at is IN_CARD:
         return {}
     return {
         name: predictor.step(workload, other, strategy) for name, other in clusters_by_transport(cluster, predictor).items()

@@ -286,7 +286,7 @@ class _SameExchange:
         """Return seconds of a step of each (see ``StepModel.step``)."""
         model, first, plan = passes.model, self.strategies[0], self.exchange.plan
         workload, constants = model.workload, model.constants
-        slow, shared = slowest(first.world_size, constants), first.parallelism.shares.weights
+        slow, shared = slowest(first.world_size, constants), first.parallelism.sharding.weights
         at = columns(plan, len(workload.layers), shared)
         forward, backward = (
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
@@ -294,7 +294,7 @@ class _SameExchange:
         updates: dict[Hashable, float] = {}
         of: list[tuple[str, str, int, float]] = []  # parameters of an update's seconds; the last three only on a host
         for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
-            on_host = s.parallelism.offload != "none"
+            on_host = bool(s.parallelism.offload)
             of.append((s.optimizer, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:

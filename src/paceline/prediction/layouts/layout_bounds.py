@@ -408,7 +408,7 @@ def exchange_bounds(
     """
     trained, tensors, experts = elements
     mesh, workers = inner.parallelism, inner.world_size
-    level = mesh.shares
+    level = mesh.sharding
     probe = BucketPlan(PROBE, 1, 0)
     seconds = {when: np.zeros(len(trained)) for when in ("after", "micro", "update", "gathered", "next")}
     exchanged = [("micro" if level.gradients else "after", phase) for phase in inner.traffic(probe).phases]
@@ -420,7 +420,7 @@ def exchange_bounds(
         group = view if phase.members == workers else group_view(view, phase.members, phase.stride)
         seconds[when] += collective_seconds(sizes, group, e, halves=phase.pattern != "allreduce")[0]
     owners = max(mesh.sharers, expert_replicas if experts.any() else 1) if level.optimizer else 1
-    for stage in range(len(trained) if mesh.offload == "none" else 0):  # else the host updates
+    for stage in range(len(trained) if not mesh.offload else 0):  # else the host updates
         count = -(-int(tensors[stage]) // (1 if level.weights else owners))
         own = int(trained[stage]) // owners
         seconds["update"][stage] = sum(optimizer_seconds(OPTIMIZERS[inner.optimizer], own, count, view.device, e))

@@ -7,8 +7,11 @@ from typing import Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.strategy.context_exchange import ContextExchange
+from paceline.strategy.offload import NO_OFFLOAD, Offload
 from paceline.strategy.parallelism import Parallelism
-from paceline.strategy.sharding import SHARDINGS
+from paceline.strategy.recompute import Recompute
+from paceline.strategy.sharding import Sharding
 from paceline.workload.layers import Parameter, once_per_network
 from paceline.workload.table import Workload
 
@@ -23,14 +26,14 @@ class LayoutSlice:
     tensor: int
     sequence: bool
     context: int
-    context_exchange: str
+    context_exchange: ContextExchange
     precision: str
     micro_batch_size: int
-    recompute: str
+    recompute: Recompute
     expert: int = 1
 
     @property
-    def division(self) -> tuple[int, bool, int, str, int]:
+    def division(self) -> tuple[int, bool, int, ContextExchange, int]:
         """Sizes by which the layers are divided."""
         return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
 
@@ -55,7 +58,7 @@ class LayoutSlice:
 class Shares:
     """Sharding of the replicas' state: among all of them, or within each node (HSDP)."""
 
-    sharding: str
+    sharding: Sharding
     in_node: bool = False
 
     def groups(self, own: LayoutSlice, pipeline: int, cluster: Cluster) -> int | None:
@@ -63,21 +66,20 @@ class Shares:
         if not self.in_node:
             return 0
         size, replicas = cluster.devices_per_node // own.tensor, cluster.world_size // (own.tensor * pipeline)
-        return size if 1 < size < replicas and replicas % size == 0 and SHARDINGS[self.sharding].optimizer else None
+        return size if 1 < size < replicas and replicas % size == 0 and self.sharding.shares_out else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
     """Common choices of all layouts of a search: fields of ``Parallelism``."""
 
-    offload: str = "none"
+    offload: Offload = NO_OFFLOAD
     gather_bits: int = 0
     gradient_bits: int = 0
 
-    def of(self, sharding: str) -> dict[str, Any]:
+    def of(self, sharding: Sharding) -> dict[str, Any]:
         """Return the choices that apply to a sharding."""
-        shared = SHARDINGS[sharding].optimizer
-        bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if shared else {}
+        bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if sharding.shares_out else {}
         return {"offload": self.offload, **bits}
 
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.strategy.pass_order import PassOrder
 
 ROUNDING = 1e-9
 """Safety margin of a bound, as a share: sums of floats in another order differ."""
-_IN_ORDER = ("1f1b", "gpipe")
-"""Schedules that end on each stage with the last micro batch's backward pass."""
+
+
+_MANY = 1 << 40
+"""Passes of a stage without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class PipelineShape:
 
     stages: int
     virtual: int
-    schedule: str
+    schedule: PassOrder
     ends: tuple[int, int] = (0, 0)
 
 
@@ -59,7 +62,7 @@ def pipelined_seconds(
     head = (np.cumsum(ahead, axis=1) - ahead)[:, None, None, :]
     count = times[:, None, :, None].astype(np.float64)
     ends = head + count * work[:, :, None, :]
-    if shape.schedule == "1f1b" and v == 1:
+    if shape.schedule.in_turns and not shape.schedule.splits_backward and v == 1:
         # Stage s takes micro batch k + (p - s) only after k has returned, so at most p - s are in later stages at once.
         trip = (forward + backward)[:, None, :] + gathers
         trip[..., : p - 1] += 2 * sends[:, None, :]
@@ -70,7 +73,7 @@ def pipelined_seconds(
     # The penalty also applies to the exchange of every micro batch during its passes.
     own = exposed[:, :, None, :] + penalty * count * np.maximum(0.0, micro - gathers)[:, :, None, :]
     step = (ends + own).max(axis=-1)
-    if shape.schedule in _IN_ORDER:
+    if not shape.schedule.splits_backward:  # each stage ends with the backward pass of the last micro batch
         back = (backward[:, None, :p] + gathers / v).copy()
         back[..., : p - 1] += sends[:, None, : p - 1]
         tail = np.cumsum(back, axis=-1) - back
@@ -82,14 +85,10 @@ def pipelined_seconds(
 def in_flight(shape: PipelineShape, times: Ints) -> Array:
     """Return the most micro batches that each stage holds, each of one part: (..., stages) for ``times`` (...).
 
-    This is the closed form of the count in ``pipeline``; 1 for an unknown schedule.
+    This is the closed form of the count in ``pipeline``. Gradients of weights that wait are not counted.
     """
     p, v = shape.stages, shape.virtual
     count = np.asarray(times)[..., None] * v
-    place = np.arange(p)
-    if shape.schedule == "gpipe":
-        return np.broadcast_to(count, (*np.shape(times), p)).astype(np.float64)
-    if shape.schedule not in ("1f1b", "zero_bubble"):  # ZB-H1 holds as many as 1F1B, and later gradients of weights
-        return np.ones((*np.shape(times), p))
-    warm = p - place - 1 if v == 1 else 2 * (p - place - 1) + (v - 1) * p
-    return np.minimum(warm + 1, count).astype(np.float64)
+    warm = np.array([shape.schedule.warm_up(stage, p, _MANY, v) for stage in range(p)])
+    held: Array = np.minimum(warm + 1, count).astype(np.float64)
+    return held

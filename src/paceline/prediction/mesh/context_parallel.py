@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from paceline.errors import UserError
 from paceline.prediction.mesh.tensor_parallel import Collective, Share, fewer_tokens
+from paceline.strategy.context_exchange import ContextExchange
 from paceline.workload.layers import Layer, once_per_network
 from paceline.workload.table import Workload
 
@@ -20,7 +21,7 @@ _FP32 = 4.0
 
 
 @once_per_network
-def token_share(workload: Workload, context: int, exchange: str) -> Share:
+def token_share(workload: Workload, context: int, exchange: ContextExchange) -> Share:
     """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
 
     Args:
@@ -50,7 +51,7 @@ def _check_tokens(workload: Workload, context: int) -> None:
             )
 
 
-def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Iterator[Collective]:
+def _collectives(index: int, layer: Layer, context: int, exchange: ContextExchange) -> Iterator[Collective]:
     """Yield the exchanges that the attention of a layer needs."""
     forward = next((o for o in layer.operations if o.grows == "batch" and not o.backward), None)
     if forward is None:
@@ -60,7 +61,7 @@ def _collectives(index: int, layer: Layer, context: int, exchange: str) -> Itera
     keys_values = 2 * _FP32 * forward.n * forward.k * forward.batch
     if forward.kind == "attention":
         keys_values = forward.bytes - 2 * queries - _FP32 * forward.m * forward.batch
-    if exchange == "ring":
+    if exchange.passes_around:
         yield Collective(index, False, "gather", keys_values, beside=1.0, group="context")
         yield Collective(index, True, "gather", 2 * keys_values, beside=1.0, group="context")  # and their gradients
         return

@@ -69,7 +69,7 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
     Raises:
         UserError: a network without experts, or with a number or a width that does not divide among the group.
     """
-    group = _Group(mesh.expert, mesh.expert_tensor, mesh.expert_imbalance, mesh.expert_exchange == "all_to_all")
+    group = _Group(mesh.expert, mesh.expert_tensor, mesh.expert_imbalance, not mesh.expert_exchange.once_per_node)
     return _expert_share(workload, group)
 
 

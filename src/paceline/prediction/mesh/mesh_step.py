@@ -277,8 +277,8 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
     )
     replicas = group_view(cluster, mesh.data * mesh.context, mesh.tensor, ACROSS)
     # Megatron overlaps the exchange with the passes. Compressed exchanges, and those of every micro step, are as elsewhere.
-    plain = strategy.gradient_exchange.compression == "dense" and strategy.gradient_exchange.exchange == "allreduce"
-    beside = model.constants.level == "tuned" and model.overlap and plain and not mesh.shares.weights
+    plain = strategy.gradient_exchange.is_plain
+    beside = model.constants.level == "tuned" and model.overlap and plain and not mesh.sharding.weights
     # Each stage's replicas are a job of data parallelism, in which parts of a sequence count as separate samples.
     inner = replace(strategy, global_batch_size=strategy.global_batch_size * mesh.context, parallelism=mesh.replicas)
     if beside and strategy.bucket_bytes == BUCKET_BYTES:
@@ -298,7 +298,7 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
             known[key] = own_model.step(replicas, inner, passes)
         steps.append(known[key])
     weights: tuple[Array, ...] = ()
-    if mesh.schedule == "zero_bubble":
+    if mesh.schedule.splits_backward:
         every = weight_seconds(whole, strategy.micro_batch_size, strategy.precision, cluster.device, model.constants)
         weights = tuple(np.minimum(every[own_layers[i]], step.costs.backward.kernels) for i, step in enumerate(steps))
     send, far, sent_bytes = sends(parts, cluster, strategy, model.constants, model.free)

@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, PassOrder
 
 FORWARD, BACKWARD, WEIGHTS = range(3)
 """Kinds of passes. ``WEIGHTS`` is separate only in a zero-bubble pipeline; elsewhere it belongs to ``BACKWARD``."""
@@ -147,26 +148,23 @@ class PipelineSchedule:
         return self.starts[number], self.finishes[number]
 
 
-def stage_order(stage: int, stages: int, micro_batches: int, virtual: int = 1, schedule: str = "1f1b") -> Order:
+def stage_order(
+    stage: int, stages: int, micro_batches: int, virtual: int = 1, schedule: PassOrder = ONE_FORWARD_ONE_BACKWARD
+) -> Order:
     """Return the passes of one stage in order.
 
     Args:
         virtual: parts of the network on each stage. More than 1 needs a multiple of ``stages`` micro batches.
     """
     count = micro_batches * virtual
-    if schedule == "gpipe":
-        warm = count
-    elif virtual == 1:
-        warm = min(stages - stage - 1, count)
-    else:
-        warm = min(2 * (stages - stage - 1) + (virtual - 1) * stages, count)
+    warm = schedule.warm_up(stage, stages, count, virtual)
     forward = [(*_visit(number, stage, stages, virtual, backward=False), FORWARD) for number in range(count)]
     backward = [(*_visit(number, stage, stages, virtual, backward=True), BACKWARD) for number in range(count)]
     order = forward[:warm]
     for number in range(count - warm):
         order += [forward[warm + number], backward[number]]
     order += backward[count - warm :]
-    return _with_weights(order, stage) if schedule == "zero_bubble" else order
+    return _with_weights(order, stage) if schedule.splits_backward else order
 
 
 def _with_weights(order: Order, late: int) -> Order:
@@ -195,7 +193,7 @@ def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool
 
 
 @lru_cache(maxsize=PROGRAMS)
-def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Program:
+def program(stages: int, micro_batches: int, virtual: int, schedule: PassOrder) -> Program:
     """Return the passes of a pipeline in an order in which they can be timed."""
     parts = stages * virtual
     orders = [stage_order(stage, stages, micro_batches, virtual, schedule) for stage in range(stages)]
@@ -221,7 +219,7 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: str) -> Pro
         assert moved < len(rows) or not waiting, "a stage waits for a pass that follows it"
     stage_of, part_of, micro_of, needed, edges, costs = np.array(rows, dtype=np.int64).T
     held = tuple(_most(order, FORWARD, BACKWARD) for order in orders)
-    last = WEIGHTS if schedule == "zero_bubble" else BACKWARD
+    last = WEIGHTS if schedule.splits_backward else BACKWARD
     late = tuple(_most(order, FORWARD, last) - own for order, own in zip(orders, held, strict=True))
     return Program(stage_of, part_of, micro_of, needed, edges, costs, held, late)
 
@@ -243,7 +241,7 @@ def schedule_pipeline(
     micro_batches: int,
     stages: int,
     send_s: Sequence[float],
-    schedule: str = "1f1b",
+    schedule: PassOrder = ONE_FORWARD_ONE_BACKWARD,
     weights_s: Sequence[float] = (),
 ) -> PipelineSchedule:
     """Return when each pass runs.

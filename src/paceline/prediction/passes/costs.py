@@ -26,12 +26,13 @@ from paceline.prediction.exchange.exchange_plan import CodecOperation, CodecPass
 from paceline.prediction.passes.compute import Seconds, memory_rate, optimizer_seconds
 from paceline.prediction.passes.offload import copy_seconds, host_update_seconds
 from paceline.prediction.passes.recompute import recomputed
-from paceline.strategy.codec_place import PLACE_TEXT, Fabric, fabric
-from paceline.strategy.compression import COMPRESSIONS, Compression
+from paceline.strategy.codec_place import ON_HOST, Fabric, fabric
+from paceline.strategy.compression import Compression
+from paceline.strategy.compressions import COMPRESSIONS
 from paceline.strategy.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
-from paceline.strategy.recompute import Recomputation
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -194,7 +195,7 @@ class StepCosts:
     overlap_penalty: float = 0.0
 
 
-def run_again(workload: Workload, choice: Recomputation, forward: Array) -> tuple[Array, Array]:
+def run_again(workload: Workload, choice: Recompute, forward: Array) -> tuple[Array, Array]:
     """Return seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
 
     Each part is recomputed as a whole, before the backward pass of its last layer."""
@@ -225,10 +226,10 @@ def update_seconds(
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1. A host's
     copies of gradients overlap a backward pass of ``backward_s`` seconds."""
     mesh = strategy.parallelism
-    level, workers = mesh.shares, mesh.sharers if mesh.shares.optimizer else 1
+    level, workers = mesh.sharding, mesh.sharers if mesh.sharding.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
-    if mesh.offload != "none":
+    if mesh.offload:
         optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
         times = strategy.exchanges_per_step
         return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0
@@ -261,7 +262,7 @@ def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency, betwee
         pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
-    if plan.strategy.parallelism.offload == "weights+optimizer":
+    if plan.strategy.parallelism.offload.weights:
         width = BYTES_PER_ELEMENT[plan.strategy.precision] / plan.strategy.parallelism.sharers
         copies = copy_seconds(1.0, cluster.device, efficiency) * width * plan.gathered
         gathers = gathers[0] + copies, gathers[1]
@@ -289,7 +290,7 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
     """
     encodes, calls, packed, dense, copied, gathered = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]
-    if plan.strategy.gradient_exchange.codec_at == "host" and device.kind != "cpu":
+    if plan.strategy.gradient_exchange.codec_at is ON_HOST and device.kind != "cpu":
         return _host_pass_seconds(plan, device, efficiency)
     if copied.any():
         seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
@@ -346,19 +347,19 @@ def calibrated_costs(
     """
     for name, given, wanted in (
         ("workload", calibration.workload, workload.name),
-        ("compression", calibration.compression, strategy.gradient_exchange.compression),
+        ("compression", calibration.compression, strategy.gradient_exchange.compression.name),
     ):
         if given != wanted:
             raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
     x = strategy.gradient_exchange
     if x.placed:
-        place = f"of a codec {PLACE_TEXT[x.codec_at]}" if x.codec_at else "of residuals in the host's memory"
-        what = "of exchange switch" if x.exchange == "switch" else place
+        place = f"of a codec {x.codec_at.text}" if x.codec_at else "of residuals in the host's memory"
+        what = "of exchange switch" if x.exchange.uses_switch else place
         raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
     grown = strategy.micro_batch_size / calibration.micro_batch_size
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
-    workers = strategy.parallelism.sharers if strategy.parallelism.shares.optimizer else 1
+    workers = strategy.parallelism.sharers if strategy.parallelism.sharding.optimizer else 1
     update = calibration.optimizer_s / workers / sum(base.optimizer)
     return replace(
         base,

@@ -16,7 +16,7 @@ from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.passes.residual_memory import on_host, residual_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.recompute import NOTHING, Recomputation
+from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
@@ -96,12 +96,12 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         divided: whether the workload is one device's part of a divided network.
     """
     mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
-    level, workers = mesh.shares, mesh.sharers
+    level, workers = mesh.sharding, mesh.sharers
     width = BYTES_PER_ELEMENT[strategy.precision]
     recipe = RECIPES.get(strategy.precision)
     copies = 2 * recipe.operand if recipe else 0.0
     quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
-    megatron = divided or mesh.sharding == DISTRIBUTED
+    megatron = divided or mesh.sharding is DISTRIBUTED
     master = whole / (workers if megatron and level.optimizer else 1)
     narrow = ((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0
     weights = (whole if megatron and not narrow else master) + narrow
@@ -109,19 +109,19 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     if level.weights:
         units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
         weights = whole / workers
-        held = sum(units if strategy.parallelism.sharding == "zero2" else units[:GATHERED])
+        held = sum(units[:GATHERED] if mesh.sharding.gathers_again else units)
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
-    elif mesh.sharding == "zero1" and not mesh.gather_bits and plan.count:
+    elif mesh.sharding.by_rows and not mesh.gather_bits and plan.count:
         gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
-    left = 0.0 if mesh.offload != "none" else 1.0  # share of the update's state on the device
+    left = 0.0 if mesh.offload else 1.0  # share of the update's state on the device
     if not left:
-        on_device = 0.0 if mesh.offload == "weights+optimizer" else width * workload.num_parameters
+        on_device = 0.0 if mesh.offload.weights else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
-    in_host = mesh.offload == "weights+optimizer" and level.frozen
+    in_host = mesh.offload.weights and level.frozen
     frozen = 0.0 if in_host else width * workload.frozen
     ddp = plan.count > 0 and not level.weights
     local = strategy.sync_every > 1
-    copied = ddp and not local and not (megatron and strategy.gradient_exchange.compression == "dense")
+    copied = ddp and not local and not (megatron and not strategy.gradient_exchange.compression.compresses)
     return {
         "weights": weights,
         "frozen weights": frozen / (workers if level.frozen else 1),
@@ -151,11 +151,11 @@ def numbers_of(strategy: Strategy) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.shares.scatters or not mesh.whole or mesh.offload != "none" else "autocast"
+    return "narrow" if mesh.sharding.scatters or not mesh.whole or mesh.offload else "autocast"
 
 
 def sample_bytes(
-    workload: Workload, numbers: Numbers, choice: Recomputation = NOTHING, in_flight: float = 1.0
+    workload: Workload, numbers: Numbers, choice: Recompute = NO_RECOMPUTE, in_flight: float = 1.0
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input. Recipes store as much as bf16.
 

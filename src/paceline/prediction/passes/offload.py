@@ -10,12 +10,13 @@ from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.catalogue import link
 from paceline.hardware.device import Device
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER, Offload
 from paceline.strategy.optimizer import Optimizer
 
 
-def check_offload(offload: str, device: Device) -> None:
+def check_offload(offload: Offload, device: Device) -> None:
     """Raise UserError if the catalogue lacks the figures of an offload."""
-    if offload == "none":
+    if not offload:
         return
     if device.kind == "cpu":
         raise UserError(f"offload {offload} on {device.name}, whose memory is the host's", "leave offload out")
@@ -34,7 +35,7 @@ def offloads(device: Device) -> bool:
 
 def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
     """Return seconds of a copy of ``size`` bytes between a device and its host. Raises UserError if the link is unknown."""
-    check_offload("optimizer", device)
+    check_offload(OFFLOAD_OPTIMIZER, device)
     return size / efficiency.bandwidth(link(device.host_link))
 
 
@@ -51,7 +52,7 @@ def host_update_seconds(
     Raises:
         UserError: as ``check_offload``.
     """
-    check_offload("optimizer", device)
+    check_offload(OFFLOAD_OPTIMIZER, device)
     assert device.host_bandwidth is not None
     moved = copy_seconds(width * parameters, device, efficiency)
     update = 4 * optimizer.moved_words * parameters / (device.host_bandwidth.value * efficiency.memory_share)

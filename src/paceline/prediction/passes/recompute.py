@@ -18,7 +18,7 @@ from paceline.errors import UserError
 from paceline.prediction.mesh.stages import part_sizes
 from paceline.prediction.mesh.tensor_parallel import forward_product
 from paceline.strategy.parallelism import Parallelism
-from paceline.strategy.recompute import BY_OPERATION, CORE, MODULES, Recomputation
+from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Numbers, once_per_network
 from paceline.workload.table import Workload
@@ -47,7 +47,7 @@ class Recomputed:
     names: tuple[tuple[int, str], ...]
 
 
-def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> Recomputed:
+def recomputed(workload: Workload, choice: Recompute, numbers: Numbers = "fp32") -> Recomputed:
     """Return the effect of ``choice`` on ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
 
     Args:
@@ -56,7 +56,7 @@ def recomputed(workload: Workload, choice: Recomputation, numbers: Numbers = "fp
     return _recomputed(workload, choice, numbers)
 
 
-def saved_bytes(workload: Workload, choice: Recomputation, numbers: Numbers = "fp32") -> float:
+def saved_bytes(workload: Workload, choice: Recompute, numbers: Numbers = "fp32") -> float:
     """Return bytes of one sample that recomputation saves; negative if it needs more."""
     plan = recomputed(workload, choice, numbers)
     return workload.kept_bytes(numbers) - plan.kept_bytes - plan.largest_bytes
@@ -72,7 +72,7 @@ _PARTS = (
 
 def choices_that_save(workload: Workload) -> tuple[str, ...]:
     """Return ``none``, the parts whose recomputation saves this network memory, each a different amount, and ``full``."""
-    plans = {name: recomputed(workload, Recomputation.of(name), "narrow") for name in ("none", *_PARTS)}
+    plans = {name: recomputed(workload, Recompute.of(name), "narrow") for name in ("none", *_PARTS)}
     named: dict[tuple[float, float], str] = {}
     for name, plan in plans.items():
         named.setdefault((plan.kept_bytes, plan.largest_bytes), name)
@@ -106,25 +106,24 @@ class _OperationCosts:
 
 
 @once_per_network
-def _recomputed(workload: Workload, choice: Recomputation, numbers: Numbers) -> Recomputed:
+def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Recomputed:
     layers = workload.layers
     sizes = [layer.kept_bytes(numbers) for layer in layers]
     table = _OperationCosts(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
-    if choice.kind != "none":
+    if choice:
         for name, members in _chosen(workload, choice.layers):
-            if choice.kind == "full":
+            if choice.whole_blocks:
                 _whole(table, name, members)
-            elif BY_OPERATION in choice.modules:
+            elif choice.by_operation:
                 _by_operation(table, name, members)
             else:
-                _modules(table, members, choice.modules)
+                _modules(table, members, choice.parts)
     return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
 
 
 def check_recompute(workload: Workload, mesh: Parallelism) -> None:
     """Raise UserError if a named part is in no block, or if more blocks recompute than the fullest part of a stage has."""
-    if ":" in mesh.recompute:
-        _check_parts(workload, mesh.recomputation.modules)
+    _check_parts(workload, mesh.recompute.parts)
     if not mesh.recompute_layers:
         return
     blocks, parts = len(block_names(workload)), mesh.pipeline * mesh.virtual_stages
@@ -141,7 +140,7 @@ def check_recompute(workload: Workload, mesh: Parallelism) -> None:
 
 def _check_parts(workload: Workload, parts: Sequence[str]) -> None:
     def has(part: str) -> bool:
-        return bool(recomputed(workload, Recomputation("selective", (part,)), "narrow").names)
+        return bool(recomputed(workload, SelectiveRecompute(modules=(part,)), "narrow").names)
 
     lacks = [part for part in parts if part != CORE and not has(part)]
     if lacks:

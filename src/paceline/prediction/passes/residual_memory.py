@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.codec_place import ON_HOST
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.strategy import Strategy
 
@@ -18,20 +19,20 @@ def numbers_kept(x: GradientExchange) -> int:
 
 def on_host(x: GradientExchange) -> bool:
     """Return whether residuals are in the memory of a GPU's host, for the exchange of a settled strategy."""
-    return x.residuals_at != "" or x.codec_at == "host"
+    return bool(x.residuals_at) or x.codec_at is ON_HOST
 
 
 def works_on_copies(x: GradientExchange) -> bool:
     """Return whether the codec works on fp32 copies of one group instead of the stored residuals."""
-    return x.residual_bits != 32 or x.residuals_at != ""
+    return x.residual_bits != 32 or bool(x.residuals_at)
 
 
 def holders(strategy: Strategy) -> int:
     """Return the ranks that share the encoded elements: those of a node, or of a group of shards in HSDP."""
     x, mesh = strategy.gradient_exchange, strategy.parallelism
-    if mesh.shares.weights and mesh.sharers < mesh.data:
+    if mesh.sharding.weights and mesh.sharers < mesh.data:
         return mesh.sharers
-    return x.ranks_per_node if x.exchange == "hierarchical" else 1
+    return x.ranks_per_node
 
 
 def residual_bytes(strategy: Strategy, whole: float, elements: Sequence[float]) -> tuple[float, float]:
@@ -50,7 +51,7 @@ def residual_bytes(strategy: Strategy, whole: float, elements: Sequence[float]) 
         return 0.0, 0.0
     share = holders(strategy)
     copies = 4.0 * times * max(elements) / share if works_on_copies(x) else 0.0
-    if strategy.parallelism.shares.weights:
+    if strategy.parallelism.sharding.weights:
         return 2 * times * width * whole / share, copies
     return times * width * (whole + sum(elements[:-1])), copies
 

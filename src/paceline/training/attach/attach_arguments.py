@@ -9,14 +9,15 @@ from typing import Any
 
 from paceline.errors import UserError, unknown
 from paceline.names import likeliest
-from paceline.strategy import COMPRESSIONS, ONE_WAY, DenseRule, GradientExchange
+from paceline.strategy import COMPRESSIONS, DenseRule, GradientExchange
+from paceline.strategy.values import plain as name_or_value
 from paceline.training.attach.attach_options import CANDIDATES, AttachOptions, is_names, is_number, is_whole, plain
 from paceline.training.attach.auto import exchanges_to_try
 
 RUN = {f.name: f.default for f in fields(AttachOptions)}
 """Fields of ``AttachOptions`` with their defaults."""
 EXCHANGE: Mapping[str, Any] = {
-    **{f.name: f.default for f in fields(GradientExchange) if f.name not in ("compression", "options")},
+    **{f.name: name_or_value(f.default) for f in fields(GradientExchange) if f.name not in ("compression", "options")},
     "ranks_per_node": None,
     "min_elements": None,
     "dense": (),
@@ -67,7 +68,7 @@ class Arguments:
 
     def compared(self) -> dict[str, Any]:
         """Arguments that must be equal on all ranks, legal or not, by name. Nodes may have different numbers of ranks."""
-        name = self.compression.compression if isinstance(self.compression, GradientExchange) else self.compression
+        name = self.compression.compression.name if isinstance(self.compression, GradientExchange) else self.compression
         run = {field: getattr(self.run, field) for field in RUN} if self.run else RUN
         given = {"compression": name, "options": self.compression_options, **self.exchange_keywords, **run}
         given |= {name: value for name, value in self.keywords.items() if name in RUN}
@@ -84,13 +85,13 @@ class Arguments:
         """The exchange to run, with the ranks of a node here; for ``auto`` those to try, dense first."""
         self._check()
         options = self.options()
-        name = self.compression.compression if isinstance(self.compression, GradientExchange) else self.compression
+        name = self.compression.compression.name if isinstance(self.compression, GradientExchange) else self.compression
         if name == "auto":
             return self._candidates(options, workers)
         if tuple(options.candidates) != CANDIDATES:
             raise UserError(f"{name} has no candidates", "leave candidates out: only auto takes them")
-        if name == "powersgd" and options.noise_scale:
-            raise UserError("powersgd gives no gradients to measure", "measure the noise scale with another compression")
+        if name in COMPRESSIONS and COMPRESSIONS[name].low_rank and options.noise_scale:
+            raise UserError(f"{name} gives no gradients to measure", "measure the noise scale with another compression")
         return [self._exchange(workers)]
 
     def sharded_exchange(self, owners: int) -> GradientExchange:
@@ -127,7 +128,7 @@ class Arguments:
             short = {"ranks_per_node": 1 if per_node is None else int(per_node), "dense_rule": self._rule(value)}
             chosen = {name: plain(given[name]) for name in EXCHANGE if name not in ("min_elements", "dense")}
             result = GradientExchange(value, options=plain(options), **{**chosen, **short})
-        if result.exchange == "hierarchical":
+        if result.exchange.uses_nodes:
             return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
         return result
 
@@ -152,11 +153,11 @@ class Arguments:
 
         def make(name: str, exchange: str) -> GradientExchange:
             rule = self._rule(name) if COMPRESSIONS[name].rule is not None else None
-            clip = plain(given["clip"]) if name == "terngrad" else None
+            clip = plain(given["clip"]) if COMPRESSIONS[name].clips else None
             result = GradientExchange(name, exchange, clip=clip, dense_rule=rule)
-            if result.exchange == "hierarchical":
+            if result.exchange.uses_nodes:
                 result = replace(result, ranks_per_node=per_node)
-            pulls = given["compress_pull"] or result.exchange not in ONE_WAY
+            pulls = given["compress_pull"] or not result.exchange.has_pull
             return result if pulls else replace(result, compress_pull=False)
 
         return exchanges_to_try(options.candidates, make, workers, per_node)

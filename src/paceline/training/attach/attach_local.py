@@ -107,7 +107,7 @@ def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
     if given == "auto":
         raise UserError("auto compares steps with an exchange in each of them", "name a compression")
     exchange = given if isinstance(given, GradientExchange) else GradientExchange(given)
-    if exchange.exchange == "hierarchical" and exchange.ranks_per_node == 1:
+    if exchange.exchange.uses_nodes and exchange.ranks_per_node == 1:
         return replace(exchange, ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", workers)))
     return exchange
 

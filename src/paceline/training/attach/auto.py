@@ -108,7 +108,7 @@ class Auto:
         )
         best: dict[str, GradientExchange] = {}  # over its best exchange
         for index in choose(self._dense_s, exposed, seconds):
-            best.setdefault(self.exchanges[index].compression, self.exchanges[index])
+            best.setdefault(self.exchanges[index].compression.name, self.exchanges[index])
         return list(best.values())[:TRIALS]
 
     def _seconds(self, exchange: GradientExchange) -> float:

@@ -7,7 +7,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from paceline.strategy import ONE_WAY
+from paceline.strategy import Exchange
+from paceline.strategy.exchanges.allgather import ALLGATHER
+from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
+from paceline.strategy.exchanges.ring import RING
+from paceline.strategy.exchanges.sharded import SHARDED
+from paceline.strategy.exchanges.switch import SWITCH
 from paceline.training.exchanges.allgather import allgather
 from paceline.training.exchanges.allreduce import allreduce, begin_allreduce
 from paceline.training.exchanges.in_switch import in_switch
@@ -18,43 +23,44 @@ from paceline.training.exchanges.streams.encoded_streams import Stream
 from paceline.training.exchanges.wires.collectives import CollectiveSteps, Wire
 from paceline.training.exchanges.wires.message_buffers import Buffers
 
-Exchange = Callable[[Stream, int, int, Wire, Buffers], CollectiveSteps[None]]
+ChunkExchange = Callable[[Stream, int, int, Wire, Buffers], CollectiveSteps[None]]
 """From a stream, the first and last element of a chunk, the wire and memory for the chunk's messages."""
 
-CHUNKED: Mapping[str, Exchange] = {
-    "allgather": allgather,
-    "ring": ring,
-    "sharded": partial(push_pull, exchange="sharded"),
-    "parameter_server": partial(push_pull, exchange="parameter_server"),
+CHUNKED: Mapping[Exchange, ChunkExchange] = {
+    ALLGATHER: allgather,
+    RING: ring,
+    SHARDED: partial(push_pull, exchange=SHARDED),
+    PARAMETER_SERVER: partial(push_pull, exchange=PARAMETER_SERVER),
+    SWITCH: in_switch,
 }
-"""Exchanges between ranks, by name; ``switch`` needs one rank more. ``allreduce`` is the engine's, and ``hierarchical`` wraps
-``sharded`` (``exchange_group``)."""
+"""What executes an exchange. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
 
 
 def exchange_streams(
-    streams: Iterable[tuple[Stream, str]], wire: Wire, chunk_elements: int, compress_pull: bool = True
+    streams: Iterable[tuple[Stream, Exchange]], wire: Wire, chunk_elements: int, compress_pull: bool = True
 ) -> None:
     """Replace the values of each stream by their sum over the workers, by the named exchange.
 
     The exchange works on chunks, several of which are in flight.
     """
     pipeline(
-        _with_buffers(_chunk(name, compress_pull), stream, start, min(start + chunk_elements, stream.count), wire)
-        for stream, name in streams
+        _with_buffers(_chunk(exchange, compress_pull), stream, start, min(start + chunk_elements, stream.count), wire)
+        for stream, exchange in streams
         for start in range(0, stream.count, chunk_elements)
     )
 
 
-def _with_buffers(exchange: Exchange, stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
-    """One chunk. At its end all its messages are sent and read, so that another may use their memory."""
+def _with_buffers(execute: ChunkExchange, stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
+    """Exchange one chunk. At its end all its messages are sent and read, so that another may use their memory."""
     with wire.pool.lent() as buffers:
-        yield from exchange(stream, start, stop, wire, buffers)
+        yield from execute(stream, start, stop, wire, buffers)
 
 
-def _chunk(name: str, compress_pull: bool) -> Exchange:
-    if name == "switch":
-        return in_switch
-    return CHUNKED[name] if compress_pull or name not in ONE_WAY else partial(push_pull, exchange=name, compress_pull=False)
+def _chunk(exchange: Exchange, compress_pull: bool) -> ChunkExchange:
+    """Return what executes one chunk of an exchange."""
+    if compress_pull or not exchange.has_pull:
+        return CHUNKED[exchange]
+    return partial(push_pull, exchange=exchange, compress_pull=False)
 
 
 __all__ = ["CHUNKED", "allreduce", "begin_allreduce", "exchange_streams"]

@@ -13,7 +13,7 @@ from paceline.codecs import Codec, Key, backends, key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.moments import Moments
 from paceline.codecs.reference.dense import Bf16, Fp32
-from paceline.strategy import carrier, chunk_elements, shard_bounds
+from paceline.strategy import Exchange, shard_bounds
 from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -36,7 +36,7 @@ class ExchangeSetup:
     Attributes:
         world: the wire among all workers. They agree on scales, and on whether all gradients are fit for the codec.
         codec: the codec of the compressed tensors.
-        exchange: a name in ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
+        exchange: one of ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
         feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
         compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
         dense: codec of what ``codec`` does not encode: tensors that stay dense, sums that return uncompressed, a node's sums.
@@ -48,7 +48,7 @@ class ExchangeSetup:
     """
 
     codec: Codec
-    exchange: str
+    exchange: Exchange
     world: Wire
     outer: Wire
     inner: Wire | None = None
@@ -148,7 +148,7 @@ def _rooms(setup: ExchangeSetup, layout: Layout) -> list[int]:
 def _padded(setup: ExchangeSetup, count: int) -> int:
     if setup.inner is None:
         return count
-    return shard_bounds(count, "sharded", setup.inner.world_size)[0][1] * setup.inner.world_size
+    return shard_bounds(count, setup.inner.world_size)[0][1] * setup.inner.world_size
 
 
 class _Share(NamedTuple):
@@ -216,7 +216,7 @@ def _over_nodes(
     sums = _Sums(True)
     if not alone:
         others = layout.total - layout.compressed
-        first, last = shard_bounds(others, "sharded", inner.world_size)[inner.rank]  # the padding stays in the node
+        first, last = shard_bounds(others, inner.world_size)[inner.rank]  # the padding stays in the node
         sums = _between_nodes(setup, gradients, _Share(parts, mine[: stop - start], own[: last - first], start), dense)
     if not sums.divided:
         scatter(mine, parts, setup.workers, sums.units)  # in place
@@ -347,8 +347,8 @@ def _dense(setup: ExchangeSetup, values: torch.Tensor) -> Stream:
 
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
     """Exchange the streams; the flag of each says whether it is encoded. Cards see only what they may compress."""
-    carried = [(stream, carrier(setup.exchange, encoded)) for stream, encoded in streams]
-    size = chunk_elements(setup.exchange)
+    carried = [(stream, setup.exchange.carrier(encoded)) for stream, encoded in streams]
+    size = setup.exchange.chunk_elements
     in_card = [(stream, name) for stream, name in carried if isinstance(stream, CardStream)]
     if setup.card is not None and in_card:
         exchange_streams(in_card, setup.card, size, setup.compress_pull)

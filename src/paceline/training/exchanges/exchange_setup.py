@@ -11,6 +11,7 @@ from paceline import codecs
 from paceline.codecs import Codec
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.compression import density_at
 from paceline.training.exchanges.exchange_group import ExchangeSetup
 from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
@@ -22,7 +23,6 @@ from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.process_groups import own_wire
 from paceline.training.exchanges.wires.switch_wire import SwitchWire
 
-_CODECS = {"dense": "fp32", "terngrad": "ternary"}  # the others are called as their codec is
 _NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compression that say nothing about bytes
 
 
@@ -32,13 +32,12 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     Raises:
         UserError: nodes of unequal size.
     """
-    if exchange.exchange == "allreduce":
+    if exchange.exchange.by_engine:
         return None
     compression = exchange.description
-    card = _card_wire(wire) if exchange.codec_at == "nic" else None
-    nodes = exchange.exchange == "hierarchical"
-    inner, outer = own_wires(wire, exchange.ranks_per_node) if nodes else (None, wire)
-    if exchange.exchange == "switch":
+    card = _card_wire(wire) if exchange.codec_at is IN_CARD else None
+    inner, outer = own_wires(wire, exchange.ranks_per_node) if exchange.exchange.uses_nodes else (None, wire)
+    if exchange.exchange.uses_switch:
         outer = SwitchWire(wire)
     encoded = inner is None or outer.world_size > 1
     momentum = float(compression.option_values.get("momentum", 0.0))
@@ -47,7 +46,7 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
     guard = EnergyGuard(f"use {compression.name}-scaled, which has a scale a block, or dense=[...]") if biased else None
     return ExchangeSetup(
         codec=codec_of(exchange),
-        exchange="sharded" if nodes else exchange.exchange,
+        exchange=exchange.exchange.carrier(coded=True),
         world=wire,
         outer=outer,
         inner=inner,
@@ -69,9 +68,9 @@ def codec_of(exchange: GradientExchange) -> Codec:
     """The codec of a gradient exchange, with its options."""
     compression = exchange.description
     options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
-    if compression.name == "terngrad":
+    if compression.clips:
         options["clip"] = exchange.clip
-    return codecs.get(_CODECS.get(compression.name, compression.name), **options)
+    return codecs.get(compression.codec_name, **options)
 
 
 def codec_at(exchange: GradientExchange, codec: Codec, step: int) -> Codec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.strategy import shard_bounds
+from paceline.strategy import Exchange, shard_bounds
 from paceline.training.exchanges.streams.encoded_streams import Stream
 from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by, sent_by_one_of
 from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
@@ -15,7 +15,7 @@ def push_pull(
     wire: Wire,
     buffers: Buffers = FRESH,
     *,
-    exchange: str,
+    exchange: Exchange,
     compress_pull: bool = True,
 ) -> CollectiveSteps[None]:
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
@@ -24,7 +24,7 @@ def push_pull(
     ``compress_pull`` the sums travel as fp32.
     """
     n, me = wire.world_size, wire.rank
-    bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, exchange, n)]
+    bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, n, exchange.owners(n, servers=1))]
     others = [rank for rank in range(n) if rank != me]
     mine, sizes = bounds[me], [stop - start for start, stop in bounds]
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from paceline.strategy.exchange import column_bounds
+from paceline.strategy.exchanges import Exchange, column_bounds
+from paceline.strategy.exchanges.ring import RING
+from paceline.strategy.exchanges.sharded import SHARDED
 from paceline.training.exchanges.pipeline import pipeline
 from paceline.training.exchanges.streams.encoded_streams import Stream
 from paceline.training.exchanges.wires.collectives import NOTHING, CollectiveSteps, Wire, sent_by
@@ -48,14 +50,14 @@ def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
             stream.add(arrived, *into)
 
 
-TO_OWNER: Mapping[str, Callable[[Stream, Rows, Wire, Buffers], CollectiveSteps[None]]] = {
-    "sharded": push_to_owner,
-    "ring": ring_to_owner,
+TO_OWNER: Mapping[Exchange, Callable[[Stream, Rows, Wire, Buffers], CollectiveSteps[None]]] = {
+    SHARDED: push_to_owner,
+    RING: ring_to_owner,
 }
 """Reduce-scatters of encoded rows, by the exchange whose first half they are."""
 
 
-def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: str) -> None:
+def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: Exchange) -> None:
     """Replace this rank's row of each stream by its sum over the ranks; other rows are used up.
 
     Several chunks of columns are in flight. A stream has one row for each rank of ``wire``.
@@ -67,7 +69,7 @@ def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: str) -> None:
     )
 
 
-def _with_buffers(exchange: str, stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
+def _with_buffers(exchange: Exchange, stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
     """One chunk. At its end all its messages are sent and read, so that another may use their memory."""
     with wire.pool.lent() as buffers:
         yield from TO_OWNER[exchange](stream, rows, wire, buffers)

@@ -69,7 +69,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         workload=name,
         micro_batch_size=strategy.micro_batch_size,
         world_size=strategy.world_size,
-        compression=strategy.gradient_exchange.compression,
+        compression=strategy.gradient_exchange.compression.name,
         forward_s=level("forward"),
         backward_s=level("backward"),
         optimizer_s=level("optimizer"),

@@ -190,7 +190,7 @@ class Epochs:
         trainer = self._trainer
         named = trainer.model.module.named_parameters()
         packed = {name: p for name, p in named if p.requires_grad and name not in trainer.hook.dense}
-        if trainer.strategy.gradient_exchange.compression != "terngrad" or not packed or trainer.rank != 0:
+        if not trainer.strategy.gradient_exchange.compression.clips or not packed or trainer.rank != 0:
             return None
         sample = trainer.hook.sample
         sample.name = max(packed, key=lambda n: packed[n].numel())

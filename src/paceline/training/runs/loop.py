@@ -282,7 +282,7 @@ class Trainer:
         Rank r has the rows of rank ``r % sharers``.
         """
         mesh = self.strategy.parallelism
-        return mesh.sharers if mesh.shares.optimizer else 0
+        return mesh.sharers if mesh.sharding.optimizer else 0
 
     def shards(self) -> dict[str, Any]:
         """This rank's rows of ``model`` and ``optimizer`` where ranks share them out, as ``state_shards.rows_of``."""

@@ -25,7 +25,7 @@ def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
         UserError: a sharding that FSDP2 does not run; a parameter that several modules share across units.
     """
     mesh = strategy.parallelism
-    if mesh.sharding not in ("zero2", "zero3"):
+    if not mesh.sharding.weights:
         raise UserError(f"FSDP2 does not run sharding {mesh.sharding}", "give zero2 or zero3")
     device = next(model.parameters()).device.type
     shape: tuple[int, ...] = (dist.get_world_size(),)
@@ -33,7 +33,7 @@ def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
     if mesh.sharers < shape[0]:
         shape, names = (shape[0] // mesh.sharers, mesh.sharers), ("replicate", "shard")
     devices = init_device_mesh(device, shape, mesh_dim_names=names)
-    again = mesh.sharding == "zero3"
+    again = mesh.sharding.gathers_again
     for modules in unit_modules(model, strategy.bucket_bytes):
         fully_shard(modules if len(modules) > 1 else modules[0], mesh=devices, reshard_after_forward=again)
     return model

@@ -34,7 +34,7 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
         UserError: as ``attach``.
     """
     strategy = run.strategy
-    shares, x = strategy.parallelism.shares, strategy.gradient_exchange
+    shares, x = strategy.parallelism.sharding, strategy.gradient_exchange
     hook: Hook | PowerSGD
     if strategy.sync_every > 1:
         model, hook = attached(module, run)
@@ -42,7 +42,7 @@ def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: tor
         model, hook = sharded(module, run)
     else:
         model = wrap(module, strategy)
-        hook = attach(model, x, run.attach_options, noise_scale=x.compression in MEASURABLE)
+        hook = attach(model, x, run.attach_options, noise_scale=x.compression.name in MEASURABLE)
     update = SharedUpdate.of(model, hook, run) if shares.optimizer and not shares.weights else None
     trained = module.named_parameters() if update is None else update.parts.items()
     recipe = run.recipe(len(data.train_y) // strategy.global_batch_size)

@@ -169,7 +169,7 @@ class TrainingRun:
             ),
             (
                 f"slimming with sharding {mesh.sharding}",
-                bool(self.slimming) and mesh.shares.optimizer,
+                bool(self.slimming) and mesh.sharding.shares_out,
                 "slim with sharding ddp",
             ),
             (
@@ -261,7 +261,7 @@ class TrainingRun:
     def on_nodes_of(self, ranks: int) -> TrainingRun:
         """The run with the ranks of a node where its exchange has nodes and leaves their size open."""
         x = self.strategy.gradient_exchange
-        if x.exchange != "hierarchical" or x.ranks_per_node != 1 or ranks == 1:
+        if not x.exchange.uses_nodes or x.ranks_per_node != 1 or ranks == 1:
             return self
         return replace(self, strategy=replace(self.strategy, gradient_exchange=replace(x, ranks_per_node=ranks)))
 

@@ -276,7 +276,7 @@ def _came_further(run: TrainingRun) -> bool:
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
     """The checkpoint to continue from, the same on every rank. Raises UserError on every rank."""
     directory, rank = Path(run.resume), dist.get_rank()
-    mapped = run.strategy.parallelism.shares.optimizer  # each rank takes its rows from the disk
+    mapped = run.strategy.parallelism.sharding.optimizer  # each rank takes its rows from the disk
     state = agreed(lambda: survivors.newest(directory, run, mapped=mapped) if rank == 0 else None)
     chosen = [state and state["file"]]
     dist.broadcast_object_list(chosen, 0)
@@ -387,7 +387,7 @@ def _counted(strategy: Strategy) -> str:
 
 def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
     """The note about buckets that ``prepare`` has chosen instead of the usual ones."""
-    if device.type == "cpu" and strategy.gradient_exchange.exchange == "allreduce" and strategy.sync_every == 1:
+    if device.type == "cpu" and strategy.gradient_exchange.exchange.by_engine and strategy.sync_every == 1:
         size = format_bytes(strategy.bucket_bytes)
         yield f"buckets: all of {size}, also the first: a CPU computes and exchanges on the same cores, so nothing overlaps"
 

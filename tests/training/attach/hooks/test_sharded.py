@@ -67,7 +67,9 @@ def test_where_nobody_names_an_exchange_it_is_the_one_of_a_strategy() -> None:
     meshes = {"over all": {"sharding": "zero3"}, "between copies": {"sharding": "zero3", "shard_devices": 2}}
     for result in launch_once(sharded_models.exchanged, 4):
         assert result["usual"] == {
-            (mesh, name): Strategy.of(world_size=4, global_batch_size=4, compression=name, **choices).gradient_exchange.exchange
+            (mesh, name): Strategy.of(
+                world_size=4, global_batch_size=4, compression=name, **choices
+            ).gradient_exchange.exchange.name
             for mesh, choices in meshes.items()
             for name in ("dense", "topk", "int8")
         }

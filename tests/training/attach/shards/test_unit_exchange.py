@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paceline import codecs
 from paceline.codecs import key
-from paceline.strategy import GradientExchange
+from paceline.strategy import EXCHANGES, GradientExchange
 from paceline.strategy.buckets import plan_unit
 from paceline.strategy.sharded_exchange import describe_unit
 from paceline.training.attach.shards.unit_exchange import Owed, OwnerSetup, UnitGradients, UnitLayout, reduce_unit, sharded
@@ -49,7 +49,7 @@ def reduce_all(
     momentum: float = 0.0,
 ) -> list[tuple[torch.Tensor, bool]]:
     def rank(wire: Any) -> tuple[torch.Tensor, bool]:
-        setup = OwnerSetup(codec=codec, exchange=exchange, world=wire, outer=wire, momentum=momentum)
+        setup = OwnerSetup(codec=codec, exchange=EXCHANGES[exchange], world=wire, outer=wire, momentum=momentum)
         mine = None if owed is None else owed[wire.rank]
         gradients = UnitGradients(rows[wire.rank].clone(), mine, mine, key(3, step, wire.rank), 0)
         return reduce_unit(setup, layout, gradients, torch.empty)
@@ -57,7 +57,7 @@ def reduce_all(
     return LocalGroup(len(rows)).run(rank)
 
 
-@given(SHAPES, st.integers(2, 6), st.sampled_from(sorted(to_owner.TO_OWNER)), st.integers(0, 99))
+@given(SHAPES, st.integers(2, 6), st.sampled_from(sorted(map(str, to_owner.TO_OWNER))), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
 def test_fp32_gives_every_owner_the_sum(shapes: list[tuple[int, ...]], workers: int, exchange: str, seed: int) -> None:
     tensors = sharded(specs(shapes), [0] * len(shapes), workers)
@@ -175,7 +175,7 @@ def test_rows_by_another_dimension() -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 16])
-@pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))
+@pytest.mark.parametrize("exchange", sorted(map(str, to_owner.TO_OWNER)))
 @pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) -> None:
     """Of two compressed tensors and a dense one, as fp32 or as bfloat16; its error is half a last place each."""
@@ -185,7 +185,7 @@ def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) 
     layout, rows = UnitLayout(tensors, dense), matrices(tensors, workers, 1)
 
     def rank(wire: Any) -> tuple[int, torch.Tensor]:
-        setup = OwnerSetup(codec=codecs.get("int8"), exchange=exchange, world=wire, outer=wire, dense=dense_codec(x))
+        setup = OwnerSetup(codec=codecs.get("int8"), exchange=EXCHANGES[exchange], world=wire, outer=wire, dense=dense_codec(x))
         gradients = UnitGradients(rows[wire.rank].clone(), None, None, key(3, 0, wire.rank), 0)
         row, _ = reduce_unit(setup, layout, gradients, torch.empty)
         return wire.meter.sent_bytes, row

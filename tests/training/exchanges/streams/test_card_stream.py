@@ -11,6 +11,7 @@ import torch
 from paceline import codecs
 from paceline.codecs import Key
 from paceline.codecs.codec import Codec
+from paceline.strategy import EXCHANGES
 from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.streams.card_stream import CardStream
 from paceline.training.exchanges.streams.encoded_streams import CodecStream, Stream
@@ -55,7 +56,7 @@ def summed(codec: Codec, exchange: str, workers: int, count: int, in_card: bool,
         stream: Stream = CodecStream(codec, values, Key(0, 0), 0)
         if in_card:
             stream, wire = CardStream(codec, values, workers), CardedWire(wire, codec)
-        exchange_streams([(stream, exchange)], wire, 1024, compress_pull)
+        exchange_streams([(stream, EXCHANGES[exchange])], wire, 1024, compress_pull)
         return values
 
     return LocalGroup(workers).run(rank)

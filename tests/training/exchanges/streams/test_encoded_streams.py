@@ -17,16 +17,15 @@ from paceline import codecs
 from paceline.codecs import counter
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.registry import BY_CODE, BY_NAME
-from paceline.strategy import EXCHANGES, FP32, TERNARY, shard_bounds
-from paceline.training.exchanges import CHUNKED, exchange_streams
-from paceline.training.exchanges import exchange_group as group
+from paceline.strategy import EXCHANGES, FP32, TERNARY, Exchange
+from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import WAYS, owned_bounds
 
-WAYS = sorted(CHUNKED)
 EVERY = sorted(codecs.names())
 CORRECTED = ("inceptionn-scaled", "sign", "topk", "int8", "int4", "bf16", "inceptionn")
 """Error feedback works with any codec, those included that do without."""
@@ -57,17 +56,19 @@ def send(
         values = torch.from_numpy(gradients[wire.rank].copy())
         layout = Layout([TensorSpec("w", (count,), 0)], ())
         codec, feedback = codecs.get(name, **options), feedbacks[wire.rank]
-        setup = ExchangeSetup(codec=codec, exchange=way, world=wire, outer=wire, feedback=feedback, compress_pull=pull)
+        setup = ExchangeSetup(
+            codec=codec, exchange=EXCHANGES[way], world=wire, outer=wire, feedback=feedback, compress_pull=pull
+        )
         workspace = torch.empty(room(setup, layout))
         gradients_ = Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=7, step=step)
         exchange_group(setup, gradients_, dense)
         return values.numpy()
 
-    before, group.chunk_elements = group.chunk_elements, lambda _: chunk
+    before, Exchange.chunk_elements = Exchange.chunk_elements, chunk
     try:
         return LocalGroup(n).run(rank), feedbacks
     finally:
-        group.chunk_elements = before
+        Exchange.chunk_elements = before
 
 
 @given(
@@ -232,7 +233,7 @@ def test_every_rank_learns_whether_a_gradient_of_any_was_no_number(name, bad):
     def rank(wire: Any) -> bool:
         values = torch.ones(300)
         values[7] = bad if wire.rank == 1 else 1
-        setup = ExchangeSetup(codec=codecs.get(name), exchange="sharded", world=wire, outer=wire)
+        setup = ExchangeSetup(codec=codecs.get(name), exchange=EXCHANGES["sharded"], world=wire, outer=wire)
         layout = Layout([TensorSpec("w", (300,), 0)], ())
         workspace = torch.empty(room(setup, layout))
         return exchange_group(setup, Gradients(layout=layout, parts={"w": values}, workspace=workspace, seed=0, step=0))
@@ -252,7 +253,7 @@ def test_sums_may_be_pulled_dense(way, count):
     left = [f.residual.state()["w"].numpy() for f in feedbacks]
     assert all(m.tobytes() == means[0].tobytes() for m in means)
     assert np.allclose(3 * means[0] + np.sum(left, axis=0), np.sum(gradients, axis=0), atol=1e-5)
-    owned = slice(*shard_bounds(count, way, 3)[0])
+    owned = slice(*owned_bounds(count, way, 3)[0])
     assert not left[0][owned].any()  # nothing is lost on the way back
 
 
@@ -278,7 +279,7 @@ def test_a_payload_larger_than_dense_goes_dense():
     def rank(wire: Any) -> np.ndarray:
         values = torch.from_numpy(gradients[wire.rank].copy())
         residual = values.clone()
-        exchange_streams([(CodecStream(Fat(), values.fill_(9), counter.Key(1, 2), 0, residual), "ring")], wire, 64)
+        exchange_streams([(CodecStream(Fat(), values.fill_(9), counter.Key(1, 2), 0, residual), EXCHANGES["ring"])], wire, 64)
         assert not residual.any()  # nothing was lost
         return values.numpy()
 
@@ -367,9 +368,9 @@ def test_a_stream_says_how_long_its_messages_are():
                 assert (length is None) == (name.startswith("inceptionn") and not exact)
 
 
-@given(st.integers(0, 5000), st.integers(1, 40), st.sampled_from(EXCHANGES[1:]))
+@given(st.integers(0, 5000), st.integers(1, 40), st.sampled_from(list(EXCHANGES)[1:]))
 def test_shards_cover_every_element_once_on_whole_blocks(count, workers, way):
-    bounds = shard_bounds(count, way, workers)
+    bounds = owned_bounds(count, way, workers)
     assert len(bounds) == workers and bounds[0][0] == 0 and bounds[-1][1] == count
     assert all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
     assert all(start % 64 == 0 or start == count for start, _ in bounds)

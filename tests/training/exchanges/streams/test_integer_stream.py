@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from paceline import codecs
 from paceline.codecs import PayloadError
 from paceline.codecs.counter import Key
-from paceline.strategy import COMPRESSIONS, GradientExchange
-from paceline.training.exchanges import CHUNKED
-from paceline.training.exchanges import exchange_group as group
+from paceline.strategy import COMPRESSIONS, EXCHANGES, Exchange, GradientExchange
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import codec_of
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -25,6 +23,7 @@ from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.integer_stream import IntegerStream, fits
 from paceline.training.exchanges.wires.collectives import NOTHING
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import WAYS
 
 INT4 = codecs.get("int4", block=64)
 
@@ -41,27 +40,27 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, c
             parts[f"t{index}"] = torch.from_numpy(values.astype(np.float32))
             specs.append(TensorSpec(f"t{index}", (size,), at))
             at += size
-        setup = ExchangeSetup(codec=codec, exchange=way, world=wire, outer=wire)
+        setup = ExchangeSetup(codec=codec, exchange=EXCHANGES[way], world=wire, outer=wire)
         layout = Layout(specs, {"t1"} if len(sizes) > 2 else ())
         work = torch.full((room(setup, layout),), torch.nan)
         for step in range(2):
             exchange_group(setup, Gradients(layout=layout, parts=parts, workspace=work, seed=seed, step=step))
         return {name: part.numpy().tobytes() for name, part in parts.items()}, wire.meter.sent_bytes
 
-    before = group.chunk_elements, integer_stream.fits, parts_stream.PAST_CACHES
-    group.chunk_elements = lambda _: chunk
+    before = Exchange.chunk_elements, integer_stream.fits, parts_stream.PAST_CACHES
+    Exchange.chunk_elements = chunk
     parts_stream.PAST_CACHES = 4000
     if packed:
         integer_stream.fits = lambda codec, parts: False
     try:
         return LocalGroup(workers).run(rank)
     finally:
-        group.chunk_elements, integer_stream.fits, parts_stream.PAST_CACHES = before
+        Exchange.chunk_elements, integer_stream.fits, parts_stream.PAST_CACHES = before
 
 
 @pytest.mark.long
 @given(
-    st.sampled_from(sorted(CHUNKED)),
+    st.sampled_from(WAYS),
     st.integers(1, 6),
     st.lists(st.one_of(st.integers(1, 200), st.just(1024)), min_size=1, max_size=5),
     st.integers(0, 2**32),
@@ -142,7 +141,7 @@ def test_what_is_predicted_without_a_copy_has_a_stream_without_one(name):
 
 def test_error_feedback_takes_the_general_stream():
     def rank(wire: Any) -> float:
-        setup = ExchangeSetup(codec=INT4, exchange="ring", world=wire, outer=wire, feedback=Feedback())
+        setup = ExchangeSetup(codec=INT4, exchange=EXCHANGES["ring"], world=wire, outer=wire, feedback=Feedback())
         layout = Layout([TensorSpec("w", (500,), 0)], ())
         gradient = torch.linspace(-1, 1, 500) + wire.rank
         work = torch.empty(room(setup, layout))

@@ -14,8 +14,7 @@ from paceline import codecs
 from paceline.codecs import PayloadError
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.counter import Key
-from paceline.training.exchanges import CHUNKED
-from paceline.training.exchanges import exchange_group as group
+from paceline.strategy import EXCHANGES, Exchange
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec
@@ -24,6 +23,7 @@ from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.streams.ternary_stream import TernaryStream, fits
 from paceline.training.exchanges.wires.collectives import NOTHING
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import WAYS
 
 TERNARY = codecs.get("ternary", clip=2.5)
 
@@ -42,7 +42,7 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, p
             at += size
         sample = Sample()
         sample.name = "t0"
-        setup = ExchangeSetup(codec=TERNARY, exchange=way, world=wire, outer=wire, sample=sample)
+        setup = ExchangeSetup(codec=TERNARY, exchange=EXCHANGES[way], world=wire, outer=wire, sample=sample)
         layout = Layout(specs, {"t1"} if len(sizes) > 2 else ())
         work = torch.full((room(setup, layout),), torch.nan)
         for step in range(2):
@@ -50,20 +50,20 @@ def exchanged(way: str, workers: int, sizes: list[int], seed: int, chunk: int, p
         stages = {name: np.asarray(value).tobytes() for name, value in sample.stages.items()}
         return {name: part.numpy().tobytes() for name, part in parts.items()}, stages, wire.meter.sent_bytes
 
-    before = group.chunk_elements, ternary_stream.fits
-    group.chunk_elements = lambda _: chunk
+    before = Exchange.chunk_elements, ternary_stream.fits
+    Exchange.chunk_elements = chunk
     if packed:
         ternary_stream.fits = lambda codec, parts: False
     try:
         return LocalGroup(workers).run(rank)
     finally:
-        group.chunk_elements, ternary_stream.fits = before
+        Exchange.chunk_elements, ternary_stream.fits = before
 
 
 @pytest.mark.long
 @settings(max_examples=2 * settings.default.max_examples)
 @given(
-    st.sampled_from(sorted(CHUNKED)),
+    st.sampled_from(WAYS),
     st.integers(1, 6),
     st.lists(st.one_of(st.integers(1, 200), st.just(1024)), min_size=1, max_size=5),
     st.integers(0, 2**32),

@@ -10,17 +10,19 @@ import torch
 from paceline import codecs
 from paceline.codecs import PayloadError, counter
 from paceline.codecs.container import HEADER_BYTES
-from paceline.training.exchanges import CHUNKED, exchange_streams
+from paceline.strategy import EXCHANGES
+from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.wires import collectives
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
+from strategy_toys import WAYS
 
 COUNT = 400
 LONGEST = HEADER_BYTES + 4 * COUNT
 
 
 @pytest.mark.parametrize("length", [1 << 62, 1 << 31, LONGEST + 1, -1, -(1 << 62)])
-@pytest.mark.parametrize("exchange", sorted(CHUNKED))
+@pytest.mark.parametrize("exchange", WAYS)
 def test_a_forged_length_is_refused_before_it_is_allocated(exchange: str, length: int, monkeypatch: Any) -> None:
     allocated: list[int] = []
 
@@ -28,7 +30,9 @@ def test_a_forged_length_is_refused_before_it_is_allocated(exchange: str, length
         for name in ("all_to_all", "shift"):
             _record(wire, name, allocated)
         values = torch.linspace(-1, 1, COUNT)
-        exchange_streams([(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
+        exchange_streams(
+            [(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), EXCHANGES[exchange])], wire, 1 << 20
+        )
 
     def forged(message: torch.Tensor, *memory: Any) -> torch.Tensor:
         return torch.tensor([length if message.numel() else 0]).view(torch.uint8)
@@ -49,11 +53,13 @@ def _record(wire: Any, name: str, allocated: list[int]) -> None:
     setattr(wire, name, recorded)
 
 
-@pytest.mark.parametrize("exchange", sorted(CHUNKED))
+@pytest.mark.parametrize("exchange", WAYS)
 def test_lengths_that_are_true_pass(exchange: str) -> None:
     def rank(wire: Any) -> torch.Tensor:
         values = torch.linspace(-1, 1, COUNT)
-        exchange_streams([(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), exchange)], wire, 1 << 20)
+        exchange_streams(
+            [(CodecStream(codecs.get("inceptionn"), values, counter.Key(1, 1), 0), EXCHANGES[exchange])], wire, 1 << 20
+        )
         return values
 
     results = LocalGroup(3).run(rank)

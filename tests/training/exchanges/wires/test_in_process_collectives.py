@@ -17,7 +17,7 @@ from torch import nn
 from distributed import launch
 from each_row import each_row
 from paceline.models.cifar import cifar10_terngrad
-from paceline.strategy import BucketPlan, GradientExchange, describe
+from paceline.strategy import BucketPlan, GradientExchange
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -26,6 +26,7 @@ from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSp
 from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup, LocalWire
 from paceline.training.exchanges.wires.meter import Meter
+from strategy_toys import describe
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from distributed import launch_once
 from paceline import codecs
 from paceline.codecs import arrays
-from paceline.training.exchanges import CHUNKED
-from paceline.training.exchanges import exchange_group as group
+from paceline.strategy import EXCHANGES, Exchange
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import own_wires
 from paceline.training.exchanges.gradients.error_feedback import Feedback
@@ -24,12 +23,13 @@ from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSp
 from paceline.training.exchanges.wires.collectives import Wire
 from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
 from paceline.training.exchanges.wires.meter import Meter
+from strategy_toys import WAYS
 
 SMALL = 256  # bytes: below every message of the cases, above an agreement on three tensors
 WARM = 2  # steps
 SIZES = {"a": 9001, "b": 70, "c": 20_011, "dense": 5000}
 CORRECTED = ("topk", "sign", "inceptionn-scaled")
-CASES = [(name, way, "error" * (name in CORRECTED)) for name in sorted(codecs.names()) for way in sorted(CHUNKED)]
+CASES = [(name, way, "error" * (name in CORRECTED)) for name in sorted(codecs.names()) for way in WAYS]
 CASES += [("topk", "ring", "momentum"), ("ternary", "hierarchical", ""), ("int8", "hierarchical", "")]
 CASES += [("bf16 gradients", "sharded", ""), ("int4", "dense pull", ""), ("ternary", "dense pull", ""), ("ternary", "NaN", "")]
 
@@ -47,10 +47,10 @@ def setup_of(case: tuple[str, str, str], wire: Wire) -> ExchangeSetup:
     codec = codecs.get("ternary" if name == "bf16 gradients" else name)
     feedback = {"": None, "error": Feedback(), "momentum": Feedback(0.9)}[corrected]
     inner, outer = own_wires(wire, 2) if way == "hierarchical" and wire.world_size == 2 else (None, wire)
-    exchange = way if way in CHUNKED else "sharded"
+    exchange = way if way in WAYS else "sharded"
     pull = way != "dense pull"
     return ExchangeSetup(
-        codec=codec, exchange=exchange, world=wire, outer=outer, inner=inner, feedback=feedback, compress_pull=pull
+        codec=codec, exchange=EXCHANGES[exchange], world=wire, outer=outer, inner=inner, feedback=feedback, compress_pull=pull
     )
 
 
@@ -109,7 +109,7 @@ def allocated(runs: list[Run]) -> dict[Any, list[int]]:
 
 
 def every_case(rank: int, workers: int) -> dict[str, Any]:
-    group.chunk_elements = lambda _: 15_000
+    Exchange.chunk_elements = 15_000
     results: dict[str, Any] = {}
     for kind, pool in (("pooled", BufferPool), ("fresh", _Fresh)):
         wires = [Wire(dist.group.WORLD, torch.device("cpu"), Meter(rank)) for _ in CASES]

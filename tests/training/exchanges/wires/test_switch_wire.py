@@ -21,6 +21,7 @@ from paceline.codecs.reference.dense import Fp32
 from paceline.codecs.reference.ternary import Ternary
 from paceline.errors import UserError
 from paceline.lab.adding_switch import VARIABLE
+from paceline.strategy import EXCHANGES
 from paceline.training.exchanges import exchange_streams
 from paceline.training.exchanges.streams.encoded_streams import CodecStream
 from paceline.training.exchanges.wires.collectives import Wire
@@ -39,7 +40,7 @@ def through_switch(rank: int, workers: int, address: str) -> dict[str, Any]:
     for name, codec in (("fp32", Fp32()), ("ternary", Ternary(scale=1.0))):
         stream = CodecStream(codec, values.clone(), Key(1, 2 + wire.rank), 0)
         wire.meter.begin_step()
-        exchange_streams([(stream, "switch")], wire, CHUNK)
+        exchange_streams([(stream, EXCHANGES["switch"])], wire, CHUNK)
         sums[name], sums[f"{name} bytes"] = stream.values, wire.meter.sent_bytes
     return sums
 
@@ -91,7 +92,7 @@ def endless(rank: int, workers: int, address: str, exchanged: str) -> None:
     os.environ[VARIABLE] = address
     wire = SwitchWire(Wire(dist.group.WORLD, torch.device("cpu"), Meter(dist.get_rank()), 30))
     while True:
-        exchange_streams([(CodecStream(Fp32(), torch.ones(COUNT), Key(0, 0), 0), "switch")], wire, CHUNK)
+        exchange_streams([(CodecStream(Fp32(), torch.ones(COUNT), Key(0, 0), 0), EXCHANGES["switch"])], wire, CHUNK)
         Path(exchanged).touch()
 
 

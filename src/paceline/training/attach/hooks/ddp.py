@@ -140,7 +140,7 @@ class Hook(HookBase):
             "step": self.step,
             "seed": self.seed,
             "nonfinite_steps": self.meter.nonfinite_steps,
-            "compression": exchange.compression,
+            "compression": exchange.compression.name,
             "gradient_exchange": settings(exchange),
             "measuring": self._auto is not None,
             "workers": self.wire.world_size,

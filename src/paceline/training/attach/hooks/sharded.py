@@ -173,7 +173,7 @@ class ShardedHook:
             "step": self.step,
             "seed": self.seed,
             "nonfinite_steps": self.meter.nonfinite_steps,
-            "compression": self.gradient_exchange.compression,
+            "compression": self.gradient_exchange.compression.name,
             "gradient_exchange": json.dumps(settings(self.gradient_exchange)),  # one entry, whatever options it has
             "factor": self._factor,
             "gather_bits": self.options.gather_bits,

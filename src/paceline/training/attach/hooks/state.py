@@ -94,7 +94,7 @@ def exchange_of(state: HookState) -> GradientExchange:
 
 def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
     """Raises UserError if the state has another exchange, and names the differences. How residuals are kept may differ."""
-    stated, name = state["compression"], exchange.compression
+    stated, name = state["compression"], exchange.compression.name
     if stated != name:
         raise UserError(f"the state is of {stated}, the model sends {name}", "attach the same compression")
     before, now = settings(exchange_of(state)), settings(exchange)

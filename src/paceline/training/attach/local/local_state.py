@@ -72,7 +72,7 @@ def state_of(sync: Sync) -> LocalState:
         "step": sync.step_number,
         "seed": sync.seed,
         "nonfinite_steps": sync.returned,
-        "compression": sync.gradient_exchange.compression,
+        "compression": sync.gradient_exchange.compression.name,
         "gradient_exchange": settings(sync.gradient_exchange),
         "measuring": False,
         "workers": sync.wire.world_size,

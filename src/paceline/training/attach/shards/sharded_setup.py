@@ -50,14 +50,13 @@ def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: floa
         others = dist.get_process_group_ranks(unit.replicate_group)
         replicas = own_wire(unit.replicate_group, others, device, meter, timeout_s, world.soundness)
         return world, (make_setup(exchange, replicas, Sample()), replicas)
-    if exchange.exchange == "allreduce":
+    if exchange.exchange.by_engine:
         return world, None
-    nodes = exchange.exchange == "hierarchical"
-    inner, outer = own_wires(world, exchange.ranks_per_node) if nodes else (None, world)
+    inner, outer = own_wires(world, exchange.ranks_per_node) if exchange.exchange.uses_nodes else (None, world)
     momentum = float(exchange.description.option_values.get("momentum", 0.0))
     return world, OwnerSetup(
         codec=codec_of(exchange),
-        exchange="sharded" if nodes else exchange.exchange,
+        exchange=exchange.exchange.carrier(coded=True),
         world=world,
         outer=outer,
         inner=inner,

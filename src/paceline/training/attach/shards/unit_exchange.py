@@ -20,6 +20,7 @@ import torch.distributed as dist
 from paceline.codecs import Codec, Key
 from paceline.codecs.codec import MessageScaling
 from paceline.codecs.reference.dense import Bf16, Fp32
+from paceline.strategy.exchanges import Exchange
 from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.node_sums import reduce_scatter
@@ -113,7 +114,7 @@ class OwnerSetup:
 
     Attributes:
         codec: of the compressed tensors.
-        exchange: a name in ``exchanges.to_owner.TO_OWNER``.
+        exchange: one of ``exchanges.to_owner.TO_OWNER``.
         world: the wire among all ranks that share a unit out. They agree on scales, and on whether all gradients fit the codec.
         outer: the wire on which encoded rows travel: all of these ranks, or those with this rank's place on every node.
         inner: the ranks of this node; None without the dense leg.
@@ -122,7 +123,7 @@ class OwnerSetup:
     """
 
     codec: Codec
-    exchange: str
+    exchange: Exchange
     world: Wire
     outer: Wire
     inner: Wire | None = None

@@ -10,7 +10,6 @@ import torch
 from paceline.codecs import Key
 from paceline.codecs.stochastic_bf16 import round_tensor
 from paceline.strategy import GradientExchange
-from paceline.strategy.residuals import HOST
 
 _CPU = torch.device("cpu")
 
@@ -64,7 +63,7 @@ AS_THEY_ARE = Keeping()
 
 def keeping_of(exchange: GradientExchange) -> Keeping:
     """How an exchange keeps its residuals."""
-    return Keeping(exchange.residual_bits == 16, exchange.residuals_at == HOST)
+    return Keeping(exchange.residual_bits == 16, bool(exchange.residuals_at))
 
 
 class WorkingCopies:

@@ -12,22 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.strategy import (
-    BF16,
-    COMPRESSIONS,
-    EXCHANGES,
-    FP32,
-    TERNARY,
-    BucketPlan,
-    Phase,
-    chunk_bounds,
-    describe,
-    phases,
-    plan_bucket,
-    shard_bounds,
-)
+from paceline.strategy import BF16, COMPRESSIONS, EXCHANGES, FP32, TERNARY, BucketPlan, Phase, chunk_bounds, plan_bucket
 from paceline.workload import Parameter
-from strategy_toys import NAMED
+from strategy_toys import NAMED, describe, owned_bounds, phases
 
 HEADER_BYTES = 32
 """Of a header: docs/wire-format.md, "A message"."""
@@ -47,7 +34,7 @@ def test_chunks_cover_a_stream(count):
 
 @given(st.integers(0, 10**6), st.sampled_from(["sharded", "parameter_server"]), st.integers(1, 600), st.integers(1, 600))
 def test_shards_cover_every_element_once(count, exchange, workers, servers):
-    bounds = shard_bounds(count, exchange, workers, min(workers, servers))
+    bounds = owned_bounds(count, exchange, workers, min(workers, servers))
     assert len(bounds) == workers
     assert bounds[0][0] == 0
     assert bounds[-1][1] == count
@@ -68,7 +55,7 @@ def length(fmt, count: int, contributions: int = 1) -> int:
 
 def of_one_chunk(exchange: str, fmt, count: int, n: int, back) -> Iterator[Message]:
     """Every message of one chunk among ``n`` ranks; the sum of k contributions is ``message_bytes(count, k)`` long."""
-    owned = [stop - start for start, stop in shard_bounds(count, exchange, n)]
+    owned = [stop - start for start, stop in owned_bounds(count, exchange, n)]
     if exchange == "allgather":
         for source, target in itertools.permutations(range(n), 2):
             yield "all_gather", source, target, length(fmt, count)
@@ -95,7 +82,7 @@ def messages(plan: BucketPlan, compression, exchange: str, n: int, local: int, c
         back = fmt if compress_pull else FP32
         # What stays dense beside an all-gather is cheaper at its owners.
         way = "sharded" if exchange == "allgather" and fmt != compression.format else exchange
-        parts = [stop - start for start, stop in shard_bounds(count, "sharded", local)] if local > 1 else [count]
+        parts = [stop - start for start, stop in owned_bounds(count, "sharded", local)] if local > 1 else [count]
         for lane, part in enumerate(parts):
             for start, stop in chunk_bounds(part) if local == 1 or members > 1 else ():
                 for name, source, target, size in of_one_chunk(way, fmt, stop - start, members, back):
@@ -142,7 +129,7 @@ def test_shares_and_sums_are_of_both_streams(how, packed, dense, local):
     name, exchange = how
     local = local if exchange == "hierarchical" else 1
     traffic = describe(BucketPlan(packed, 2, dense), COMPRESSIONS[name], exchange, 2 * local, local)
-    own = [max(stop - start for start, stop in shard_bounds(count, "sharded", local)) for count in (packed, dense)]
+    own = [max(stop - start for start, stop in owned_bounds(count, "sharded", local)) for count in (packed, dense)]
     assert traffic.largest == pytest.approx(min(max(own), CHUNK_ELEMENTS) / sum(own))
     assert traffic.inner.reduce == (local * sum(own) if local > 1 else 0)
 
@@ -229,8 +216,8 @@ def test_the_parameter_server_owns_everything():
 
 @given(st.integers(1, 10**6), st.integers(1, 40), st.integers(1, 8))
 def test_as_many_servers_as_workers_are_sharded_and_fewer_are_spread_over_the_nodes(count, workers, servers):
-    assert shard_bounds(count, "parameter_server", workers, workers) == shard_bounds(count, "sharded", workers)
-    bounds = shard_bounds(64 * servers, "parameter_server", servers * workers, servers)  # nodes of as many workers
+    assert owned_bounds(count, "parameter_server", workers, workers) == owned_bounds(count, "sharded", workers)
+    bounds = owned_bounds(64 * servers, "parameter_server", servers * workers, servers)  # nodes of as many workers
     assert [rank for rank, (start, stop) in enumerate(bounds) if stop > start] == [workers * s for s in range(servers)]
 
 

@@ -1,0 +1,38 @@
+"""An all-gather of encoded gradients: everything goes to everyone, and each adds."""
+
+from __future__ import annotations
+
+from typing import final
+
+from paceline.strategy.exchanges.exchange import ChunkedExchange, Exchange
+from paceline.strategy.exchanges.messages import ChunkTraffic, message_bytes, with_sizes
+from paceline.strategy.exchanges.sharded import SHARDED
+from paceline.strategy.exchanges.traffic import CodecWork
+from paceline.strategy.formats import Format
+
+
+@final
+class AllGather(ChunkedExchange):
+    """Each worker sends the whole chunk to all others, and adds N of them up in rank order."""
+
+    __slots__ = ()
+    name, position = "allgather", 4
+    adds_on_host = True
+
+    def carrier(self, coded: bool) -> Exchange:
+        """Return ``sharded`` for what stays dense: it sends 2 (N-1)/N of the bytes."""
+        return self if coded else SHARDED
+
+    def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
+        """Return the all-gather of one chunk; see ``ChunkedExchange.chunk``."""
+        del back, servers
+        sizes, messages = [message_bytes(count, fmt)] * members, [int(count > 0)] * members
+        lanes = with_sizes("all_gather", "pull", sizes, messages, fmt, 1)
+        return ChunkTraffic(lanes, CodecWork(encode=count, reduce=count * members))
+
+    def copied(self, elements: int) -> CodecWork:
+        """Return what a CPU copies: it adds into the buffer."""
+        return CodecWork(elements, reduce=elements)
+
+
+ALLGATHER = AllGather()

@@ -1,0 +1,120 @@
+"""Messages of one chunk: their bytes, and the collectives that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.strategy.exchanges.traffic import SIZE_BYTES, CodecWork
+from paceline.strategy.formats import FP32, Format
+from paceline.strategy.phase import Pattern, Phase
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One kind of collective among the members of a group.
+
+    Attributes:
+        sizes: bytes of each member, as of a ``Phase``; ``plain`` and ``back`` likewise.
+    """
+
+    name: str
+    pattern: Pattern
+    sizes: Ints
+    rounds: int
+    plain: Ints = field(default_factory=lambda: _NONE)
+    back: Ints = field(default_factory=lambda: _NONE)
+
+    @property
+    def key(self) -> tuple[str, Pattern]:
+        """Name and pattern: lanes with the same key are added up."""
+        return self.name, self.pattern
+
+    def plus(self, other: Lane, times: int = 1) -> Lane:
+        """Return the sum of this lane and ``times`` the other."""
+        return Lane(
+            self.name,
+            self.pattern,
+            self.sizes + times * other.sizes,
+            self.rounds + times * other.rounds,
+            self.plain + times * other.plain,
+            self.back + times * other.back,
+        )
+
+    def phase(self, world_size: int, members: int, stride: int) -> Phase:
+        """Return the lane of all ranks as a phase."""
+        sizes, plain, back = (tuple(of.tolist()) for of in (self.sizes, self.plain, self.back))
+        return Phase(self.name, sizes, world_size, self.pattern, members, stride, self.rounds, plain, back)
+
+
+class ChunkTraffic(NamedTuple):
+    """Traffic of one chunk: collectives, work of its format's codec, work on sums that return as fp32."""
+
+    lanes: list[Lane]
+    passes: CodecWork
+    fp32: CodecWork = CodecWork()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTraffic:
+    """Traffic of all chunks of a stream among the members of a group; fields as of a ``ChunkTraffic``."""
+
+    lanes: tuple[Lane, ...]
+    passes: CodecWork
+    fp32: CodecWork
+    chunks: int
+
+    @classmethod
+    def of_chunk(cls, count: int, chunk: ChunkTraffic) -> StreamTraffic:
+        """Return the traffic of a stream of one chunk of ``count`` elements."""
+        lanes = chunk.lanes if count else [replace(lane, rounds=0) for lane in chunk.lanes]
+        return cls(tuple(lanes), chunk.passes, chunk.fp32, int(count > 0))
+
+    def plus(self, other: StreamTraffic, times: int) -> StreamTraffic:
+        """Return the traffic with ``times`` another one of the same lanes."""
+        lanes = tuple(a.plus(b, times) for a, b in zip(self.lanes, other.lanes, strict=True))
+        passes, fp32 = self.passes.plus(other.passes, times), self.fp32.plus(other.fp32, times)
+        return StreamTraffic(lanes, passes, fp32, self.chunks + times)
+
+
+def with_sizes(
+    name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int
+) -> list[Lane]:
+    """Return a collective, after the lengths of its messages where the format needs them.
+
+    Args:
+        sizes: bytes of each member.
+        messages: number of messages of each member.
+    """
+    payload = [Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
+    if not fmt.tells_sizes:
+        return payload
+    message_sizes = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
+    return [Lane("sizes", pattern, message_sizes, rounds), *payload]
+
+
+def message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
+    """Return the bytes of one message of ``size`` elements.
+
+    A format that does not add up exactly falls back to fp32 where it would take more, as for a single element. A format whose
+    length depends on the values has its own length: those are estimates anyway.
+    """
+    own = fmt.message_bytes(size, contributions)
+    return own if fmt.grows or fmt.tells_sizes else min(own, FP32.message_bytes(size))
+
+
+def all_message_bytes(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
+    """Return the message bytes of each size. Most sizes are equal, and each is computed once."""
+    known: dict[int, int] = {}
+    lengths = []
+    for size in sizes:
+        if size not in known:
+            known[size] = message_bytes(size, fmt, contributions)
+        lengths.append(known[size])
+    return lengths

@@ -1,0 +1,24 @@
+"""Push to servers among the workers, which add, and pull the sums."""
+
+from __future__ import annotations
+
+from typing import final
+
+from paceline.strategy.exchanges.sharded import PushPull
+
+
+@final
+class ParameterServer(PushPull):
+    """Only the servers own shards. They are spread evenly over the ranks, and so over the nodes."""
+
+    __slots__ = ()
+    name, position = "parameter_server", 2
+    has_servers = adds_on_host = adds_in_card = True
+
+    def owners(self, workers: int, servers: int) -> int:
+        """Return the number of servers."""
+        del workers
+        return servers
+
+
+PARAMETER_SERVER = ParameterServer()

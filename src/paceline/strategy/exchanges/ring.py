@@ -1,0 +1,71 @@
+"""A ring of partial sums, which every hop decodes, adds to and encodes (Li et al. 2018, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+
+from paceline.array_types import Ints
+from paceline.strategy.exchanges.exchange import ChunkedExchange, OwnerLane
+from paceline.strategy.exchanges.messages import ChunkTraffic, all_message_bytes, message_bytes, with_sizes
+from paceline.strategy.exchanges.traffic import SIZE_BYTES, CodecWork, shard_sizes
+from paceline.strategy.formats import Format
+
+
+@final
+class Ring(ChunkedExchange):
+    """Rank r sends block r - s + 1 at hop s, a sum of s contributions. It ends with block r + 1 and passes all but r + 2 on."""
+
+    __slots__ = ()
+    name, position = "ring", 3
+    reduces_to_owners = adds_on_host = adds_in_card = True
+    most_workers = 1 << 12
+
+    def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
+        """Return the two rounds of one chunk; see ``ChunkedExchange.chunk``."""
+        del back, servers
+        n = members
+        blocks = np.array(shard_sizes(count, n), dtype=np.int64)
+        hops = np.arange(1, n)
+        sent_blocks = (np.arange(n)[:, None] - hops[None, :] + 1) % n  # rank, hop -> block
+        lengths = _lengths(blocks, fmt)
+        table = np.stack([lengths(s) for s in range(1, n)]) if n > 1 else np.zeros((0, n), np.int64)
+        sent = table[hops[None, :] - 1, sent_blocks].sum(axis=1) if n > 1 else np.zeros(n, np.int64)
+        final_bytes = lengths(n)
+        passed = final_bytes.sum() - np.roll(final_bytes, -2) if n > 1 else np.zeros(n, np.int64)
+        filled = (blocks > 0).astype(np.int64)
+        messages = filled[sent_blocks].sum(axis=1), filled.sum() - np.roll(filled, -2) if n > 1 else filled * 0
+        lanes = [
+            *with_sizes("reduce_scatter", "shift", sent, messages[0], fmt, n - 1),
+            *with_sizes("all_gather", "shift", passed, messages[1], fmt, n - 1),
+        ]
+        block = int(blocks[0])
+        return ChunkTraffic(lanes, CodecWork(encode=block * n, reduce=block * (n - 1), decode=block * n))
+
+    def owner_chunk(self, count: int, fmt: Format, rows: int) -> list[OwnerLane]:
+        """Return the first round of a chunk; see ``ChunkedExchange.owner_chunk``."""
+        hops = Counter(fmt.pull_bits(hop) for hop in range(1, rows))  # sums of as many bits have messages of one length
+        first = {fmt.pull_bits(hop): hop for hop in range(rows - 1, 0, -1)}
+        sent = sum(times * message_bytes(count, fmt, first[width]) for width, times in hops.items())
+        own: list[OwnerLane] = [(("reduce_scatter", "shift"), sent, rows - 1)]
+        sizes: OwnerLane = (("sizes", "shift"), SIZE_BYTES * (rows - 1), rows - 1)
+        return [sizes, *own] if fmt.tells_sizes else own
+
+
+RING = Ring()
+
+
+def _lengths(blocks: Ints, fmt: Format) -> Callable[[int], Ints]:
+    """Return a function from k to the message bytes of each block as a sum of k contributions, computed once a width."""
+    known: dict[float, Ints] = {}
+
+    def lengths(k: int) -> Ints:
+        width = fmt.pull_bits(k)
+        if width not in known:
+            known[width] = np.array(all_message_bytes(blocks.tolist(), fmt, k), dtype=np.int64)
+        return known[width]
+
+    return lengths

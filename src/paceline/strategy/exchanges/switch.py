@@ -1,0 +1,37 @@
+"""Sums in a switch between the nodes (Sapio et al. 2021, SwitchML, NSDI; Graham et al. 2016, SHARP, COMHPC)."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from paceline.strategy.compression import Compression
+from paceline.strategy.exchanges.exchange import ChunkedExchange
+from paceline.strategy.exchanges.messages import ChunkTraffic, Lane, message_bytes
+from paceline.strategy.exchanges.traffic import CodecWork
+from paceline.strategy.formats import Format
+
+
+@final
+class Switch(ChunkedExchange):
+    """Every rank sends its chunk to the switch, and gets the sum of N contributions, both at once."""
+
+    __slots__ = ()
+    name, position = "switch", 6
+    uses_switch = True
+    refusal = "packed codes cannot be added"
+    chunk_elements = 1 << 17  # sums come down while later chunks go up
+
+    def carries(self, compression: Compression) -> bool:
+        """Return whether some switch can add what the compression sends."""
+        return bool(compression.switch_sums)
+
+    def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
+        """Return what goes up and down for one chunk; see ``ChunkedExchange.chunk``."""
+        del back, servers
+        up, down = (np.full(members, message_bytes(count, fmt, times), dtype=np.int64) for times in (1, members))
+        return ChunkTraffic([Lane("aggregate", "switch", up, 1, back=down)], CodecWork(encode=count, decode=count))
+
+
+SWITCH = Switch()

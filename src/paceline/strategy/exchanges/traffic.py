@@ -1,0 +1,90 @@
+"""Traffic of one group of gradients: collectives in order, work of the codec, shares of the elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from paceline.strategy.phase import Phase
+
+CHUNK_ELEMENTS = 1 << 21  # 8 MiB of fp32: far above what a call of codec and engine costs, a third of DDP's bucket
+SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
+SIZE_BYTES = 8  # in front of a message whose length depends on the values
+FLAGS = 1  # fp32 flag sent with the scales: a gradient is NaN or infinite
+
+
+@dataclass(frozen=True, slots=True)
+class CodecWork:
+    """Elements of fp32 that the codec of the busiest rank works on: encoded, decoded and added, decoded."""
+
+    encode: int = 0
+    reduce: int = 0
+    decode: int = 0
+
+    def plus(self, other: CodecWork, times: int = 1) -> CodecWork:
+        """Return the sum of this work and ``times`` the other."""
+        return CodecWork(
+            self.encode + times * other.encode, self.reduce + times * other.reduce, self.decode + times * other.decode
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Exchange of one group of gradients: collectives in order, and work of the codec.
+
+    Attributes:
+        before, after: collectives of the whole group, before and after its chunks.
+        chunked: collectives of the chunks, all chunks together. Codec and network work on different chunks at once.
+        compressed, dense: work of the compression's codec, and work on uncompressed numbers.
+        inner: additions inside a node.
+        chunks: number of chunks.
+        largest: share of the elements in the largest chunk, which cannot overlap itself.
+        copied: elements that a CPU copies: from the gradients into one buffer before it encodes, and back after it has added
+            or decoded.
+    """
+
+    before: tuple[Phase, ...]
+    chunked: tuple[Phase, ...]
+    after: tuple[Phase, ...]
+    compressed: CodecWork
+    dense: CodecWork
+    inner: CodecWork
+    chunks: int
+    largest: float
+    copied: CodecWork = CodecWork()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All collectives."""
+        return self.before + self.chunked + self.after
+
+
+def shard_bounds(count: int, workers: int, owners: int = 0) -> list[tuple[int, int]]:
+    """Return ``(start, stop)`` of the elements that each worker owns, in whole blocks. The last shards may be short or empty.
+
+    Args:
+        owners: workers that own a shard, spread evenly: rank ``i workers // owners`` is owner i. 0: all.
+    """
+    owners = owners or workers
+    chunk = -(-count // (owners * SHARD_ALIGN)) * SHARD_ALIGN
+    owned = [((rank + 1) * owners - 1) // workers + 1 for rank in range(-1, workers)]  # shards up to each rank
+    return [(min(before * chunk, count), min(now * chunk, count)) for before, now in pairwise(owned)]
+
+
+def shard_sizes(count: int, workers: int, owners: int = 0) -> list[int]:
+    """Return the number of elements that each worker owns, as ``shard_bounds``."""
+    return [stop - start for start, stop in shard_bounds(count, workers, owners)]
+
+
+def chunk_bounds(count: int) -> list[tuple[int, int]]:
+    """Return ``(start, stop)`` of the chunks of a stream: ``CHUNK_ELEMENTS`` each, the last one possibly short."""
+    return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
+
+
+def column_bounds(columns: int, rows: int) -> list[tuple[int, int]]:
+    """Return ``(start, stop)`` of the columns of each chunk of a matrix with a row for each owner.
+
+    A chunk has at most ``CHUNK_ELEMENTS`` in all rows together, and whole blocks.
+    """
+    size = max(1, CHUNK_ELEMENTS // (rows * SHARD_ALIGN)) * SHARD_ALIGN
+    return [(start, min(start + size, columns)) for start in range(0, columns, size)]

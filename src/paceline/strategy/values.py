@@ -1,0 +1,84 @@
+"""Values of choices: small objects with a name, which know what their choice means.
+
+A value is found by its name (``EXCHANGES["ring"]``) and prints as it. Names are for the edges: command line, JSON, tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
+
+from paceline.errors import known_name, unknown
+from paceline.names import NO_ALIASES
+
+V = TypeVar("V")
+PLAIN_TYPES = (str, int, float, type(None))
+
+
+class Value:
+    """A legal value of a choice, one object for each class.
+
+    A family is a direct subclass. Each final class of a family registers its only object under its name in ``known``.
+    """
+
+    __slots__ = ()
+    name: ClassVar[str]
+    known: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if Value in cls.__bases__:
+            cls.known = {}
+
+    def __new__(cls) -> Self:
+        """Return the only object of the class, and register it on the first call."""
+        value = cls.known.get(cls.name)
+        if value is None:
+            value = cls.known[cls.name] = super().__new__(cls)
+        assert isinstance(value, cls), f"two classes are called {cls.name}"
+        return value
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Named(Generic[V]):
+    """Type of a field that holds a value and accepts its name; only type checkers see it."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: object) -> V: ...
+        @overload
+        def __get__(self, instance: object, owner: object) -> V: ...
+        def __get__(self, instance: object, owner: object) -> V: ...
+        def __set__(self, instance: object, value: V | str) -> None: ...
+
+
+def chosen(kind: str, value: object, legal: Mapping[str, V], aliases: Mapping[str, str] = NO_ALIASES) -> V:
+    """Return the value that a user means.
+
+    Args:
+        kind: what the value is, for the error.
+        value: a value, or its name in any case, with any separators, or an alias of it.
+
+    Raises:
+        UserError: no such value, with the nearest one.
+    """
+    if isinstance(value, str):
+        found = legal.get(value)
+        return legal[known_name(kind, value, legal, aliases)] if found is None else found
+    found = legal.get(getattr(value, "name", ""))
+    if found is None or found != value:
+        raise unknown(kind, value, legal)
+    return found
+
+
+def plain(value: object) -> object:
+    """Return the name of a value, and anything else as it is: what JSON and tables hold."""
+    return value if isinstance(value, PLAIN_TYPES) else getattr(value, "name", value)

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from page_figures import says
 from test_benchmarks import PAGE, RESULTS, ROOT, rows, run
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -209,19 +210,19 @@ def test_the_page_shows_the_rows_of_the_study_under_way() -> None:
     assert first.keys() == set(accuracy_to_convergence.ORDER) and first["dense"] >= 90
     assert all(f"{name} {test:.2f}" in line for name, test in first.items())
     (alone,) = (row["final"] for row in found if (row["task"], row["seed"], row["compression"]) == ("cifar10", 0, "dense"))
-    assert f"{alone:.2f} % by the picture alone" in line
+    assert says(line, f"{alone:.2f} % by the picture alone")
     book = {(row["compression"], row["seed"]): row["test"] for row in found if row["task"] == "language"}
     others = accuracy_to_convergence.ORDER[1:]
     above = {name: sorted(100 * (book[name, seed] / book["dense", seed] - 1) for seed in range(3)) for name in others}
     for name, (least, middle, most) in above.items():
         assert f"{name.replace('powersgd', 'powersgd (rank 2)')} {middle:+.2f} ({least:+.2f} to {most:+.2f})" in line
     kept = ("bf16", "int8", "inceptionn-scaled")
-    says = " ".join((ROOT / "docs" / "compression.md").read_text().split())
-    assert f"within {max(above[name][-1] for name in kept):.1f} % with `bf16`, `int8` and" in says
+    guide = " ".join((ROOT / "docs" / "compression.md").read_text().split())
+    assert says(guide, f"within {max(above[name][-1] for name in kept):.1f} % with `bf16`, `int8` and")
     assert max(first["dense"] - first[name] for name in (*kept, "int4")) <= 0.13 + 1e-9
     for name, digits in (("int4", 1), ("terngrad", 1), ("topk", 1), ("powersgd", 0)):
-        assert f"{above[name][-1]:.{digits}f} % with `{name}`" in says
+        assert says(guide, f"{above[name][-1]:.{digits}f} % with `{name}`")
     hooks = next(line for line in PAGE.splitlines() if line.startswith("| Paceline's compressions against PyTorch's hooks"))
     for name in ("int4", "terngrad"):
         assert f"{first['dense'] - first[name]:.2f}" in hooks
-    assert f"up to {above['int4'][-1]:.1f} % above dense's, TernGrad's {above['terngrad'][-1]:.1f} %" in hooks
+    assert says(hooks, f"up to {above['int4'][-1]:.1f} % above dense's, TernGrad's {above['terngrad'][-1]:.1f} %")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import warm_python
+from page_figures import says
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -263,15 +264,15 @@ def test_the_tables_of_the_lab_are_those_of_the_results() -> None:
     modelled, plain = (found[heading][-1].split("|")[-2].strip() for heading in (lab_tables.ERRORS, lab_tables.PLAIN))
     said = f"{modelled} % off with a model of this machine that only the benchmark has, {plain} % by `paceline predict`"
     page = " ".join(page.split())
-    assert said in page and f"**{plain} %, within the target of 10**" in page and float(plain) < 10
+    assert said in page and says(page, f"**{plain} %, within the target of 10**") and float(plain) < 10
     validation = (ROOT / "docs" / "validation.md").read_text(encoding="utf-8")
     rows_of = rows(RESULTS / "predict_lab.csv")
     fast = min(float(r["error"]) for r in rows_of if (r["method"], r["hosts"]) == ("inceptionn", "8"))
     worst = max(abs(float(r["error"])) for r in rows_of if r["hosts"] != "8")
-    assert f"(predicted up to {-100 * fast:.0f} % too fast with the model)" in page
+    assert says(page, f"(predicted up to {-100 * fast:.0f} % too fast with the model)")
     without = max(abs(float(r["plain_error"])) for r in rows_of if r["hosts"] != "8")
-    assert f"the worst error is {100 * worst:.0f} % with the model and {100 * without:.0f} % without" in page
-    assert f"| 10 | {plain}: met ({modelled} with the benchmark's model of the shared processors) |" in validation
+    assert says(page, f"the worst error is {100 * worst:.0f} % with the model and {100 * without:.0f} % without")
+    assert says(validation, f"| 10 | {plain}: met ({modelled} with the benchmark's model of the shared processors) |")
 
 
 def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
@@ -283,7 +284,7 @@ def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
         for column in zip(*((r["step_cut"], 1 - float(r["published_normalised"])) for r in ends), strict=True)
     )
     assert len(ends) == 4 and len(found) == 40 and all(int(r["steps"]) >= 10 for r in found)
-    assert f"cuts the step by {cuts[0]:.1f} to {cuts[-1]:.1f} %" in page
+    assert says(page, f"cuts the step by {cuts[0]:.1f} to {cuts[-1]:.1f} %")
     assert f"Figure 12 {published[0]:.1f} to {published[-1]:.0f} %" in page
     published_shares = {"alexnet": 75.7, "hdc": 80.2, "resnet-50": 80.2, "vgg-16": 70.9}
     for r in found:
@@ -291,7 +292,7 @@ def test_what_the_page_says_of_figure_12_is_in_the_rows() -> None:
             assert abs(100 * float(r["comm_share"]) - published_shares[r["network"]]) < 1
     outside = [r for r in found if not float(r["predicted_low_s"]) <= float(r["step_s"]) <= float(r["predicted_high_s"])]
     off = statistics.fmean(abs(float(r["predicted_s"]) / float(r["step_s"]) - 1) for r in found)
-    assert f"{100 * off:.0f} % off in the mean; {len(outside)} of 40 steps" in page
+    assert says(page, f"{100 * off:.0f} % off in the mean; {len(outside)} of 40 steps")
     sent = {(r["network"], r["system"]): float(r["socket_mb"]) for r in found if r["condition"] == "shares"}
     fewer = [sent[net, "INC"] / sent[net, "INC + C"] for net in published_shares]
     said = "sends {:.1f} (AlexNet), {:.1f} (HDC), {:.1f} (ResNet-50) and {:.1f} times (VGG-16) fewer bytes than INC"
@@ -308,9 +309,9 @@ def test_what_the_page_says_of_terngrads_speed_up_is_in_the_rows() -> None:
     seen = [(float(r["step_s"]), float(r["predicted_low_s"]), float(r["predicted_high_s"])) for r in found]
     under = [step / low for step, low, _ in seen if step < low]
     over = [step / high for step, _, high in seen if step > high]
-    assert f"{len(under) + len(over)} of {len(found)} steps lie outside their predicted range" in page
-    assert len(under) == 6 and f"take up to {100 - 100 * min(under):.0f} % less" in page
-    assert len(over) == 6 and f"up to {max(over):.1f} times its high end" in page
+    assert says(page, f"{len(under) + len(over)} of {len(found)} steps lie outside their predicted range")
+    assert len(under) == 6 and says(page, f"take up to {100 - 100 * min(under):.0f} % less")
+    assert len(over) == 6 and says(page, f"up to {max(over):.1f} times its high end")
 
 
 def test_slow_links_were_timed_for_twenty_steps_at_least() -> None:
@@ -328,7 +329,7 @@ def test_what_the_page_says_of_processor_seconds_is_in_the_rows() -> None:
     step = {r["label"]: float(r["wall_s"]) for r in rows(RESULTS / "step_processor.csv")}
     dense, bf16 = step["DDP"], step["PyTorch bf16 hook"]
     assert all(dense / step[label] >= 4 and bf16 / step[label] >= 2 for label in ("int4", "TernGrad, sharded"))
-    assert f"DDP takes {dense:.2f} s, of PyTorch's bf16 hook {bf16:.2f}" in page
+    assert says(page, f"DDP takes {dense:.2f} s, of PyTorch's bf16 hook {bf16:.2f}")
     for label, unit in (("int4", ""), ("TernGrad, sharded", " s")):
         assert f"{step[label]:.2f}{unit} ({dense / step[label]:.1f} and {bf16 / step[label]:.1f}" in page
 
@@ -362,4 +363,4 @@ def test_the_page_says_which_share_of_the_gradients_was_recorded() -> None:
     page = (ROOT / "benchmarks" / "README.md").read_text()
     told = f"{alexnet} of AlexNet's values and {100 * share('vgg-a'):.0f} % of VGG-A's, repeated, and all of GoogLeNet's"
     assert share("googlenet") == 1 and told in " ".join(page.split())
-    assert share("hdc") == 1 and said in page and f"replayed in every step, {alexnet} of its values, repeated" in page
+    assert share("hdc") == 1 and said in page and says(page, f"replayed in every step, {alexnet} of its values, repeated")

@@ -188,8 +188,8 @@ class Name(LegalValues):
     few: int = 6
 
     def check(self, value: Any, name: str) -> str:
-        if self.optional and value == "":
-            return ""
+        if type(value) is str and (value in self.legal or (self.optional and not value)):
+            return value  # the usual case, without a look at other names
         if self.exact:
             check_name(self.title, value, self.legal)
             return str(value)

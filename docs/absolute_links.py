@@ -1,4 +1,4 @@
-"""Make the README's links absolute and name the project's addresses, for a package index, which has no files beside the README.
+"""Make the README's links absolute and name the project's addresses, for a package index, which has only the README.
 
     python docs/absolute_links.py https://github.com/OWNER/NAME v0.1.0
 
@@ -28,7 +28,7 @@ def absolute(text: str, address: str, version: str) -> str:
 
 
 def urls(address: str, version: str) -> str:
-    """The table of ``pyproject.toml`` that a package index shows beside the README."""
+    """Return the table of ``pyproject.toml`` that a package index shows."""
     pages = {
         "Documentation": f"blob/{version}/docs/planning.md",
         "Changelog": f"blob/{version}/CHANGELOG.md",

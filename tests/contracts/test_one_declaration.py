@@ -84,7 +84,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     mesh = package / "strategy" / "parallelism.py"
     text, method = mesh.read_text(encoding="utf-8"), "    def __post_init__"
     mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
-    with (package / "strategy" / "compression.py").open("a", encoding="utf-8") as file:
+    with (package / "strategy" / "compressions.py").open("a", encoding="utf-8") as file:
         file.write(COMPRESSION)
     run = [sys.executable, "-c", "import sys; sys.path.insert(0, '.')\n" + PROGRAM.replace("\\\\n", "\\n")]
     done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=False)
@@ -128,7 +128,8 @@ def other_value(name: str) -> object:
     """A value of a choice that is not its default; None if its example is the default."""
     item = CHOICES[name]
     value = item.values.parse(item.example, item.word) if item.word else None
-    return None if value == item.default else value
+    legal = item.values.check(value, name) if value is not None else None
+    return None if legal == item.default else legal
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if other_value(name) is not None])

@@ -18,7 +18,7 @@ from paceline.strategy.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
 from paceline.strategy.residuals import RESIDUAL_PLACES
-from paceline.strategy.values import Named, plain
+from paceline.strategy.values import ByName, plain
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
@@ -57,7 +57,7 @@ class GradientExchange:
             compression or the exchange does not take, a value out of range.
     """
 
-    compression: Named[Compression] = choice(
+    compression: ByName[Compression] = choice(
         DENSE,
         OneOf("compression", COMPRESSIONS, NO_COMPRESSION),
         "{legal} (default {default})",
@@ -69,7 +69,7 @@ class GradientExchange:
         label="Compression",
         unset="dense",
     )
-    exchange: Named[Exchange] = choice(
+    exchange: ByName[Exchange] = choice(
         "",
         OneOf("exchange", EXCHANGES, empty=""),
         "{legal} (default: {default})",
@@ -157,7 +157,7 @@ class GradientExchange:
             ),
         ),
     )
-    codec_at: Named[Place] = choice(
+    codec_at: ByName[Place] = choice(
         USUAL_PLACE,
         OneOf("place of the codec", PLACES, empty=USUAL_PLACE),
         "where the codec works: {legal}, the network card (default: {default})",
@@ -188,7 +188,7 @@ class GradientExchange:
         needs=(_RESIDUALS,),
         plan=Searched(single=True, help="{help}"),
     )
-    residuals_at: Named[Place] = choice(
+    residuals_at: ByName[Place] = choice(
         USUAL_PLACE,
         OneOf("place of residuals", RESIDUAL_PLACES, empty=USUAL_PLACE),
         "where residuals lie between exchanges: host, its memory (default: {default})",

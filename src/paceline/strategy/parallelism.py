@@ -23,7 +23,7 @@ from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
 from paceline.strategy.sharding import DDP, DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding, check_shares
-from paceline.strategy.values import Named
+from paceline.strategy.values import ByName
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -195,7 +195,7 @@ class Parallelism:
             ),
         ),
     )
-    expert_exchange: Named[ExpertExchange] = choice(
+    expert_exchange: ByName[ExpertExchange] = choice(
         TO_EACH_EXPERT,
         OneOf("expert exchange", EXPERT_EXCHANGES, exact=True),
         "how tokens get to their experts: {legal} (default {default})",
@@ -219,7 +219,7 @@ class Parallelism:
         ),
         source="DualPipe: arXiv:2412.19437, section 3.2.1",
     )
-    sharding: Named[Sharding] = choice(
+    sharding: ByName[Sharding] = choice(
         DDP,
         OneOf("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
         "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights), "
@@ -259,7 +259,7 @@ class Parallelism:
         ),
         source="PyTorch, HSDP",
     )
-    offload: Named[Offload] = choice(
+    offload: ByName[Offload] = choice(
         NO_OFFLOAD,
         OneOf("offload", OFFLOADS, exact=True),
         "what lies in the host's memory: {legal} (default {default})",
@@ -292,7 +292,7 @@ class Parallelism:
         train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
         plan=Searched("accumulations", help="micro batches a step; may be repeated"),
     )
-    recompute: Named[Recompute] = choice(
+    recompute: ByName[Recompute] = choice(
         NO_RECOMPUTE,
         Parsed(Recompute.of, tuple(RECOMPUTES)),
         f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
@@ -378,7 +378,7 @@ class Parallelism:
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
     )
-    schedule: Named[PassOrder] = choice(
+    schedule: ByName[PassOrder] = choice(
         ONE_FORWARD_ONE_BACKWARD,
         OneOf("pipeline schedule", SCHEDULES, exact=True),
         "order of a pipeline's passes: {legal} (default {default})",
@@ -396,7 +396,7 @@ class Parallelism:
             help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",
         ),
     )
-    context_exchange: Named[ContextExchange] = choice(
+    context_exchange: ByName[ContextExchange] = choice(
         CONTEXT_RING,
         OneOf("context exchange", CONTEXT_EXCHANGES, exact=True),
         "how attention gets the others' tokens: {legal} (default {default})",

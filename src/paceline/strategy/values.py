@@ -47,7 +47,7 @@ class Value:
         return f"{type(self).__name__}()"
 
 
-class Named(Generic[V]):
+class ByName(Generic[V]):
     """Type of a field that holds a value and accepts its name; only type checkers see it."""
 
     if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from paceline.prediction.mesh.pipeline import Pass
 from paceline.strategy import Parallelism, Strategy
 from paceline.workload.table import Workload
 
-__all__ = ["LayoutView", "Pass", "Place", "layout_view"]
+__all__ = ["DevicePlace", "LayoutView", "Pass", "layout_view"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DevicePlace:
     """A device of the mesh: its rank, and its coordinate in each dimension."""
 
     rank: int
@@ -44,20 +44,20 @@ class LayoutView:
     available: float
     seconds: float
 
-    def place(self, rank: int) -> Place:
+    def place(self, rank: int) -> DevicePlace:
         """Return the coordinates of a rank in the mesh (``strategy.parallelism.MESH``)."""
         mesh = self.mesh
         rest, tensor = divmod(rank, mesh.tensor)
         rest, context = divmod(rest, mesh.context)
         stage, replica = divmod(rest, mesh.data)
-        return Place(rank, stage, replica, context, tensor)
+        return DevicePlace(rank, stage, replica, context, tensor)
 
     def node(self, number: int) -> range:
         """Return the ranks of a node."""
         first = sum(self.nodes[:number])
         return range(first, first + self.nodes[number])
 
-    def first_replica(self) -> Iterator[Place]:
+    def first_replica(self) -> Iterator[DevicePlace]:
         """Yield the devices of replica 0, stage after stage."""
         for stage in range(self.mesh.pipeline):
             first = stage * self.mesh.stage_devices

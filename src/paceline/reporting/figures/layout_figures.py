@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from paceline.planning.compare.layout_view import LayoutView, Pass, Place
+from paceline.planning.compare.layout_view import DevicePlace, LayoutView, Pass
 from paceline.reporting.figures.report_figures import PALETTE, canvas, to_svg
 from paceline.reporting.figures.timeline import unit_of
 from paceline.reporting.values import memory, seconds
@@ -162,7 +162,7 @@ def mesh_on_nodes(view: LayoutView, name: str) -> str:
         return to_svg(figure, name, f"The mesh on the nodes: {sizes}; a replica has {mesh.model_devices} devices")
 
 
-def _device(axes: Axes, place: Place, row: int, column: int) -> None:
+def _device(axes: Axes, place: DevicePlace, row: int, column: int) -> None:
     from matplotlib.patches import Rectangle
 
     own = place.replica == 0

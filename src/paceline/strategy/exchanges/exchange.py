@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.compression import Compression
-from paceline.strategy.exchanges.messages import ChunkTraffic, Lane, StreamTraffic, message_bytes
+from paceline.strategy.exchanges.messages import ChunkTraffic, MessageLane, StreamTraffic, message_bytes
 from paceline.strategy.exchanges.traffic import CHUNK_ELEMENTS, FLAGS, SIZE_BYTES, CodecWork, Traffic, shard_sizes
 from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Pattern, Phase
@@ -133,7 +133,7 @@ class ChunkedExchange(Exchange):
         """Return the traffic of all chunks of all streams; see ``Exchange.describe``."""
         local = ranks_per_node
         members = world_size // local
-        chunked: dict[tuple[str, Pattern], Lane] = {}
+        chunked: dict[tuple[str, Pattern], MessageLane] = {}
         work = {True: CodecWork(), False: CodecWork()}  # by whether it is the compression's
         chunks, largest, inner_own = 0, 0, 0
         inner = np.zeros((members, local), dtype=np.int64)
@@ -155,7 +155,7 @@ class ChunkedExchange(Exchange):
                     -1
                 )  # node-major: equal local ranks are a stride apart
                 plain = by_hosts.lanes[place].sizes if by_hosts else lane.plain
-                joined = Lane(lane.name, lane.pattern, sizes, max(x.rounds for x in every), plain, lane.back)
+                joined = MessageLane(lane.name, lane.pattern, sizes, max(x.rounds for x in every), plain, lane.back)
                 before = chunked.get(lane.key)
                 chunked[lane.key] = joined if before is None else before.plus(joined)
             codec = of_codec and fmt != FP32

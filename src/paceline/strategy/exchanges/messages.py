@@ -17,7 +17,7 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class MessageLane:
     """One kind of collective among the members of a group.
 
     Attributes:
@@ -36,9 +36,9 @@ class Lane:
         """Name and pattern: lanes with the same key are added up."""
         return self.name, self.pattern
 
-    def plus(self, other: Lane, times: int = 1) -> Lane:
+    def plus(self, other: MessageLane, times: int = 1) -> MessageLane:
         """Return the sum of this lane and ``times`` the other."""
-        return Lane(
+        return MessageLane(
             self.name,
             self.pattern,
             self.sizes + times * other.sizes,
@@ -56,7 +56,7 @@ class Lane:
 class ChunkTraffic(NamedTuple):
     """Traffic of one chunk: collectives, work of its format's codec, work on sums that return as fp32."""
 
-    lanes: list[Lane]
+    lanes: list[MessageLane]
     passes: CodecWork
     fp32: CodecWork = CodecWork()
 
@@ -65,7 +65,7 @@ class ChunkTraffic(NamedTuple):
 class StreamTraffic:
     """Traffic of all chunks of a stream among the members of a group; fields as of a ``ChunkTraffic``."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[MessageLane, ...]
     passes: CodecWork
     fp32: CodecWork
     chunks: int
@@ -85,18 +85,18 @@ class StreamTraffic:
 
 def with_sizes(
     name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int
-) -> list[Lane]:
+) -> list[MessageLane]:
     """Return a collective, after the lengths of its messages where the format needs them.
 
     Args:
         sizes: bytes of each member.
         messages: number of messages of each member.
     """
-    payload = [Lane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
+    payload = [MessageLane(name, pattern, np.asarray(list(sizes), dtype=np.int64), rounds)]
     if not fmt.tells_sizes:
         return payload
     message_sizes = SIZE_BYTES * np.asarray(list(messages), dtype=np.int64)
-    return [Lane("sizes", pattern, message_sizes, rounds), *payload]
+    return [MessageLane("sizes", pattern, message_sizes, rounds), *payload]
 
 
 def message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from paceline.strategy.compression import Compression
 from paceline.strategy.exchanges.exchange import ChunkedExchange
-from paceline.strategy.exchanges.messages import ChunkTraffic, Lane, message_bytes
+from paceline.strategy.exchanges.messages import ChunkTraffic, MessageLane, message_bytes
 from paceline.strategy.exchanges.traffic import CodecWork
 from paceline.strategy.formats import Format
 
@@ -31,7 +31,7 @@ class Switch(ChunkedExchange):
         """Return what goes up and down for one chunk; see ``ChunkedExchange.chunk``."""
         del back, servers
         up, down = (np.full(members, message_bytes(count, fmt, times), dtype=np.int64) for times in (1, members))
-        return ChunkTraffic([Lane("aggregate", "switch", up, 1, back=down)], CodecWork(encode=count, decode=count))
+        return ChunkTraffic([MessageLane("aggregate", "switch", up, 1, back=down)], CodecWork(encode=count, decode=count))
 
 
 SWITCH = Switch()

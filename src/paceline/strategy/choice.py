@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal
 
 from paceline.errors import UserError
@@ -204,8 +205,8 @@ def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
 
 def check_values(owner: Any) -> None:
     """Give each field of a frozen dataclass its legal value. Raises UserError for an illegal one."""
-    for name, default, values in _checks(owner.__class__):
-        value = getattr(owner, name)
+    current, checks = _checks(owner.__class__)
+    for value, (name, default, values) in zip(current(owner), checks, strict=True):
         if value is not default:  # the usual case needs no call: a plan builds a hundred thousand
             legal = values.check(value, name)
             if legal is not value:
@@ -214,8 +215,8 @@ def check_values(owner: Any) -> None:
 
 def check_needs(owner: Any) -> None:
     """Raises UserError for a value that needs others than the owner's other choices have."""
-    for name, default, needs in _needs(owner.__class__):
-        value = getattr(owner, name)
+    current, conditions = _needs(owner.__class__)
+    for value, (name, default, needs) in zip(current(owner), conditions, strict=True):
         if value is not default and value != default:
             refuse_unmet(needs, owner, name, value)
 
@@ -235,13 +236,22 @@ def filled(text: str, owner: Any, name: str, value: object) -> str:
 
 
 @cache
-def _checks(owner: Any) -> tuple[tuple[str, Any, LegalValues], ...]:
-    return tuple((item.field, item.default, item.values) for item in declared(owner))
+def _checks(owner: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[tuple[str, Any, LegalValues], ...]]:
+    items = declared(owner)
+    return _values_of([item.field for item in items]), tuple((item.field, item.default, item.values) for item in items)
 
 
 @cache
-def _needs(owner: Any) -> tuple[tuple[str, Any, tuple[Need | Check, ...]], ...]:
-    return tuple((item.field, item.default, item.needs) for item in declared(owner) if item.needs)
+def _needs(owner: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[tuple[str, Any, tuple[Need | Check, ...]], ...]]:
+    items = [item for item in declared(owner) if item.needs]
+    return _values_of([item.field for item in items]), tuple((item.field, item.default, item.needs) for item in items)
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that reads these fields of an object at once."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda owner: tuple(getattr(owner, name) for name in names)
 
 
 def collected(whole: Any, parts: Mapping[str, Any]) -> dict[str, StrategyChoice]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.workload.layers import Operation
+from paceline.workload.layers import Operation, once_per_network
 from paceline.workload.table import Workload
 
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
@@ -43,21 +42,9 @@ class OperationTable:
     layers: int
 
 
-_TABLES: dict[int, tuple[weakref.ref[Workload], OperationTable]] = {}
-
-
+@once_per_network
 def operation_table(workload: Workload) -> OperationTable:
-    """Return the operations of ``workload``, computed once and cached for its life."""
-    key = id(workload)
-    kept = _TABLES.get(key)
-    if kept is None or kept[0]() is not workload:
-        kept = (weakref.ref(workload, lambda _: _TABLES.pop(key, None)), tabulate(workload))
-        _TABLES[key] = kept
-    return kept[1]
-
-
-def tabulate(workload: Workload) -> OperationTable:
-    """Return the operations of all layers as arrays."""
+    """Return the operations of ``workload``, computed once for its life."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[tuple[Operation, bool], int] = {}
     keys = [(o, _narrow(o) and not workload.layers[i].is_logits) for i, o in operations]

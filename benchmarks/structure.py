@@ -11,6 +11,7 @@ import argparse
 import ast
 import csv
 import io
+import platform
 import subprocess
 import tarfile
 from collections import Counter
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = ("what", "value", "unit", "commit", "date")
+COLUMNS = ("what", "value", "unit", "commit", "date", "python")
 CHOICES = ("gather_bits", "virtual_stages", "offload", "dense_bits", "codec_at", "residual_bits")
 """Choices of a strategy whose spread is counted."""
 NAMES_OF_CHOICES = frozenset(
@@ -117,7 +118,10 @@ def main() -> None:
             writer = csv.writer(file)
             writer.writerows([COLUMNS] if fresh else [])
             today = datetime.now(UTC).date().isoformat()
-            writer.writerows([what, value, unit, c, today] for c in commits for (what, unit), value in columns[c].items())
+            python = platform.python_version()
+            writer.writerows(
+                [what, value, unit, c, today, python] for c in commits for (what, unit), value in columns[c].items()
+            )
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"compression": "int8", "clip": 3.0}, "int8 does not clip; leave clip out"),
     ({"compression": "terngrad", "clip": 0.0}, "clip=0.0; give standard deviations, 1e-3 to 1e6, or None"),
     ({"compression": "terngrad", "clip": float("inf")}, "clip=inf; give standard deviations"),
-    ({"dense_rule": DenseRule()}, "dense treats all tensors alike; leave dense, min_elements and dense_rule out"),
+    ({"dense_rule": DenseRule()}, "dense treats all tensors the same; leave dense, min_elements and dense_rule out"),
     ({"servers": 0}, "0 servers; give a whole number from 1 "),
     ({"servers": 2}, "'allreduce' has no 2 servers; name exchange parameter_server"),
     ({"ranks_per_node": 0}, "0 ranks a node; give a whole number from 1 "),

@@ -34,7 +34,7 @@ def strategy(**choices: Any) -> Strategy:
         ({"outer_lr": 1.0}, ("outer_lr with an exchange of gradients in every step", "give sync_every too")),
         ({"fragments": 2}, ("2 fragments with an exchange in every step", "give sync_every too")),
         ({"sync_every": 4, "fragments": 5}, ("5 fragments in 4 steps", "at most 4 fragments")),
-        ({"sync_every": 8, "fragments": 2, "sync_delay": 5}, ("beside 5 steps", "at most 4")),
+        ({"sync_every": 8, "fragments": 2, "sync_delay": 5}, ("overlaps 5 steps", "at most 4")),
         ({"sync_every": 4, "mixing": 0.3}, ("mixing=0.3 without a delay", "give sync_delay")),
         ({"sync_every": 4, "sync_delay": 1, "mixing": 1.0}, ("mixing=1.0", "from 0 to 0.9999")),
         ({"sync_every": 4, "outer_lr": 0}, ("outer_lr=0", "from 1e-06 to 10")),
@@ -49,7 +49,7 @@ def strategy(**choices: Any) -> Strategy:
         ({"sync_every": 4, "compression": "powersgd"}, ("powersgd, which works in DDP's buckets", "another compression")),
         (
             {"sync_every": 4, "compression": "topk", "options": {"momentum": 0.9}},
-            ("a momentum of topk beside that of the outer step", "outer_momentum 0"),
+            ("a momentum of topk and a momentum of the outer step", "outer_momentum 0"),
         ),
     ],
 )

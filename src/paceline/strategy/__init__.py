@@ -1,4 +1,4 @@
-"""The choices, described: compression, exchange, optimizer, and the Strategy that joins them."""
+"""Descriptions of the choices about a run (compression, exchange, optimizer), and the Strategy that joins them."""
 
 from paceline.strategy.buckets import (
     BUCKET_BYTES,
@@ -20,7 +20,6 @@ from paceline.strategy.exchanges import (
     Exchange,
     Traffic,
     carriers,
-    chunk_bounds,
     shard_bounds,
 )
 from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
@@ -66,7 +65,6 @@ __all__ = [
     "buckets",
     "busiest_sent",
     "carriers",
-    "chunk_bounds",
     "fuse",
     "parse_options",
     "plan_bucket",

@@ -1,4 +1,4 @@
-"""Which gradients travel together: DDP's buckets, fused into groups where a codec works on them."""
+"""Groups of gradients that travel together: DDP's buckets, fused if a codec works on them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FUSE_BYTES = 4 << 20  # below about 4 MB a codec call costs the same whatever it
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """The elements of one bucket, or of several fused ones, by the format in which they travel.
+    """Element counts of one bucket, or of several fused ones, by wire format.
 
     Attributes:
         compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
         dense: elements that the codec does not encode; they travel as fp32 or bfloat16.
-        factors: elements of the two low-rank factors that travel in place of the compressed ones.
-        shapes: of a unit that is shared out: for each tensor its rows, the elements of a row, and whether it is compressed.
+        factors: elements of the two low-rank factors that travel instead of the compressed ones.
+        shapes: for a sharded unit: each tensor's rows, elements per row, and True if it is compressed.
     """
 
     compressed: int
@@ -36,11 +36,11 @@ class BucketPlan:
 
     @property
     def elements(self) -> int:
-        """All elements of the bucket."""
+        """Number of elements of the bucket."""
         return self.compressed + self.dense
 
     def shard(self, owners: int) -> tuple[int, int]:
-        """Compressed and dense elements of one owner's part, padded as FSDP2 pads it: to equally many rows of every tensor."""
+        """Compressed and dense elements of one owner's shard. As in FSDP2, every tensor is padded to equal numbers of rows."""
         if not self.shapes:
             return -(-self.compressed // owners), -(-self.dense // owners)
         compressed, dense = (
@@ -50,12 +50,12 @@ class BucketPlan:
         return compressed, dense
 
     def streams(self, compression: Compression, dense: Format = FP32) -> tuple[tuple[Format, int], ...]:
-        """Formats and element counts, in the order in which they travel: compressed first, then those in format ``dense``."""
+        """Formats and element counts in sending order: compressed elements first, then those in format ``dense``."""
         return tuple((f, n) for f, n in ((compression.format, self.compressed), (dense, self.dense)) if n)
 
 
 def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: int = FIRST_BUCKET_BYTES) -> list[list[T]]:
-    """DDP's buckets for fp32 gradients in the order in which they become ready (after its first step).
+    """Return DDP's buckets for fp32 gradients, in the order in which gradients become ready after the first step.
 
     A bucket closes with the tensor that reaches its limit; the first limit is small so that communication starts early
     (Li et al. 2020, PyTorch Distributed, VLDB, section 3.2.3).
@@ -76,7 +76,7 @@ def buckets(ready: Sequence[T], bucket_bytes: int = BUCKET_BYTES, first_bytes: i
 
 
 def fuse(separate: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list[list[T]]:
-    """Consecutive buckets joined until a group holds ``least_bytes`` of fp32; the last group may hold fewer."""
+    """Join consecutive buckets until each group holds ``least_bytes`` of fp32. The last group may hold fewer."""
     groups: list[list[T]] = []
     current: list[T] = []
     for bucket in separate:
@@ -88,7 +88,7 @@ def fuse(separate: Sequence[Sequence[T]], least_bytes: int = FUSE_BYTES) -> list
 
 
 def plan_unit(unit: Sequence[NamedShape], compression: Compression, dense_names: Sequence[str] | set[str]) -> BucketPlan:
-    """``plan_bucket`` of tensors that are shared out by rows; stacked matrices of experts by the rows of the matrices."""
+    """Split a unit sharded by rows as ``plan_bucket`` does. Experts' stacked matrices are sharded by each matrix's rows."""
     every = compression.rule is None
     sized = [(t.name, t.shape[: 1 + ("experts" in t.name.split("."))], t.shape) for t in unit if prod(t.shape)]
     shapes = tuple((prod(r), prod(shape) // prod(r), every or name not in dense_names) for name, r, shape in sized)

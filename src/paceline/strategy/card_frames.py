@@ -1,4 +1,4 @@
-"""Bytes of messages that a network card compresses packet by packet: headers and the number of packets stay.
+"""Bytes of messages that a network card compresses packet by packet. Headers and the number of packets do not change.
 
 Ethernet with an MTU of 1,500. A segment has 14 bytes of Ethernet, 20 of IPv4 and 32 of TCP with timestamps in front of at most
 1,448 bytes. Behind them a compressed segment has the card's own header (12 bytes, and 4 for its run of values), then the body.
@@ -20,10 +20,10 @@ _TAG_BITS = 2
 
 
 def segment_bytes(values: int, element_bits: float, block_bytes: int) -> float:
-    """Bytes on the line of one segment of fp32 values, headers included.
+    """Return the bytes on the line of one segment of fp32 values, headers included.
 
     Args:
-        element_bits: of an encoded value, tag included. ``block_bytes``: in front of the body, such as a scale.
+        element_bits: bits of an encoded value, tag included. ``block_bytes``: bytes before the body, such as a scale.
     """
     if not values:
         return 0.0
@@ -33,9 +33,9 @@ def segment_bytes(values: int, element_bits: float, block_bytes: int) -> float:
 
 
 def message_bytes(values: int, element_bits: float, block_bytes: int, in_front: int) -> int:
-    """Bytes of a message of ``values`` fp32 values as the network counts them: payload, with what full segments have of headers
-    left out, as in every other message (the share of a link that is reached has them). So a message takes as long as its bytes
-    on the line, and a ratio of such bytes is one of bytes on the line.
+    """Return the payload bytes of a message of ``values`` fp32 values. As in every other message, the headers of full segments
+    are left out: the reachable share of a link accounts for them. The time of a message and a ratio of two messages are
+    therefore those of the bytes on the line.
 
     Args:
         in_front: bytes of the message's own header, which stay as they are.

@@ -1,4 +1,4 @@
-"""A choice about a run, declared once, at the field that holds it. Everything that lists choices is derived from here.
+"""One declaration for each choice about a run, at its dataclass field. Every list of choices is derived from it.
 
 ``tensor: int = choice(1, WholeNumber("tensor"), "devices that divide each layer")`` declares a field of a dataclass and, in its
 metadata, a ``StrategyChoice``. ``Strategy.of``, JSON, the command line's options, columns of tables of jobs, the values that
@@ -23,10 +23,10 @@ EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A condition on the other choices, which holds while a choice has its default.
+    """Condition on the other choices. It always holds for a choice with its default value.
 
     Attributes:
-        met: whether the owner of the field meets it.
+        met: returns True if the owner of the field meets it.
         message, fix: texts of the ``UserError`` where it does not. ``{name}`` is the field's name, ``{value}`` its value and
             ``{of}`` the owner, as in ``{of.tensor}``; ``{words}`` is the name with spaces.
     """
@@ -50,11 +50,11 @@ def _never(owner: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """How ``train`` takes a choice: it runs it or refuses it.
+    """Rule by which ``train`` runs or refuses the value of a choice.
 
     Attributes:
         what, fix: texts of the refusal, formatted as those of ``Need``.
-        runs: whether it runs the owner's value; the default always runs.
+        runs: returns True if it runs the owner's value. The default always runs.
         option: True if ``train`` has the option.
     """
 
@@ -72,7 +72,7 @@ RUNS_AS_GIVEN = Trained(runs=_always)
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How ``plan`` searches a choice.
+    """Values of a choice that ``plan`` tries, and the option that narrows them.
 
     Attributes:
         axis: field of ``Space`` that holds the values that are tried; empty: ``Space.others`` holds them, by the choice's name.
@@ -96,7 +96,7 @@ class StrategyChoice:
     Attributes:
         field, part: the dataclass field, and the field of ``Strategy`` that holds its owner; empty: ``Strategy`` itself.
         name: in ``Strategy.of`` and in JSON.
-        values: the legal ones.
+        values: legal values.
         default: default value; ``MISSING`` without one. ``rule``: how the default follows from other choices, in words.
         help: one sentence; ``{legal}`` and ``{default}`` are filled in.
         option: name of the option, without dashes; empty without an option. ``other_options``: further names.
@@ -104,16 +104,16 @@ class StrategyChoice:
         word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
         example: a value, as a user types it.
         column: of a table of jobs; empty if a table cannot hold it.
-        needs: conditions on other choices of the same owner. ``needs_of_strategy``: likewise of the whole strategy.
+        needs: conditions on other choices of the same owner.
         affects: what it changes; the cache of exchanges leaves out choices that change no bytes.
         follows: the choice that sets it back to its default when it changes: ``compression`` or ``exchange``.
-        later: True if JSON holds it only where it is not the default, as files of earlier versions do.
-        resumable: True if a run may change it and still go on from a checkpoint.
-        said: True if a description names it even where it is the default.
+        later: True if JSON leaves the default out, as files of earlier versions do.
+        resumable: True if a run may change it and still resume from a checkpoint.
+        said: True if a description names it even with its default value.
         train: how ``train`` takes it; by default it refuses every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
-        title: what a description says of another value than the default, formatted as the texts of ``Need``; empty if it says
-            nothing, or if it says it together with another choice.
+        title: text of a description for other values than the default, formatted as the texts of ``Need``. Empty: no text, or
+            the text of another choice covers it.
         label: of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
         source: paper or software that defines it.
     """
@@ -134,7 +134,6 @@ class StrategyChoice:
     example: str = ""
     column: str = "*"
     needs: tuple[Need | Check, ...] = ()
-    needs_of_strategy: tuple[Need, ...] = ()
     affects: tuple[Effect, ...] = EVERYTHING
     follows: Literal["", "compression", "exchange"] = ""
     later: bool = False
@@ -154,7 +153,7 @@ class StrategyChoice:
 
     @property
     def has_default(self) -> bool:
-        """True if the choice need not be made."""
+        """True if the choice has a default."""
         return self.default is not MISSING
 
     def sentence(self, text: str = "") -> str:
@@ -164,11 +163,11 @@ class StrategyChoice:
 
     @property
     def default_text(self) -> str:
-        """The default as a user types it."""
+        """Default value as a user types it."""
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     def written(self, value: object) -> bool:
-        """Return whether JSON holds ``value``."""
+        """Return whether JSON includes ``value``."""
         return not self.later or value != self.default
 
 
@@ -182,19 +181,20 @@ def choice(default: Any, values: LegalValues, help: str, **more: Any) -> Any:
     """Declare a field and its choice.
 
     Args:
-        more: further attributes of ``StrategyChoice``. Its names follow from the field's name where they are not given.
+        more: further attributes of ``StrategyChoice``. Names that are not given follow from the field's name.
     """
     return field(default=default, metadata={"choice": StrategyChoice(default=default, values=values, help=help, **more)})
 
 
 @cache
 def declared(owner: Any, part: str = "") -> tuple[StrategyChoice, ...]:
-    """The choices that a dataclass declares, in the order of its fields. ``part``: field of ``Strategy`` that holds it."""
+    """Return the choices that a dataclass declares, in the order of its fields. ``part``: field of ``Strategy`` that holds
+    it."""
     return tuple(_named(each.metadata["choice"], each.name, part) for each in fields(owner) if "choice" in each.metadata)
 
 
 def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
-    """The choice with the names that follow from its field's name."""
+    """Return the choice with missing names derived from its field's name."""
     name = item.name or field_name
     hyphened = "" if isinstance(item.values, Compound) else name.replace("_", "-")
     option = hyphened if item.option == DERIVED else item.option
@@ -204,17 +204,17 @@ def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
 
 
 def check_values(owner: Any) -> None:
-    """Give each field of a frozen dataclass its legal value. Raises UserError for an illegal one."""
+    """Replace each field of a frozen dataclass by its legal value. Raises UserError for an illegal one."""
     current, checks = _checks(owner.__class__)
     for value, (name, default, values) in zip(current(owner), checks, strict=True):
-        if value is not default:  # the usual case needs no call: a plan builds a hundred thousand
+        if value is not default:  # no call in the usual case: a plan builds 100,000 strategies
             legal = values.check(value, name)
             if legal is not value:
                 object.__setattr__(owner, name, legal)
 
 
 def check_needs(owner: Any) -> None:
-    """Raises UserError for a value that needs others than the owner's other choices have."""
+    """Raise UserError if a value does not go with the owner's other choices."""
     current, conditions = _needs(owner.__class__)
     for value, (name, default, needs) in zip(current(owner), conditions, strict=True):
         if value is not default and value != default:
@@ -222,7 +222,7 @@ def check_needs(owner: Any) -> None:
 
 
 def refuse_unmet(needs: Sequence[Need | Check], owner: Any, name: str, value: object) -> None:
-    """Raises UserError for the first condition that ``owner`` does not meet."""
+    """Raise UserError for the first condition that ``owner`` does not meet."""
     for need in needs:
         if not isinstance(need, Need):
             need(owner)
@@ -231,7 +231,7 @@ def refuse_unmet(needs: Sequence[Need | Check], owner: Any, name: str, value: ob
 
 
 def filled(text: str, owner: Any, name: str, value: object) -> str:
-    """A text of ``Need`` or ``Trained`` about the value of a field."""
+    """Fill the value of a field into a text of ``Need`` or ``Trained``."""
     return text.format(name=name, value=value, of=owner, words=name.replace("_", " "))
 
 
@@ -255,6 +255,6 @@ def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def collected(whole: Any, parts: Mapping[str, Any]) -> dict[str, StrategyChoice]:
-    """The choices of a strategy by name: its own, then those of its parts."""
+    """Return the choices of a strategy by name: its own, then those of its parts."""
     every: list[StrategyChoice] = [*declared(whole), *(item for part, kind in parts.items() for item in declared(kind, part))]
     return {item.name: item for item in sorted(every, key=lambda item: item.field != "data")}

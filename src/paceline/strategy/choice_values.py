@@ -1,4 +1,4 @@
-"""Legal values of a choice: how a value is checked, read from text, and typed on the command line."""
+"""Legal values of a choice, with their checks, their parsing, and their form on the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LegalValues(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """Legal names or numbers, where they are few."""
+        """Legal names or numbers, if they are few."""
         return ()
 
     @property
@@ -83,7 +83,7 @@ class WholeNumber(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class Bits(LegalValues):
-    """One of few numbers of bits. ``fix``: what an error tells to give."""
+    """One of a few bit widths. ``fix``: advice in an error."""
 
     legal: tuple[int, ...]
     fix: str = ""
@@ -111,7 +111,7 @@ class Bits(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class RealNumber(LegalValues):
-    """A finite number from ``low`` to ``high``; None too with ``optional``."""
+    """A finite number from ``low`` to ``high``, or None if ``optional``."""
 
     low: float
     high: float
@@ -135,7 +135,7 @@ class RealNumber(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class ByteSize(LegalValues):
-    """Bytes, at least one. ``unit``: what an error calls them."""
+    """A number of bytes, at least one. ``unit``: its name in errors."""
 
     unit: str
 
@@ -171,12 +171,12 @@ class Name(LegalValues):
     """One name of a short list.
 
     Attributes:
-        title: what an error calls it.
+        title: its name in errors.
         legal: the names; a mapping's keys.
-        aliases: other names, and the legal ones that they mean. ``listed``: those of them that an error lists too.
+        aliases: other names, and the legal ones that they mean. ``listed``: aliases that an error lists too.
         exact: True if capitals and separators must be as in ``legal``.
         optional: True if the empty text is legal and leaves the choice to its rule.
-        few: names that an error lists at most.
+        few: most names that an error lists.
     """
 
     title: str
@@ -189,7 +189,7 @@ class Name(LegalValues):
 
     def check(self, value: Any, name: str) -> str:
         if type(value) is str and (value in self.legal or (self.optional and not value)):
-            return value  # the usual case, without a look at other names
+            return value  # usual case: skips the aliases
         if self.exact:
             check_name(self.title, value, self.legal)
             return str(value)
@@ -206,10 +206,10 @@ class Name(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(Name):
-    """One value of a family, or its name; ``legal`` has the values by name.
+    """One value of a family, given as itself or by name. ``legal``: the values by name.
 
     Attributes:
-        empty: what the empty text means; None if it is illegal.
+        empty: meaning of the empty text; None if it is illegal.
     """
 
     empty: Any = None
@@ -228,7 +228,7 @@ class OneOf(Name):
 
 @dataclass(frozen=True, slots=True)
 class Parsed(LegalValues):
-    """A value that one function checks and reads. ``legal``: its plain names."""
+    """A value checked and parsed by one function. ``legal``: its plain names."""
 
     read: Callable[[Any], Any]
     legal: tuple[str, ...] = ()
@@ -249,7 +249,7 @@ class Parsed(LegalValues):
 
 @dataclass(frozen=True, slots=True)
 class Compound(LegalValues):
-    """A value of several parts, which its owner checks and no single text writes."""
+    """A value of several parts, checked by its owner. It has no form as one text."""
 
     def check(self, value: Any, name: str) -> Any:
         return value

@@ -1,4 +1,4 @@
-"""Places of a codec: the device, the host, or the network card; and switches that add. Each place knows what goes with it."""
+"""Places where a codec can work (device, host, network card) and switches that add, with what each supports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.strategy.values import Value
 
 
 class Exchanging(Protocol):
-    """The part of a ``GradientExchange`` that its codec's place and its sums depend on."""
+    """Fields of a ``GradientExchange`` on which the place of its codec and of its sums depends."""
 
     @property
     def compression(self) -> Compression: ...
@@ -39,7 +39,7 @@ class Exchanging(Protocol):
 
 
 class Place(Value, ABC):
-    """Where a codec works, or where residuals are between exchanges.
+    """Place where a codec works, or that holds residuals between exchanges.
 
     Attributes:
         text: the place in words.
@@ -54,20 +54,20 @@ class Place(Value, ABC):
 
     @abstractmethod
     def is_of(self, kind: str) -> bool:
-        """Return whether gradients on a device of this kind (``cpu``, ``gpu``) are at the place anyway."""
+        """Return whether gradients on a device of this kind (``cpu``, ``gpu``) are already at the place."""
 
     def check(self, x: Exchanging) -> None:
-        """Raise UserError where the codec of ``x`` cannot work here, with the nearest that can."""
+        """Raise UserError if the codec of ``x`` cannot work here. The error names the nearest that can."""
         if not x.description.can_be_placed:
             why = "its factors are made by PyTorch's hook" if x.description.low_rank else "it compresses nothing"
             raise UserError(f"{x.compression} with its codec {self.text}: {why}", "leave codec_at out, or name a compression")
 
     @abstractmethod
     def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
-        """Raise UserError where the cluster lacks the place."""
+        """Raise UserError if the cluster lacks the place."""
 
     def check_runs(self, x: Exchanging, device: str) -> None:
-        """Raise UserError where training with gradients on ``device`` cannot run the codec here; empty: not known yet."""
+        """Raise UserError if training with gradients on ``device`` cannot run the codec here. Empty: device not yet known."""
         del x
         if device and not self.is_of(device):
             here = ON_HOST if device == "cpu" else ON_GPU
@@ -79,7 +79,7 @@ class Place(Value, ABC):
 
 @final
 class UsualPlace(Place):
-    """Where the gradients are, for a codec; where the codec works, for residuals."""
+    """Default place. A codec works at the gradients' place; residuals are kept at the codec's place."""
 
     __slots__ = ()
     name, text = "", ""
@@ -101,7 +101,7 @@ class UsualPlace(Place):
 
 @final
 class OnHost(Place):
-    """The host, and its memory."""
+    """Host processor and its memory."""
 
     __slots__ = ()
     name, text = "host", "on the host"
@@ -111,20 +111,20 @@ class OnHost(Place):
         return kind == "cpu"
 
     def check(self, x: Exchanging) -> None:
-        """Raise UserError where a host cannot add up the exchange's sums."""
+        """Raise UserError if a host cannot compute the exchange's sums."""
         super().check(x)
         if not x.exchange.adds_on_host:
             legal = ", ".join(name for name, exchange in EXCHANGES.items() if exchange.adds_on_host)
             raise UserError(f"exchange {x.exchange.name!r} does not add on the host", f"legal with codec_at host: {legal}")
 
     def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
-        """Raise UserError where the link to the host is unknown."""
+        """Raise UserError if the link to the host is unknown."""
         _check_host_link(cluster, "the codec on the host", "codec_at")
 
 
 @final
 class OnGpu(Place):
-    """The GPU that computes the gradients."""
+    """GPU that computes the gradients."""
 
     __slots__ = ()
     name, text = "gpu", "on the GPU"
@@ -134,14 +134,14 @@ class OnGpu(Place):
         return kind != "cpu"
 
     def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
-        """Raise UserError where there is no GPU."""
+        """Raise UserError if there is no GPU."""
         if cluster.device.kind == "cpu":
             raise UserError(f"the codec on a GPU, and {cluster.device.name} has none", "give codec_at host, or leave it out")
 
 
 @final
 class InCard(Place):
-    """The network card.
+    """Network card that compresses.
 
     It compresses fp32 on its way to the line and restores it on the other side (Li et al. 2018, INCEPTIONN, MICRO, section
     VI). It has no scale of a whole tensor, keeps no residual and adds nothing: hosts add fp32.
@@ -156,7 +156,7 @@ class InCard(Place):
         return False
 
     def check(self, x: Exchanging) -> None:
-        """Raise UserError where a card cannot do the compression, or cannot do it in the exchange."""
+        """Raise UserError if a card cannot do the compression, or cannot do it in this exchange."""
         super().check(x)
         if not x.compression.in_card:
             legal = ", ".join(name for name, c in COMPRESSIONS.items() if c.in_card)
@@ -181,7 +181,7 @@ class InCard(Place):
             )
 
     def check_cluster(self, x: Exchanging, cluster: Cluster) -> None:
-        """Raise UserError where the network is no Ethernet with TCP, or its card does not do the compression."""
+        """Raise UserError if the network is not Ethernet with TCP, or if its card does not do the compression."""
         if cluster.num_nodes == 1:
             raise UserError("a codec in the network card, and one node, which has no network", "give more nodes and a network")
         if cluster.network.kind != "ethernet" or cluster.network.transport not in ("", "TCP"):
@@ -194,7 +194,7 @@ class InCard(Place):
             raise UserError(f"{card.name} does not do {x.compression}", f"legal for it: {', '.join(card.compressions)}")
 
     def check_runs(self, x: Exchanging, device: str) -> None:
-        """Raise UserError where this host has no card, one of another codec, or gradients that no card of a lab sees."""
+        """Raise UserError if this host has no card, a card with another codec, or gradients that no card of a lab sees."""
         from paceline.lab.card_spec import CardSpec, card_of_this_host  # a lab is loaded for a run alone
 
         wanted = CardSpec(x.compression.name, round(-math.log2(x.description.option_values["bound"])))
@@ -217,7 +217,7 @@ PLACES: Mapping[str, Place] = {name: place for name, place in Place.known.items(
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Parts of the network that work on gradients: cards that compress, and switches that add. None: not used."""
+    """Parts of the network that process gradients: cards that compress, and switches that add. None: not used."""
 
     nic: Nic | None = None
     aggregation: Aggregation | None = None
@@ -227,7 +227,7 @@ PLAIN = Fabric()
 
 
 def fabric(x: Exchanging, cluster: Cluster) -> Fabric:
-    """Return what an exchange uses on ``cluster``: the first card of the catalogue where it names none.
+    """Return the network parts that an exchange uses on ``cluster``. The default card is the catalogue's first.
 
     Raises:
         UserError: as ``check_fabric``.
@@ -242,9 +242,9 @@ def fabric(x: Exchanging, cluster: Cluster) -> Fabric:
 
 
 def check_fabric(x: Exchanging, cluster: Cluster) -> None:
-    """Raise UserError where the cluster lacks what the exchange needs.
+    """Raise UserError if the cluster lacks what the exchange needs.
 
-    That is a GPU, a known link to its host, a card on an Ethernet, or a switch that adds.
+    Checked are the GPU, a known link to its host, a card on Ethernet, and a switch that adds.
     """
     x.codec_at.check_cluster(x, cluster)
     if x.residuals_at:
@@ -254,7 +254,7 @@ def check_fabric(x: Exchanging, cluster: Cluster) -> None:
 
 
 def _check_host_link(cluster: Cluster, what: str, option: str) -> None:
-    """Raise UserError where the link between the devices and their host is not in the catalogue."""
+    """Raise UserError if the catalogue lacks the link between the devices and their host."""
     if cluster.device.kind != "cpu" and not cluster.device.host_link:
         raise UserError(
             f"{what} of {cluster.device.name}: its link to the host is not in the catalogue",
@@ -263,7 +263,7 @@ def _check_host_link(cluster: Cluster, what: str, option: str) -> None:
 
 
 def _aggregation(cluster: Cluster) -> Aggregation | None:
-    """Return the switches that the user named, else SHARP where the network's name says that its switches reduce."""
+    """Return the switches that the user named, or SHARP if the network's name implies switches that reduce."""
     if cluster.aggregation is None and cluster.num_nodes > 1 and cluster.network.reduces:
         return aggregation("SHARP")
     return cluster.aggregation
@@ -287,10 +287,10 @@ def _check_switch(x: Exchanging, cluster: Cluster) -> None:
 
 
 def check_runs(x: Exchanging, device: str = "") -> None:
-    """Raise UserError where training cannot execute an exchange that a prediction can describe.
+    """Raise UserError if training cannot execute an exchange that a prediction can describe.
 
     Args:
-        device: where the gradients live, ``cpu`` or another kind; empty where it is not known yet.
+        device: kind of the device with the gradients, ``cpu`` or another; empty: not yet known.
     """
     from paceline.lab.adding_switch import VARIABLE  # a lab is loaded for a run alone
 

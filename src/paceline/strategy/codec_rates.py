@@ -1,4 +1,4 @@
-"""Rates of codecs on one core of a CPU, each with its source. GPUs are bound by their memory."""
+"""Measured rates of codecs on one CPU core, each with its source. On GPUs memory traffic is the limit instead."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ASSUMED = "assumption, not measured"
 
 @dataclass(frozen=True, slots=True)
 class CodecRate:
-    """Bytes/s of fp32 that one core encodes, and that it decodes and adds."""
+    """Rates of one core in bytes/s of fp32: to encode, and to decode and add."""
 
     encode: Fact
     decode: Fact
 
 
 def cpu_rate(encode: float, decode: float, source: str = MEASURED, date: str = "2026-11-21") -> CodecRate:
-    """Return a rate from GB/s. After a new measurement, change it where the compression is declared."""
+    """Return a rate given in GB/s. After a new measurement, change the compression's declaration."""
     return CodecRate(Fact(encode * 1e9, source, date), Fact(decode * 1e9, source, date))

@@ -1,6 +1,6 @@
-"""The description of a compression: bytes on the wire, tensors that stay dense, cost of the codec.
+"""Description of a compression: bytes on the wire, tensors that stay dense, cost of the codec.
 
-Training sends exactly the bytes that these descriptions say; a test holds both equal.
+Training sends exactly the bytes of these descriptions. A test checks that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.strategy.formats import FP32, Format, PayloadBound
 
 
 class NamedShape(Protocol):
-    """Anything with the name and the shape of a tensor, such as ``workload.Parameter``."""
+    """Object with the name and the shape of a tensor, such as ``workload.Parameter``."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class NamedShape(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseRule:
-    """Which tensors are sent dense although a compression is on.
+    """Rule for the tensors that are sent uncompressed.
 
     Attributes:
         min_elements: smaller tensors stay dense; their bytes are few and their share of the error is not.
@@ -54,10 +54,11 @@ class DenseRule:
         object.__setattr__(self, "names", tuple(self.names))
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
-        """Names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()`` order."""
+        """Return the names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()``
+        order."""
         matrices = [t.name for t in tensors if len(t.shape) >= 2]
         last = matrices[-1] if matrices and self.last_layer else ""
-        owner = last.rpartition(".")[0]  # empty for a tensor of the model itself, which then stands alone
+        owner = last.rpartition(".")[0]  # empty for a tensor of the model itself
         reasons: dict[str, str] = {}
         for tensor in tensors:
             if any(fnmatch(tensor.name, pattern) for pattern in self.names):
@@ -77,26 +78,26 @@ class DenseRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Compression:
-    """A compression, with its option values. Prediction, planning and the command line know no more of it.
+    """A compression, with its option values. Prediction, planning and the command line use nothing else of it.
 
     Attributes:
         layout: returns the format for option values; see ``format``.
         cpu_rate: bytes/s of fp32 on one core of a CPU.
-        rule: which tensors stay dense; None where all are treated the same.
-        preferred: name of the exchange that carries it by default; empty: the first that can.
+        rule: default rule for tensors that stay dense; None: all tensors are treated the same.
+        preferred: name of its default exchange; empty: the first that can carry it.
         codec: name of its codec, if different; see ``codec_name``.
-        options: its parameters; ``values``: those that the user gave, see ``configured``.
+        options: its parameters. ``values``: parameters that the user gave, see ``configured``.
         adds: True if the engine's all-reduce can add what it sends.
         unbiased: True if the expected decoded gradient is the gradient.
         clips: True if it clips gradients before it encodes them.
         shares_scale: True if one fp32 maximum a compressed tensor is all-reduced before encoding.
         error_feedback: True if the error of a step's encoding is added to the next gradient: 4 bytes a parameter.
-        low_rank: True if two factors of each matrix are all-reduced in place of it.
-        in_place: True if a CPU writes messages from the gradients where they lie, and sums back. Others are copied into one
-            buffer first, and back.
-        in_card: True if a network card can do it: element by element, or block by block of a packet.
-        card_scales: True if a card scales packet by packet. Around a ring the ranks would end with different sums.
-        switch_sums: sums of which a switch must have one to add it up (``Aggregation.sums``); empty: no switch can.
+        low_rank: True if two factors of each matrix are all-reduced instead of it.
+        in_place: True if a CPU encodes directly from the gradients and writes sums back. Others are copied into one buffer
+            first, and back.
+        in_card: True if a network card can do it, by elements or by blocks of a packet.
+        card_scales: True if a card scales packet by packet. In a ring the ranks would then end with different sums.
+        switch_sums: kinds of sums (``Aggregation.sums``) of which a switch must support one; empty: no switch can.
         encode_bytes, decode_bytes: memory traffic of the codec per element, for its roofline time.
         level: which end of a data-dependent length ``format`` describes.
     """
@@ -134,27 +135,27 @@ class Compression:
         return replace(self, values=resolve(given, self.options, self.name), level=level)
 
     def option(self, name: str) -> float:
-        """Return the value of one of its options: the given one, else the default."""
+        """Return the value of one of its options, given or default."""
         return self.option_values[name]
 
     @cached_property
     def option_values(self) -> Mapping[str, float]:
-        """Every option with the value in use."""
+        """All options with the values in use."""
         return {o.name: o.default for o in self.options} | dict(self.values)
 
     @cached_property
     def format(self) -> Format:
-        """Format of the tensors that are compressed; the others travel as fp32."""
+        """Wire format of the compressed tensors. Others travel as fp32."""
         return self.layout(self.option_values).at(self.level)
 
     @property
     def codec_name(self) -> str:
-        """Name of its codec."""
+        """Name of its codec in ``paceline.codecs``."""
         return self.codec or self.name
 
     @cached_property
     def compresses(self) -> bool:
-        """True unless gradients travel as they are."""
+        """True unless gradients travel unchanged."""
         return self.format != FP32
 
     @property
@@ -188,7 +189,7 @@ class Compression:
 
 
 def _restored(name: str, values: Values, level: PayloadBound, rule: DenseRule | None, error_feedback: bool) -> Compression:
-    """Return a declared compression with these values: layouts are functions, which other processes cannot be sent."""
+    """Rebuild a compression after unpickling: its layout is a function, which cannot be pickled."""
     declared = Compression.known[name]
     same = (declared.values, declared.level, declared.rule, declared.error_feedback)
     if same == (values, level, rule, error_feedback):
@@ -197,9 +198,9 @@ def _restored(name: str, values: Values, level: PayloadBound, rule: DenseRule | 
 
 
 def low_rank_factors(shape: tuple[int, ...], rank: int, rate: float = 2.0) -> tuple[int, int] | None:
-    """Elements of the two factors of a tensor seen as a matrix; None where PyTorch's hook leaves it as it is.
+    """Return the elements of the two factors of a tensor seen as a matrix. None: PyTorch's hook does not factor it.
 
-    That is a vector, or a matrix that its factors would not make ``rate`` times as small (``min_compression_rate``).
+    PyTorch factors no vectors, and no matrices that get less than ``rate`` times smaller (``min_compression_rate``).
     """
     if len(shape) < 2 or not prod(shape):
         return None
@@ -213,7 +214,7 @@ WARM_DENSITY = 0.25
 
 
 def density_at(step: int, density: float, warmup_steps: int) -> float:
-    """Density of top-k in a step, from 0: exponentially from ``WARM_DENSITY`` down to ``density`` in the warm-up."""
+    """Return top-k's density in a step, counted from 0. It falls exponentially from ``WARM_DENSITY`` during the warm-up."""
     if step >= warmup_steps:
         return density
     return float(WARM_DENSITY * (density / WARM_DENSITY) ** (step / warmup_steps))

@@ -1,4 +1,4 @@
-"""Parameters of a compression: what it takes, what is legal, and the text ``name=value`` of the command line."""
+"""Parameters of a compression: their names, legal values, and the form ``name=value`` of the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One parameter. ``whole``: an integer; ``power``: a power of two. Legal from ``least`` to ``most``."""
+    """One parameter, a number from ``least`` to ``most``. ``whole``: an integer. ``power``: a power of two."""
 
     name: str
     default: float
@@ -26,7 +26,7 @@ class Option:
     power: bool = False
 
     def check(self, value: object, owner: str) -> float:
-        """``value`` as a legal number. Raises UserError naming what is legal."""
+        """Return ``value`` as a legal number. Raises UserError that names the legal ones."""
         number = _as_number(value)
         legal = self.least <= number <= self.most and not (self.whole and number % 1)
         if not legal or (self.power and not log2(number).is_integer()):
@@ -40,7 +40,7 @@ class Option:
 
 
 def _as_number(value: object) -> float:
-    """A real number as a float, NumPy's too; NaN for anything else."""
+    """Convert a real number, also NumPy's, to float. Anything else becomes NaN."""
     try:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else nan
     except OverflowError:
@@ -48,7 +48,7 @@ def _as_number(value: object) -> float:
 
 
 def resolve(options: Given, legal: tuple[Option, ...], owner: str) -> Values:
-    """``options``, checked and in the order of ``legal``. Raises UserError for an unknown name or an illegal value."""
+    """Check ``options`` and put them in the order of ``legal``. Raises UserError for an unknown name or an illegal value."""
     values = _as_dict(options, legal, owner)
     names = [option.name for option in legal]
     for name in values:
@@ -59,7 +59,7 @@ def resolve(options: Given, legal: tuple[Option, ...], owner: str) -> Values:
 
 
 def _as_dict(options: Given, legal: tuple[Option, ...], owner: str) -> dict[str, float]:
-    """A mapping, or pairs of a name and a number, as a dict."""
+    """Convert a mapping, or pairs of a name and a number, to a dict."""
     try:
         if not isinstance(options, str | bytes):
             return dict(options)
@@ -70,7 +70,7 @@ def _as_dict(options: Given, legal: tuple[Option, ...], owner: str) -> dict[str,
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, float]:
-    """``["bound=0.0078", "block=256"]`` as numbers; ``2^-7`` is one too. Raises UserError for anything else."""
+    """Parse texts such as ``["bound=0.0078", "block=256"]``. A number may be ``2^-7``. Raises UserError for anything else."""
     values: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.partition("=")

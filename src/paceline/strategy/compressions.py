@@ -96,7 +96,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             unbiased=False,
             options=(_bound(6, 14, "largest error over a block's largest magnitude"), _RATIO),
             error_feedback=True,
-            # The maximum of the block, then the block; the residual is read and written beside.
+            # The maximum of the block, then the block; the residual is read and written too.
             encode_bytes=16.5,
             decode_bytes=4.5,
             citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023; the scale is ours",

@@ -1,4 +1,4 @@
-"""Exchanges of context and of expert parallelism."""
+"""Exchanges of context parallelism and of expert parallelism."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from paceline.strategy.values import Value
 
 
 class ContextExchange(Value):
-    """How attention gets the keys and values of other devices' tokens.
+    """Exchange that gives attention the keys and values of other devices' tokens.
 
     Attributes:
-        passes_around: True if keys and values pass around a ring; else heads are swapped for tokens.
+        passes_around: True if keys and values pass around a ring; False if heads are swapped for tokens.
     """
 
     __slots__ = ()
@@ -22,7 +22,7 @@ class ContextExchange(Value):
 
 @final
 class ContextRing(ContextExchange):
-    """Keys and values pass around all devices of a group."""
+    """Ring: keys and values pass around all devices of a group."""
 
     __slots__ = ()
     name = "ring"
@@ -31,14 +31,14 @@ class ContextRing(ContextExchange):
 
 @final
 class ContextSwap(ContextExchange):
-    """Each device gets all tokens of some heads, by an all-to-all, and swaps back after attention."""
+    """All-to-all: each device gets all tokens of some heads, and swaps back after attention."""
 
     __slots__ = ()
     name = "all_to_all"
 
 
 class ExpertExchange(Value):
-    """How tokens get to their experts.
+    """Exchange that sends tokens to their experts.
 
     Attributes:
         once_per_node: True if a token goes to each node once, which copies it to its experts there.
@@ -51,7 +51,7 @@ class ExpertExchange(Value):
 
 @final
 class TokenToEachExpert(ExpertExchange):
-    """A copy of a token for each of its experts."""
+    """One copy of a token for each of its experts."""
 
     __slots__ = ()
     name = "all_to_all"
@@ -59,7 +59,8 @@ class TokenToEachExpert(ExpertExchange):
 
 @final
 class TokenOnceToNode(ExpertExchange):
-    """A copy for each node (DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437, section 3.2.2)."""
+    """One copy of a token for each node (DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437,
+    section 3.2.2)."""
 
     __slots__ = ()
     name = "once_per_node"

@@ -1,7 +1,7 @@
-"""bfloat16 for what a codec does not encode: tensors that stay dense, factors, sums that return uncompressed, legs in a node.
+"""bfloat16 for unencoded numbers: dense tensors, low-rank factors, uncompressed sums, and exchanges inside a node.
 
-PyTorch's ``bf16_compress_wrapper`` does that for its hooks. Flags and scales stay fp32, and so does a message that a codec
-would make longer than fp32: the codec's bound holds for it.
+PyTorch's ``bf16_compress_wrapper`` does that for its hooks. Flags and scales stay fp32. A message that would be longer encoded
+than in fp32 stays fp32 too, within the codec's error bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BITS_FIX = "give 32 for fp32 or 16 for bfloat16"
 
 
 class PartlyDense(Protocol):
-    """The part of a ``GradientExchange`` that its uncompressed numbers depend on."""
+    """Fields of a ``GradientExchange`` on which its uncompressed numbers depend."""
 
     @property
     def compression(self) -> Compression: ...
@@ -36,12 +36,12 @@ class PartlyDense(Protocol):
 
 
 def dense_format(bits: int) -> Format:
-    """Return the format of what a codec does not encode."""
+    """Return the format of unencoded numbers."""
     return BF16 if bits == 16 else FP32
 
 
 def check_dense_bits(x: PartlyDense) -> None:
-    """Raise UserError where ``dense_bits`` 16 finds no fp32 to narrow, or where that cannot be done."""
+    """Raise UserError if ``dense_bits`` 16 has no fp32 numbers to narrow, or cannot narrow them."""
     if not x.compression.compresses:
         raise UserError("dense gradients in 16 bits are what compression bf16 sends", "name compression bf16")
     if x.description.format == BF16 and not x.exchange.uses_nodes and x.compress_pull:

@@ -1,4 +1,4 @@
-"""How the elements of a tensor travel: bytes of a message, exact where the format's length is fixed, a range where not."""
+"""Wire formats of a tensor's elements. Message sizes are exact for formats of fixed length, a range for others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PayloadBound = Literal["low", "expected", "high", "most"]
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Bits of one element where they depend on the values.
+    """Bits of one element, in a format whose length depends on the values.
 
     Attributes:
-        low, high: between which training is expected to lie; ``most`` the format never exceeds.
-        source: of ``low`` and ``high``.
+        low, high: range expected in training. ``most``: the format's upper bound.
+        source: origin of ``low`` and ``high``.
     """
 
     low: float
@@ -32,16 +32,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A layout on the wire.
+    """Wire format of encoded elements.
 
     Attributes:
-        element_bits: bits of one element that is sent; the expected number where ``spread`` is not None.
+        element_bits: bits of one element that is sent; their expected number if there is a ``spread``.
         group: elements that share whole bytes.
         grows: a sum of k contributions is an exact integer with 2k+1 levels (TernGrad, section 3.2).
-        headers: pairs (elements, bytes): so many bytes for each started run of so many elements, such as a block's scale.
-        kept: millionths of the elements that are sent, each ``element_bits`` long, with marks where they are; 0 for all.
-        spread: None where the length depends on the number of elements alone.
-        in_card: whether a network card encodes, packet by packet: hosts send fp32 and know its length.
+        headers: pairs (elements, bytes): each started block of that many elements has that many bytes, such as a scale.
+        kept: share of the elements that are sent, in millionths, each with ``element_bits`` and its index; 0: all.
+        spread: range of the bits; None if the length depends only on the number of elements.
+        in_card: True if a network card encodes, packet by packet: hosts send fp32 of known length.
     """
 
     name: str
@@ -55,26 +55,26 @@ class Format:
 
     @property
     def tells_sizes(self) -> bool:
-        """Whether the length of a message is told in front of it: it depends on the values, and the sender encodes."""
+        """True if a message's length is sent before it: the length depends on the values, and the sender encodes."""
         return self.spread is not None and not self.in_card
 
     def at(self, level: PayloadBound) -> Format:
-        """The format at the low or the high end of what is expected, or at its worst."""
+        """Return the format at the low or high end of its expected range, or at its upper bound."""
         if self.spread is None or level == "expected":
             return self
         bits: Mapping[PayloadBound, float] = {"low": self.spread.low, "high": self.spread.high, "most": self.spread.most}
         return replace(self, element_bits=bits[level])
 
     def pull_bits(self, contributions: int) -> float:
-        """Bits of one element of the sum of ``contributions`` encoded gradients."""
+        """Return the bits of one element of the sum of ``contributions`` encoded gradients."""
         return (2 * contributions).bit_length() if self.grows else self.element_bits
 
     def push_bytes(self, count: int) -> int:
-        """Bytes of ``count`` encoded elements, without the header."""
+        """Return the bytes of ``count`` encoded elements, without the header."""
         return self.pull_bytes(count, 1)
 
     def pull_bytes(self, count: int, contributions: int) -> int:
-        """Bytes of ``count`` elements of the sum of ``contributions`` encoded gradients, without the header."""
+        """Return the bytes of ``count`` elements of the sum of ``contributions`` encoded gradients, without the header."""
         if self.kept:
             return _sparse_bytes(count, -(-count * self.kept // 1_000_000), self.element_bits)
         whole = -(-count // self.group) * self.group
@@ -82,7 +82,7 @@ class Format:
         return ceil(whole * self.pull_bits(contributions) / 8) + headers
 
     def message_bytes(self, count: int, contributions: int = 1) -> int:
-        """Bytes of a whole message, header included. No elements are no message."""
+        """Return the bytes of a whole message, header included; 0 if it has no elements."""
         if self.in_card:
             block = sum(size for run, size in self.headers if (run, size) != DIRECTORY)
             return card_frames.message_bytes(count, self.element_bits, block, HEADER_BYTES)
@@ -93,14 +93,14 @@ FP32 = Format("fp32", 32)
 BF16 = Format("bf16", 16)
 TERNARY = Format("ternary", 2, group=8, grows=True)
 
-# Headers of the codecs' blocks. docs/wire-format.md has the layouts; a test holds both equal.
+# Headers of the codecs' blocks. docs/wire-format.md has the layouts. A test checks that they agree.
 SCALE_BYTES = 4  # one fp32 scale a block: int8, int4, sign
 DIRECTORY = (1 << 14, 4)  # both forms of INCEPTIONN: the bytes of every chunk of 16,384 values
 EXPONENTS = (1024, 2)  # inceptionn-scaled: one power of two a block
 
 
 def _sparse_bytes(count: int, kept: int, value_bits: float) -> int:
-    """Values, and the shortest of a bit an element and the code of Elias and Fano with 8 or 16 low bits an index."""
+    """Return the bytes of values and indices: the shortest of a bitmap and Elias-Fano codes with 8 or 16 low bits."""
     marks = [(count, 0), *((kept + (max(count - 1, 0) >> low), low) for low in (8, 16))]
     return int(kept * value_bits) // 8 + min(-(-bits // 64) * 8 + kept * low // 8 for bits, low in marks)
 
@@ -115,7 +115,8 @@ INCEPTIONN_BITS = (2.0, 34.0)  # tag alone, and tag with a whole fp32: 16x and 0
 
 
 def inceptionn(options: Mapping[str, float]) -> Format:
-    """Groups of eight elements, a 2-bit tag and 0, 8, 16 or 32 bits each (Li et al. 2018, section VI-A)."""
+    """Return INCEPTIONN's format: groups of eight elements of 0, 8, 16 or 32 bits and a 2-bit tag (Li et al. 2018, section
+    VI-A)."""
     known = max((bound for bound in TABLE_III if bound <= options["bound"]), default=min(TABLE_III))
     bits = [32 / ratio for ratio in TABLE_III[known]]
     source = f"Li et al. 2018, Table III at 2^-{_exponent(known)}: four networks"
@@ -128,7 +129,8 @@ def inceptionn(options: Mapping[str, float]) -> Format:
 
 
 def inceptionn_scaled(options: Mapping[str, float]) -> Format:
-    """The same by the largest magnitude of each block: 2 or 10 bits, from 2^-7 on also 18. Nobody has published its ratios."""
+    """Return INCEPTIONN's format scaled by each block's maximum: 2 or 10 bits, from 2^-7 on also 18. No ratios are
+    published."""
     k = _exponent(options["bound"])
     most = 10.0 if k < 7 else 18.0
     # A block of 1,024 normal values reaches 3.2 sigma, so its power of two is 4 sigma and the unit 4 sigma 2^-k.
@@ -142,7 +144,7 @@ def inceptionn_scaled(options: Mapping[str, float]) -> Format:
 
 
 def _measured(fmt: Format, ratio: float) -> Format:
-    """The format with the bits of a compression ratio that somebody measured; 0 leaves it as it is."""
+    """Return the format with the bits of a measured compression ratio; 0 changes nothing."""
     if not ratio or fmt.spread is None:
         return fmt
     bits = min(fmt.spread.most, max(INCEPTIONN_BITS[0], 32 / ratio))
@@ -154,15 +156,15 @@ def _exponent(bound: float) -> int:
 
 
 def whole_numbers(name: str, bits: int, options: Mapping[str, float]) -> Format:
-    """Integers of ``bits`` bits with one fp32 scale a block."""
+    """Return a format of ``bits``-bit integers with one fp32 scale per block."""
     return Format(name, bits, 8 // bits, headers=((int(options["block"]), SCALE_BYTES),))
 
 
 def sign(options: Mapping[str, float]) -> Format:
-    """One bit an element, one fp32 scale a block."""
+    """Return a format of one bit per element and one fp32 scale per block."""
     return Format("sign", 1, 8, headers=((int(options["block"]), SCALE_BYTES),))
 
 
 def topk(options: Mapping[str, float]) -> Format:
-    """The largest elements: values and marks."""
+    """Return a format of the largest elements: their values and indices."""
     return Format("topk", options["value_bits"], kept=round(options["density"] * 1_000_000))

@@ -1,4 +1,4 @@
-"""How gradients travel: the one value that prediction, ``attach``, ``train``, checkpoints and records take."""
+"""Settings of the gradient exchange, shared by prediction, ``attach``, ``train``, checkpoints and records."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
 
 @dataclass(frozen=True)
 class GradientExchange:
-    """A compression with its parameters, and the exchange that carries it.
+    """Compression with its parameters, and the exchange that carries it.
 
     Attributes:
         compression: one of ``COMPRESSIONS``, or its name.
         exchange: one of ``EXCHANGES``, or its name; empty takes the compression's default.
         options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
         clip: TernGrad clips each tensor at this many standard deviations; None does not clip. Others have no clip: None.
-        dense_rule: which tensors stay dense; None takes the compression's own rule.
-        compress_pull: whether sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
+        dense_rule: rule for tensors that stay dense; None: the compression's rule.
+        compress_pull: True if sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
             ``hierarchical``).
-        servers: of ``parameter_server``: workers that own the parameters in equal shares and serve beside their work.
+        servers: of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
         ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
-        codec_at: where the codec works: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: where the
-            gradients live.
-        residual_bits: of each number that error feedback keeps: 32 is fp32, 16 bfloat16.
-        residuals_at: where those numbers lie between exchanges: ``host`` is the host's memory. Empty: where the codec works.
-        dense_bits: of what the codec does not encode: 32 is fp32, 16 bfloat16 (``dense_bits``).
+        codec_at: place of the codec: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients'
+            place.
+        residual_bits: bits of each residual of error feedback: 32 is fp32, 16 bfloat16.
+        residuals_at: place of the residuals between exchanges: ``host`` is the host's memory. Empty: the codec's place.
+        dense_bits: bits of each unencoded number: 32 is fp32, 16 bfloat16 (``dense_bits``).
 
     Raises:
         UserError: a name that does not exist, an exchange that cannot carry the compression, an option or a choice that the
@@ -262,34 +262,34 @@ class GradientExchange:
         elif not isinstance(self.dense_rule, DenseRule):
             raise UserError(f"dense_rule={shown(self.dense_rule)}", "give a paceline.strategy.DenseRule")
         elif described.rule is None:
-            raise UserError(f"{self.compression} treats all tensors alike", "leave dense, min_elements and dense_rule out")
+            raise UserError(f"{self.compression} treats all tensors the same", "leave dense, min_elements and dense_rule out")
 
     @cached_property
     def description(self) -> Compression:
-        """The compression and its costs, with these options and this rule for dense tensors. A card keeps no residual."""
+        """Compression and its costs, with these options and this rule for dense tensors. A card keeps no residual."""
         assert isinstance(self.options, tuple)
         return _described(self.compression, self.options, self.dense_rule, self.codec_at is not IN_CARD)
 
     @property
     def placed(self) -> bool:
-        """True if it needs more of a cluster than devices and links: a place for the codec or residuals, or a switch's sums."""
+        """True if the cluster must offer more than devices and links: a place for codec or residuals, or a switch that adds."""
         return bool(self.codec_at or self.residuals_at or self.exchange.uses_switch)
 
     @property
     def is_plain(self) -> bool:
-        """True if the engine all-reduces gradients as they are."""
+        """True if the engine all-reduces unchanged gradients."""
         return self.exchange.by_engine and not self.compression.compresses
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is derived from them holds functions, which other processes cannot be sent."""
+        """Return only the fields: values derived from them hold functions, which cannot be pickled."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def uncompressed(self) -> GradientExchange:
-        """The same exchange without compression where dense gradients can take it: what a ratio of bytes is taken against."""
+        """Return the baseline of a compression ratio: this exchange without compression, if it can carry dense gradients."""
         return GradientExchange(DENSE, self.exchange, servers=self.servers, ranks_per_node=self.ranks_per_node)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict of every choice; ``from_json`` is the inverse."""
+        """Return a plain dict of every choice; ``from_json`` is the inverse."""
         rule = self.dense_rule
         named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
         values = {item: getattr(self, item.field) for item in declared(GradientExchange)}
@@ -298,7 +298,7 @@ class GradientExchange:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GradientExchange:
-        """From what ``to_json`` wrote, now or in an earlier version. Raises UserError for what is unknown or illegal."""
+        """Read the output of ``to_json``, of this or an earlier version. Raises UserError for unknown or illegal choices."""
         if not isinstance(data, Mapping):
             raise UserError(f"a gradient exchange is written as a dict of its choices, {shown(data)} was given", "see to_json")
         for name in data:

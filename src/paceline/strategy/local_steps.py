@@ -1,9 +1,9 @@
-"""Local steps between exchanges: Local SGD and DiLoCo, described.
+"""Local steps between exchanges: description of Local SGD and DiLoCo.
 
-Each worker takes ``sync_every`` steps of its own optimizer. Then the workers average their pseudo-gradients, the weights at the
-last exchange minus the weights now, and an outer step of SGD with Nesterov momentum moves the shared weights by that mean
-(Douillard et al. 2023, DiLoCo, arXiv:2311.08105, Algorithm 1). With an outer rate of 1 and no momentum it is the mean of the
-weights: Local SGD (Stich 2019, ICLR, arXiv:1805.09767). Fragments of the network can take turns, and an exchange can run beside
+Each worker takes ``sync_every`` steps with its local optimizer. Then the workers average their pseudo-gradients, the weights at
+the last exchange minus the weights now, and an outer step of SGD with Nesterov momentum moves the shared weights by that mean
+(Douillard et al. 2023, DiLoCo, arXiv:2311.08105, Algorithm 1). With an outer rate of 1 and no momentum this is Local SGD, the
+mean of the weights (Stich 2019, ICLR, arXiv:1805.09767). Fragments of the network can take turns, and an exchange can overlap
 the next steps (Douillard et al. 2025, Streaming DiLoCo, arXiv:2501.18512).
 """
 
@@ -28,16 +28,16 @@ MIXING = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalSteps:
-    """How often workers exchange, and what they make of the mean.
+    """Interval of the workers' exchanges, and the outer step that applies the mean.
 
     Attributes:
         sync_every: steps of each worker from one exchange of a fragment to its next; 1: an exchange in every step.
         fragments: parts of the network, whole layers in model order and about equal in size, that take turns: each is exchanged
-            every ``sync_every`` steps, at steps of its own.
+            every ``sync_every`` steps, at different steps.
         sync_delay: steps that overlap an exchange; 0: the workers wait for it.
-        mixing: share of a worker's own weights in what it goes on from when a delayed exchange arrives; None: 0.5. Without a
-            delay nothing of them is kept, and all workers go on from the same weights.
-        outer_lr, outer_momentum: of the outer step.
+        mixing: share of a worker's own weights in the weights it continues from when a delayed exchange arrives; None: 0.5.
+            Without a delay the share is 0, and all workers continue from the same weights.
+        outer_lr, outer_momentum: learning rate and momentum of the outer step.
 
     Raises:
         UserError: a number out of range, more fragments than steps, a delay that lasts until after the next exchange, a mixing
@@ -76,7 +76,7 @@ class LocalSteps:
     )
     sync_delay: int = choice(
         0,
-        WholeNumber("steps beside which an exchange runs", 0),
+        WholeNumber("steps that overlap an exchange", 0),
         "with --sync-every: steps that overlap an exchange (default {default}: workers wait for it)",
         metavar="D",
         example="8",
@@ -89,7 +89,7 @@ class LocalSteps:
             ),
             Need(
                 lambda local: local.sync_delay <= local.longest_delay,
-                "an exchange beside {value} steps, with {of.fragments} of them every {of.sync_every} steps",
+                "an exchange that overlaps {value} steps, with {of.fragments} of them every {of.sync_every} steps",
                 "give a delay of at most {of.longest_delay}: one exchange ends before the next begins",
             ),
         ),
@@ -98,14 +98,14 @@ class LocalSteps:
     mixing: float | None = choice(
         None,
         RealNumber(0.0, 0.9999, optional=True),
-        f"with --sync-delay: share of a worker's own weights in what it goes on from (default {MIXING:g})",
+        f"with --sync-delay: share of a worker's own weights in those it continues from (default {MIXING:g})",
         metavar="A",
         example="0.5",
         train=RUNS,
         needs=(
             Need(
                 lambda local: local.sync_delay > 0,
-                "mixing={value} without a delay: all workers go on from the same weights",
+                "mixing={value} without a delay: all workers continue from the same weights",
                 "leave it out, or give sync_delay",
             ),
         ),
@@ -140,7 +140,7 @@ class LocalSteps:
         return self.sync_every // self.fragments
 
     def check_compression(self, compression: Compression) -> None:
-        """Raises UserError for a compression whose exchange pseudo-gradients cannot take."""
+        """Raise UserError for a compression whose exchange cannot carry pseudo-gradients."""
         every = f"sync_every {self.sync_every}"
         if compression.low_rank:
             raise UserError(
@@ -148,19 +148,19 @@ class LocalSteps:
             )
         if compression.option_values.get("momentum") and self.outer_momentum:
             raise UserError(
-                f"{every} does not go with a momentum of {compression.name} beside that of the outer step",
+                f"{every} does not go with a momentum of {compression.name} and a momentum of the outer step",
                 "give outer_momentum 0, or leave the compression's momentum out",
             )
 
     @property
     def own_share(self) -> float:
-        """Share of a worker's own weights in what it goes on from."""
+        """Share of a worker's own weights in the weights it continues from after an exchange."""
         if not self.sync_delay:
             return 0.0
         return MIXING if self.mixing is None else self.mixing
 
     def due(self, step: int) -> int | None:
-        """The fragment whose exchange begins behind step number ``step``, counted from 1; None: there is none."""
+        """Return the fragment whose exchange starts after step number ``step``, counted from 1; None without one."""
         at = step % self.sync_every
         for fragment in range(self.fragments):
             if at == (fragment + 1) * self.sync_every // self.fragments % self.sync_every:
@@ -168,7 +168,7 @@ class LocalSteps:
         return None
 
     def split(self, parameters: Sequence[T]) -> list[list[T]]:
-        """The tensors of each fragment. ``parameters``: in model order.
+        """Return the tensors of each fragment. ``parameters``: in model order.
 
         Raises:
             UserError: fewer layers than fragments.
@@ -195,17 +195,17 @@ class LocalSteps:
         return parts
 
     def per_step(self, bytes_of_round: int) -> int:
-        """Bytes a step, rounded up, where ``sync_every`` steps together send so many."""
+        """Return the bytes per step, rounded up, from the bytes of ``sync_every`` steps."""
         return -(-bytes_of_round // self.sync_every)
 
     @property
     def title(self) -> str:
-        """In words: how often, and by which rule."""
+        """Description in words: interval, fragments, overlap and rule."""
         plain = self.outer_lr == 1 and not self.outer_momentum
         rule = "the mean of the weights" if plain else f"an outer rate of {self.outer_lr:g}, momentum {self.outer_momentum:g}"
         turns = f", {self.fragments} fragments in turn" if self.fragments > 1 else ""
-        beside = f", beside {self.sync_delay} steps" if self.sync_delay else ""
-        return f"an exchange every {self.sync_every} steps{turns}{beside}: {rule}"
+        overlap = f", overlapping {self.sync_delay} steps" if self.sync_delay else ""
+        return f"an exchange every {self.sync_every} steps{turns}{overlap}: {rule}"
 
 
 EVERY_STEP = LocalSteps()
@@ -213,11 +213,11 @@ EVERY_STEP = LocalSteps()
 
 
 def _layers(parameters: Sequence[T]) -> list[list[T]]:
-    """Tensors that follow each other and belong to one module."""
+    """Group consecutive tensors that belong to one module."""
     layers: list[list[T]] = []
     before = None
     for tensor in parameters:
-        owner = tensor.name.rpartition(".")[0] or tensor.name  # a tensor of the model itself stands alone
+        owner = tensor.name.rpartition(".")[0] or tensor.name  # a tensor of the model itself is a layer
         if owner != before:
             layers.append([])
         layers[-1].append(tensor)

@@ -1,4 +1,4 @@
-"""What the host's memory holds in place of the device's."""
+"""Offload of training state from the device's memory to the host's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.strategy.values import Value
 
 
 class Offload(Value):
-    """What the host's memory holds.
+    """Training state in the host's memory.
 
     Attributes:
         optimizer: True for optimizer state and fp32 master weights, which the host updates.
@@ -44,7 +44,8 @@ class OffloadOptimizer(Offload):
 
 @final
 class OffloadWeights(Offload):
-    """Weights too (Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857; PyTorch FSDP, ``CPUOffload``)."""
+    """Each worker's host holds the weights too (Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857; PyTorch FSDP,
+    ``CPUOffload``)."""
 
     __slots__ = ()
     name = "weights+optimizer"

@@ -1,4 +1,4 @@
-"""Optimizers, described: what they keep and move per parameter."""
+"""Descriptions of optimizers: the state and the memory traffic per parameter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """What a step of an optimizer costs.
+    """Optimizer, with the cost of one step.
 
     Sources: Kingma and Ba 2015, algorithm 1 (Adam); Loshchilov and Hutter 2019, algorithm 2 (AdamW); You et al. 2017 (LARS);
-    You et al. 2020 (LAMB). LARS and LAMB take two passes (``training/optimizers/``): one reads for the norms, one reads again
-    and writes.
+    You et al. 2020 (LAMB). LARS and LAMB take two passes (``training/optimizers/``): the first reads for the norms, the second
+    reads again and writes.
 
     Attributes:
         state_words: fp32 values kept per parameter.
@@ -59,10 +59,10 @@ DEFAULT = f"as published for {', '.join(sorted(PUBLISHED))}, else adam for netwo
 
 
 def usual_optimizer(workload: Workload | None) -> str:
-    """The optimizer that is common for such a network: as ``PUBLISHED``, else ``adam`` with attention, else ``momentum``.
+    """Return the common optimizer for a network: that of ``PUBLISHED``, else ``adam`` with attention, else ``momentum``.
 
     Args:
-        workload: None for a network of which nothing is known yet: ``momentum``.
+        workload: the network; None if it is unknown: ``momentum``.
     """
     if workload is None:
         return "momentum"

@@ -1,4 +1,4 @@
-"""How the work is divided among the devices: a mesh of named dimensions, what is shared out, micro batches, recomputation."""
+"""Division of the work among the devices: mesh of named dimensions, sharding, micro batches, recomputation."""
 
 from __future__ import annotations
 
@@ -68,56 +68,55 @@ _STAGES = Need(
 
 
 def _check_groups(mesh: Parallelism) -> None:
-    """Raises UserError for shares that leave groups of one rank, or one group."""
+    """Raise UserError if shards leave groups of one rank, or only one group."""
     if mesh.sharding.weights:
         check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """The mesh of devices and what each of its dimensions divides.
+    """Mesh of devices, and what each of its dimensions divides.
 
     Attributes:
         data: replicas that work on different samples.
         tensor, pipeline, context: devices that share a layer, the layers, a sequence; 1 divides nothing.
         expert: devices of a pipeline stage, neighbours in it, that share the experts of a mixture.
         expert_tensor: devices that share each expert, by its inner width.
-        expert_imbalance: tokens of the device whose experts get most, over the mean of the group; 1 if all get the same, or
-            nearly so, as with a loss or a bias that balances them; ``expert`` if it gets all. Experts that are padded to a
-            capacity factor have that many.
+        expert_imbalance: most tokens of a device of the group, over the group's mean. 1: all get the same, or nearly so, as
+            with a balancing loss or bias. ``expert``: one device gets all. With padding to a capacity factor it is that factor.
         expert_exchange: of expert parallelism, one of ``EXPERT_EXCHANGES`` or its name.
         expert_overlap: True if those exchanges overlap the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
-        sequence: whether the devices of ``tensor`` also share what lies between the divided products: norms, dropout and sums,
-            by tokens (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
-        virtual_stages: parts of the network that each pipeline stage has; more than 1 is the interleaved schedule.
-        gather_bits: of a weight that is gathered: 8 under a recipe that quantises weights before they travel
+        sequence: True if the devices of ``tensor`` also divide, by tokens, the norms, dropout and sums between the divided
+            products (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
+        virtual_stages: parts of the network on each pipeline stage; more than 1 is the interleaved schedule.
+        gather_bits: bits of a gathered weight: 8 under a recipe that quantises weights before they travel
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
-            With ``zero2`` and ``zero3`` fewer bits than the precision has round the weights that are gathered, to bfloat16 or
-            int8 (ZeRO++).
-        gradient_bits: of a gradient that is added up at the owner of its part alone: with ``zero1``, 16 or 32 (Megatron-Core,
-            distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all
-            owners add all gradients up in fp32, as PyTorch does.
+            With ``zero2`` and ``zero3``, fewer bits than the precision's round the gathered weights to bfloat16 or int8
+            (ZeRO++).
+        gradient_bits: bits of a gradient that is added only at the owner of its shard: with ``zero1``, 16 or 32 (Megatron-Core,
+            distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all owners
+            add all gradients in fp32, as PyTorch does.
         context_exchange: of context parallelism, one of ``CONTEXT_EXCHANGES`` or its name.
-        first_stage_layers, last_stage_layers: blocks of these stages, which have the embedding and the logits too; 0: as many
+        first_stage_layers, last_stage_layers: blocks of these stages, which also hold the embedding and the logits; 0: as many
             as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: order of a pipeline's passes, one of ``SCHEDULES`` or its name.
-        sharding: what the data dimension keeps whole or shares out: ``ddp``, ``zero1``, ``zero2``, ``zero3``, also called
+        sharding: state that the data dimension shards: ``ddp``, ``zero1``, ``zero2``, ``zero3``, also called
             ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
-        shard_devices: replicas, neighbours, that share out one copy of what ``sharding`` names; other groups of as many hold
-            copies of it, whose gradients an all-reduce adds up (PyTorch, HSDP). 0: all replicas share one.
-        offload: what lies in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
-        micro_batches: of one step on one replica, one after the other.
-        recompute: what the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
+        shard_devices: number of neighbouring replicas that shard one copy. Other groups of this size hold further copies, and
+            an all-reduce adds their gradients (PyTorch, HSDP). 0: all replicas shard one copy.
+        offload: state in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
+        micro_batches: number of micro batches of one step on one replica, one after the other.
+        recompute: activations that the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
             (``strategy/recompute.py``); True is ``full``.
-        recompute_layers: blocks of each stage's part of the network in which it does so; 0: all.
+        recompute_layers: number of recomputed blocks in each stage's part of the network; 0: all.
 
     Raises:
         UserError: a size that is no whole number from 1 up; a sharding, schedule or recomputation that does not exist; layers
             to recompute without recomputation; sequence parallelism without tensor parallelism; virtual stages or a schedule
             without a pipeline; virtual stages with another schedule than 1f1b, or with micro batches that are no multiple of
-            the stages; groups of experts that do not divide a stage's devices, an imbalance below 1 or above ``expert``; what
-            concerns such groups without them, an overlap without a second micro batch.
+            the stages; groups of experts that do not divide a stage's devices, an imbalance below 1 or above ``expert``;
+            options of expert parallelism without it; an overlap without a second micro batch.
     """
 
     data: int = choice(
@@ -450,27 +449,27 @@ class Parallelism:
 
     @cached_property
     def devices(self) -> int:
-        """Devices of the mesh."""
+        """Number of devices of the mesh."""
         return self.pipeline * self.data * self.context * self.tensor
 
     @cached_property
     def model_devices(self) -> int:
-        """Devices that hold one replica together."""
+        """Number of devices that together hold one replica."""
         return self.pipeline * self.context * self.tensor
 
     @property
     def replica_count(self) -> int:
-        """Replicas that add up their gradients: of samples, and of the parts of a sequence."""
+        """Number of replicas that add their gradients, over samples and over the parts of a sequence."""
         return self.data * self.context
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Blocks of the first and of the last stage; 0: as many as the others."""
+        """Numbers of blocks of the first and the last stage; 0: as many as the others."""
         return self.first_stage_layers, self.last_stage_layers
 
     @property
     def expert_devices(self) -> int:
-        """Devices that share the experts of a block."""
+        """Number of devices that share the experts of a block."""
         return self.expert * self.expert_tensor
 
     @property
@@ -480,22 +479,21 @@ class Parallelism:
 
     @property
     def stage_devices(self) -> int:
-        """Devices of one pipeline stage."""
+        """Number of devices of one pipeline stage."""
         return self.data * self.context * self.tensor
 
     @property
     def replicas(self) -> Parallelism:
-        """The mesh of one pipeline stage: replicas that add up their gradients. The devices of a
-        context group are replicas too, of other tokens."""
+        """Data-parallel mesh of one pipeline stage. Devices of a context group count as replicas, with other tokens."""
         return self._data_parallel(self.replica_count, self.shard_devices)
 
     @property
     def expert_replicas(self) -> Parallelism:
-        """The same for the experts that a device has: the devices of the stage that hold the same experts."""
+        """Data-parallel mesh of experts: the devices of a stage that hold the same experts."""
         return self._data_parallel(self.stage_devices // self.expert_devices)
 
     def _data_parallel(self, devices: int, shard_devices: int = 0) -> Parallelism:
-        """The stage's data dimension alone, over so many devices."""
+        """Return the stage's data dimension alone, over the given number of devices."""
         return Parallelism(
             data=devices,
             sharding=self.real_sharding,
@@ -510,32 +508,32 @@ class Parallelism:
 
     @property
     def real_sharding(self) -> Sharding:
-        """``sharding``, or its form where several devices hold a replica."""
+        """``sharding``, or its form for replicas divided among several devices."""
         return self.sharding if self.whole else self.sharding.divided
 
     @cached_property
     def recomputation(self) -> Recompute:
-        """``recompute``, with the blocks in which it happens."""
+        """``recompute``, with the number of recomputed blocks."""
         return Recompute.of(self.recompute, self.recompute_layers)
 
     @cached_property
     def moving(self) -> tuple[Hashable, ...]:
-        """The choices that affect bytes on any link, without the number of replicas: equal ones move equal bytes."""
+        """Choices that affect bytes on any link, except the number of replicas. Equal choices send equal bytes."""
         items = (item for item in declared(Parallelism) if "bytes" in item.affects and item.field != "data")
         return tuple(getattr(self, item.field) for item in items)
 
     @property
     def sharers(self) -> int:
-        """Replicas that share out one copy."""
+        """Number of replicas that shard one copy."""
         return self.shard_devices or self.replica_count
 
     @property
     def to_owners(self) -> bool:
-        """True if an exchange leaves each replica the sums of its own share alone: without copies of the shares (HSDP)."""
+        """True if an exchange leaves each replica only the sums of its shard. False with copies of the shards (HSDP)."""
         return self.sharding.weights and self.sharers == self.replica_count
 
     def check_covers(self, devices: int) -> None:
-        """Raises UserError where the mesh has another number of devices than a cluster."""
+        """Raise UserError if the mesh and a cluster differ in their number of devices."""
         if self.devices != devices:
             raise UserError(
                 f"the strategy has {self.devices} workers and the cluster {devices} devices", "give both the same number"

@@ -10,12 +10,12 @@ from paceline.strategy.values import Value
 
 
 class PassOrder(Value, ABC):
-    """The order of the forward and backward passes on each stage of a pipeline.
+    """Order of the forward and backward passes on each stage of a pipeline.
 
     Attributes:
         interleaves: True if a stage can have several parts of the network (virtual stages).
-        splits_backward: True if gradients of weights are a pass of their own, after that of the inputs.
-        in_turns: True if forward and backward passes take turns, which bounds the micro batches in flight.
+        splits_backward: True if gradients of weights are a separate pass, after that of the inputs.
+        in_turns: True if forward and backward passes alternate, which bounds the micro batches in flight.
     """
 
     __slots__ = ()
@@ -26,25 +26,25 @@ class PassOrder(Value, ABC):
 
     @abstractmethod
     def warm_up(self, stage: int, stages: int, passes: int, virtual: int = 1) -> int:
-        """Return how many forward passes a stage runs before its passes take turns.
+        """Return the number of forward passes of a stage before its passes alternate.
 
         Args:
             stage: number of the stage, from 0.
-            passes: forward passes of the stage in all: micro batches times parts.
+            passes: all forward passes of the stage: micro batches times parts.
             virtual: parts of the network on each stage.
         """
 
 
 @final
 class OneForwardOneBackward(PassOrder):
-    """One forward and one backward pass in turns, as soon as a stage can (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
+    """1F1B: forward and backward passes alternate as early as possible (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
 
     __slots__ = ()
     name = "1f1b"
     interleaves = True
 
     def warm_up(self, stage: int, stages: int, passes: int, virtual: int = 1) -> int:
-        """Return the forward passes until the first micro batch returns; see ``PassOrder.warm_up``."""
+        """Return the number of forward passes until the first micro batch returns; see ``PassOrder.warm_up``."""
         behind = stages - stage - 1
         return min(behind if virtual == 1 else 2 * behind + (virtual - 1) * stages, passes)
 
@@ -58,14 +58,14 @@ class GPipe(PassOrder):
     in_turns = False
 
     def warm_up(self, stage: int, stages: int, passes: int, virtual: int = 1) -> int:
-        """Return all forward passes."""
+        """Return the number of all forward passes."""
         del stage, stages, virtual
         return passes
 
 
 @final
 class ZeroBubble(PassOrder):
-    """As 1f1b, and the gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
+    """1F1B in which gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 
     __slots__ = ()
     name = "zero_bubble"

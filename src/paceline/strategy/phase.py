@@ -1,4 +1,4 @@
-"""Who sends how many bytes to whom: one value for every kind of collective."""
+"""One collective, with the bytes that each rank sends to each other."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather",
 
 
 def ring_bytes(size: int, members: int) -> int:
-    """Bytes that each rank of a ring all-reduce of ``size`` bytes sends: 2 (N-1)/N of them, rounded up."""
+    """Return the bytes that each rank sends in a ring all-reduce of ``size`` bytes: 2 (N-1)/N of them, rounded up."""
     return -(-2 * (members - 1) * size // members)
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One kind of collective of a group of gradients, all its chunks together.
+    """One kind of collective for a group of gradients, summed over its chunks.
 
-    The ranks form equal groups in which the same happens at once: ``members`` ranks, ``stride`` apart. All ranks of the world
+    The collective runs at once in equal groups of ``members`` ranks, ``stride`` apart. All ranks of the world
     are one group by default; ranks are node-major, so stride 1 is a node and a stride of its size joins equal local ranks.
 
     Attributes:
-        name: what it is for: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
+        name: purpose: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
             ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``; ``gather_forward``, ``gather_backward``,
             ``gather_update``.
-        sizes: bytes of each rank, or one number for all ranks alike. Their meaning depends on the pattern:
-            ``allreduce``: the buffer, which is reduced in place;
+        sizes: bytes of each rank, or one number for all ranks. Their meaning depends on the pattern:
+            ``allreduce``: size of the buffer, which is reduced in place;
             ``gather``, ``scatter``: the whole buffer; each rank has an equal part before an all-gather and after a
             reduce-scatter;
             ``push``: what every other member sends to this rank;
             ``pull``: what this rank sends to every other member;
             ``shift``: what this rank sends to the next one; the last sends to the first;
             ``switch``: what this rank sends to the switch, which adds it up.
-        rounds: how many times that happens in succession; ``sizes`` are the sums over all rounds.
-        plain: of messages that network cards compress, ``sizes`` as the hosts send them.
-        back: of ``switch``, bytes of the sum that each rank receives; empty: as many as it sends.
+        rounds: number of successive rounds; ``sizes`` are the sums over all rounds.
+        plain: ``sizes`` as the hosts send them, for messages that network cards compress.
+        back: for ``switch``, bytes of the sum that each rank receives; empty: as many as it sends.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Phase:
 
     @property
     def ring(self) -> bool:
-        """Whether it is an all-reduce of one buffer."""
+        """True if it is an all-reduce of one buffer."""
         return self.pattern == "allreduce"
 
     def groups(self) -> Ints:
-        """The ranks as an array of shape (groups, members)."""
+        """Ranks as an array of shape (groups, members)."""
         ranks = np.arange(self.world_size, dtype=np.int64).reshape(-1, self.members, self.stride)
         return ranks.transpose(0, 2, 1).reshape(-1, self.members)
 
@@ -77,19 +77,19 @@ class Phase:
         return np.broadcast_to(np.asarray(self.back or self.sizes, dtype=np.int64), (self.world_size,))
 
     def sent_by_rank(self) -> Ints:
-        """Bytes that each rank sends."""
+        """Return the bytes that each rank sends."""
         return self._spread(sent=True)
 
     def received_by_rank(self) -> Ints:
-        """Bytes that each rank receives."""
+        """Return the bytes that each rank receives."""
         return self._spread(sent=False)
 
     def sent(self, rank: int) -> int:
-        """Bytes that ``rank`` sends."""
+        """Return the bytes that ``rank`` sends."""
         return int(self.sent_by_rank()[rank])
 
     def received(self, rank: int) -> int:
-        """Bytes that ``rank`` receives."""
+        """Return the bytes that ``rank`` receives."""
         return int(self.received_by_rank()[rank])
 
     def _spread(self, sent: bool) -> Ints:
@@ -113,7 +113,7 @@ class Phase:
 
 
 def busiest_sent(collectives: Sequence[Phase]) -> int:
-    """Bytes sent in all ``collectives`` by the rank that sends most: the maximum over ranks of the sum of ``Phase.sent``."""
+    """Return the most bytes that any rank sends in all ``collectives``: the maximum over ranks of the sum of ``Phase.sent``."""
     if not collectives:
         return 0
     return int(np.sum([phase.sent_by_rank() for phase in collectives], axis=0).max())

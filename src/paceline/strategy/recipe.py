@@ -1,4 +1,4 @@
-"""How the learning rate goes over a run: a peak that follows from the batch, a warm-up, a decay.
+"""Learning rate over a run: a warm-up, a peak that follows from the batch, and a decay.
 
 Rules and published rows: Goyal et al. 2017, Accurate, Large Minibatch SGD, section 2.1 (linear scaling); You et al. 2020,
 LAMB, ICLR, section 3 and tables 4 and 5 (square root of the batch, warm-up in proportion to it, untuned); MLPerf Training's
@@ -30,12 +30,12 @@ class Recipe:
 
     Attributes:
         optimizer: its name in ``OPTIMIZERS``.
-        lr: the peak. ``end_lr``: what is left at ``total_steps``.
-        warmup_steps: over which the rate grows in a straight line to the peak. ``steps_ahead``: of the warm-up that count as
-            done before the first, so that it does not begin near zero.
-        power: of the polynomial decay from the end of the warm-up to the end of the run; 0 keeps the rate.
-        source: the rule or the published row that the numbers follow from.
-        options: of the optimizer, such as ``weight_decay`` and ``variant``.
+        lr: peak rate. ``end_lr``: rate at ``total_steps``.
+        warmup_steps: steps over which the rate grows linearly to the peak. ``steps_ahead``: warm-up steps that count as done
+            before the first step, so that the rate does not begin near zero.
+        power: exponent of the polynomial decay from the end of the warm-up to the end of the run; 0: no decay.
+        source: rule or published row from which the numbers follow.
+        options: options of the optimizer, such as ``weight_decay`` and ``variant``.
     """
 
     optimizer: str
@@ -65,10 +65,11 @@ class Recipe:
             raise UserError(f"decay of power {self.power:g}", "give 0 (none), 1 (linear), 2 or another power")
 
     def rate(self, step: int) -> float:
-        """Learning rate of the step, counted from 0; the peak is that of step ``warmup_steps`` (or the last warm-up step's).
+        """Return the learning rate of a step, counted from 0. The peak is at step ``warmup_steps``, or at the last warm-up
+        step.
 
         A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0, or with A steps ahead
-        (step + 1 + A) / (W + A). After the run it is ``end_lr``, or the peak where nothing decays.
+        (step + 1 + A) / (W + A). After the run the rate is ``end_lr``, or the peak without a decay.
         """
         if step < self.warmup_steps:
             return self.lr * (step + 1 + self.steps_ahead) / (self.warmup_steps + self.steps_ahead)
@@ -77,23 +78,23 @@ class Recipe:
         return self.end_lr + (self.lr - self.end_lr) * (1.0 if not self.power else (1 - gone) ** self.power)
 
     def factor(self, step: int) -> float:
-        """``rate`` as a share of the peak, which is what a scheduler multiplies by."""
+        """Return ``rate`` as a share of the peak: the factor of a PyTorch scheduler."""
         return self.rate(step) / self.lr
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """``options`` as the optimizer takes them: ``LARS(params, recipe.lr, **recipe.arguments)``."""
+        """``options`` in the form that the optimizer takes: ``LARS(params, recipe.lr, **recipe.arguments)``."""
         arguments: dict[str, Any] = dict(self.options or {})
         betas = tuple(arguments.pop(name) for name in ("beta1", "beta2") if name in arguments)
         return arguments | ({"betas": betas} if betas else {})
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Return a plain dict."""
         return {**asdict(self), "options": dict(self.options or {})}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Recipe:
-        """The inverse of ``to_json``."""
+        """Read the output of ``to_json``."""
         return cls(**data)
 
     def __str__(self) -> str:
@@ -107,7 +108,7 @@ class Recipe:
 
 
 def scaled(lr: float, base_batch: int, batch: int, rule: RateScaling) -> float:
-    """``lr`` of ``base_batch`` at another batch: in proportion, or with the square root. Raises UserError for another rule."""
+    """Scale ``lr`` from ``base_batch`` to another batch, linearly or by the square root. Raises UserError for another rule."""
     if not (1 <= base_batch < math.inf and 1 <= batch < math.inf):
         raise UserError(f"batches of {base_batch} and {batch}", "give whole numbers from 1 up")
     if rule not in RATE_SCALINGS:
@@ -129,13 +130,13 @@ def scaled_recipe(
     base_warmup_samples: float = 0.0,
     power: float = POWER,
 ) -> Recipe:
-    """A recipe at ``batch`` from one at ``base_batch``: the peak by ``rule``, the warm-up in proportion to the batch.
+    """Return a recipe at ``batch`` from one at ``base_batch``: the peak by ``rule``, the warm-up in proportion to the batch.
 
     Args:
         samples: of the whole run.
-        rule: by default ``linear`` for SGD and LARS, ``sqrt`` for Adam and LAMB.
-        base_warmup_samples: of the warm-up at ``base_batch``; they grow with the batch, so that the steps stay the same
-            (You et al. 2020, section 4.1), but take at most half of the run.
+        rule: scaling rule; by default ``linear`` for SGD and LARS, ``sqrt`` for Adam and LAMB.
+        base_warmup_samples: samples of the warm-up at ``base_batch``. They grow with the batch, so that the number of steps is
+            constant (You et al. 2020, section 4.1), up to half of the run.
     """
     chosen = rule or usual_rule(optimizer)
     peak = scaled(base_lr, base_batch, batch, chosen)
@@ -158,8 +159,9 @@ def _cut(warmup: int, steps: int) -> str:
 
 
 def usual_rule(optimizer: str) -> RateScaling:
-    """``linear`` where the step is linear in the gradient, ``sqrt`` where it is divided by its moments (Krizhevsky 2014,
-    One Weird Trick, section 5; Hoffer et al. 2017, section 3). Raises UserError for an optimizer that it has no rule for."""
+    """Return the usual rule: ``linear`` if steps are linear in the gradient, ``sqrt`` if they are divided by its moments
+    (Krizhevsky 2014, One Weird Trick, section 5; Hoffer et al. 2017, section 3). Raises UserError for an optimizer without a
+    rule."""
     if optimizer not in _USUAL:
         raise unknown("optimizer", optimizer, _USUAL, "give the scaling rule")
     return _USUAL[optimizer]
@@ -172,12 +174,12 @@ _USUAL: dict[str, RateScaling] = {
 
 
 def published(workload: str, batch: int, samples: float, *, optimizer: str = "", target: str = "") -> Recipe:
-    """The published row of a network nearest in batch (on a logarithmic scale), its peak and warm-up scaled from there.
+    """Return the recipe of a network, scaled from the published row nearest in batch on a logarithmic scale.
 
     Args:
         samples: of the whole run.
-        optimizer, target: only rows of these (target ``mlperf``, ``pre-training`` or ``90-epochs``); else those of the first
-            table.
+        optimizer, target: use only rows of these (target ``mlperf``, ``pre-training`` or ``90-epochs``); by default the first
+            table's.
 
     Raises:
         UserError: no such row of that network, the run is shorter than half of the published one, or the batch more than
@@ -223,7 +225,7 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
 
 
 def reference_points(workload: str) -> list[tuple[int, float]]:
-    """Batch and samples to the target of MLPerf's reference runs of ``workload``; empty where there are none."""
+    """Return batch and samples to the target of MLPerf's reference runs of ``workload``; empty without such runs."""
     table = next((t for t in _tables() if workload in t["workloads"] and t["target"] == "mlperf"), None)
     if table is None:
         return []
@@ -231,18 +233,18 @@ def reference_points(workload: str) -> list[tuple[int, float]]:
 
 
 def reference_optimizer(workload: str) -> str:
-    """The optimizer of MLPerf's reference runs of ``workload``; empty where there are none."""
+    """Return the optimizer of MLPerf's reference runs of ``workload``; empty without such runs."""
     return next(iter(optimizers(workload, "mlperf")), "")
 
 
 def optimizers(workload: str, target: str = "") -> list[str]:
-    """Those that rows of ``workload`` are published for, to that target or any."""
+    """Return the optimizers with published rows of ``workload``, for one target or any."""
     tables = (t for t in _tables() if workload in t["workloads"] and target in ("", t["target"]))
     return list(dict.fromkeys(t["rows"][0]["optimizer"] for t in tables))
 
 
 def networks() -> list[str]:
-    """Networks with published rows."""
+    """Return the names of networks with published rows."""
     return list(dict.fromkeys(name for t in _tables() for name in t["workloads"]))
 
 

@@ -1,4 +1,4 @@
-"""What the backward pass computes again so that the forward pass need not keep it."""
+"""Activation recomputation: the backward pass computes activations again, and the forward pass does not keep them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}
 
 @dataclass(frozen=True, slots=True)
 class Recompute(ABC):
-    """What is computed again.
+    """Activations that the backward pass computes again.
 
     Attributes:
-        layers: blocks of each part of a pipeline in which it happens; 0: in all.
-        kind: first part of the name, which is Megatron-Core's granularity.
-        whole_blocks: True if whole blocks are.
+        layers: number of recomputed blocks in each part of a pipeline; 0: all.
+        kind: first part of the name, Megatron-Core's granularity.
+        whole_blocks: True if whole blocks are recomputed.
     """
 
     layers: int = 0
@@ -68,11 +68,11 @@ class Recompute(ABC):
 
     @property
     def by_operation(self) -> bool:
-        """True if each operation of a block is kept or computed again."""
+        """True if operations of a block are kept or computed again one by one."""
         return BY_OPERATION in self.parts
 
     def in_layers(self, layers: int) -> Recompute:
-        """Return the same in so many blocks; 0: in all."""
+        """Return this recomputation in the given number of blocks; 0: all."""
         return replace(self, layers=layers)
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Recompute(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class NoRecompute(Recompute):
-    """Everything is kept."""
+    """No recomputation: all activations are kept."""
 
     kind: ClassVar[str] = "none"
 
@@ -96,11 +96,11 @@ class NoRecompute(Recompute):
 @final
 @dataclass(frozen=True, slots=True)
 class SelectiveRecompute(Recompute):
-    """Parts of a block that take much memory and few operations.
+    """Selective recomputation: parts of a block that take much memory and few operations.
 
     Core attention is scores, softmax, dropout and the weighted sum (Korthikanti et al. 2022, arXiv:2205.05198, section 5). A
-    fused kernel of attention keeps no scores, so nothing is left to recompute there. Other parts have the names of
-    Megatron-Core's ``--recompute-modules``.
+    fused attention kernel keeps no scores, so it has nothing to recompute. Other parts have the names of Megatron-Core's
+    ``--recompute-modules``.
     """
 
     modules: tuple[str, ...] = (CORE,)
@@ -123,7 +123,7 @@ class SelectiveRecompute(Recompute):
 @final
 @dataclass(frozen=True, slots=True)
 class FullRecompute(Recompute):
-    """Whole blocks, of which only the inputs are kept (Chen et al. 2016, arXiv:1604.06174)."""
+    """Full recomputation: only the inputs of whole blocks are kept (Chen et al. 2016, arXiv:1604.06174)."""
 
     kind: ClassVar[str] = "full"
     whole_blocks: ClassVar[bool] = True
@@ -139,7 +139,7 @@ RECOMPUTES = {value.kind: value for value in (NO_RECOMPUTE, SELECTIVE_RECOMPUTE,
 
 @lru_cache(maxsize=256)
 def _named(text: str) -> Recompute:
-    """Return the value of a name. Raises UserError as ``Recompute.of``."""
+    """Return the recomputation with a name. Raises UserError as ``Recompute.of``."""
     kind, _, listed = text.partition(":")
     kind = _ALIASES.get(kind.casefold(), kind)
     value = RECOMPUTES.get(kind)

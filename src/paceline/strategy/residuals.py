@@ -1,7 +1,8 @@
-"""Residuals that error feedback keeps between exchanges: their type and their place.
+"""Type and place of the residuals that error feedback keeps between exchanges.
 
-bfloat16 halves the bytes. Residuals are then rounded by chance (``codecs/stochastic_bf16.py``), so that on average everything
-is sent in the end. From the host's memory they are copied to the device for the exchange of their group, and back after it.
+bfloat16 halves the bytes. Residuals are then rounded stochastically (``codecs/stochastic_bf16.py``), so that on average
+everything is sent in the end. Residuals in the host's memory are copied to the device for the exchange of their group, and back
+after it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Exchanges of shared-out units, described: what the ranks send to the owners of a unit's parts.
+"""Descriptions of exchanges of sharded units: traffic from the ranks to the owners of a unit's shards.
 
 The engine's reduce-scatter (``allreduce``) carries dense gradients and bfloat16. ``sharded`` pushes encoded rows to their
-owners; ``ring`` encodes partial sums at every hop; ``hierarchical`` is dense inside a node and pushes between nodes (Wang et
-al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Where groups of ranks hold copies of the shards (HSDP) the engine reduces
-within a group, and the exchange runs between the copies. ``training/attach/shards/unit_exchange.py`` executes it.
+owners; ``ring`` encodes partial sums at every hop; ``hierarchical`` is dense inside a node and pushes encoded rows between
+nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). With copies of the shards (HSDP) the engine reduces within a
+group, and the exchange runs between the copies. ``training/attach/shards/unit_exchange.py`` executes it.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ TO_OWNERS = tuple(name for name, exchange in EXCHANGES.items() if exchange.reduc
 
 
 def usual_exchange(compression: Compression, to_owners: bool) -> Exchange:
-    """Return the exchange of a compression where the user names none: its default.
+    """Return the default exchange of a compression.
 
-    Where gradients are reduced ``to_owners`` it is the first that has a reduce-scatter; ``powersgd`` has none.
+    If gradients are reduced ``to_owners``, this is the first exchange with a reduce-scatter; ``powersgd`` has none.
     """
     able = carriers(compression)
     return next((exchange for exchange in able if exchange.reduces_to_owners or not to_owners), able[0])
@@ -49,8 +49,8 @@ def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -
     """Raise UserError for an exchange that does not reduce to owners.
 
     Args:
-        replicated: whether there are copies of the shards (HSDP), between which the exchange runs.
-        owners: ranks that share a unit out.
+        replicated: True if the exchange runs between copies of the shards (HSDP).
+        owners: number of ranks that shard a unit.
     """
     if exchange.description.low_rank:
         raise UserError(
@@ -83,18 +83,18 @@ def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -
 def describe_unit(
     plan: BucketPlan, x: GradientExchange, compression: Compression, precision: str, world_size: int, members: int = 0
 ) -> Traffic:
-    """Return everything that the ranks send each other for the gradients of one unit, and the codec's work.
+    """Return the traffic between the ranks for the gradients of one unit, and the codec's work.
 
     Args:
-        compression: that of ``x``, configured.
-        precision: of the gradients that the engine reduces.
-        members: neighbours that share out one copy; 0: all.
+        compression: compression of ``x``, configured.
+        precision: precision of the gradients that the engine reduces.
+        members: number of neighbouring ranks that shard one copy; 0: all.
     """
     owners = members or world_size
     if owners < world_size:
         return _between_copies(plan, x, compression, precision, world_size, owners)
     columns, rest = plan.shard(owners), dense_format(x.dense_bits)
-    if not isinstance(x.exchange, ChunkedExchange):  # bfloat16 by the engine: dense is FSDP2's own
+    if not isinstance(x.exchange, ChunkedExchange):  # bfloat16 by the engine: FSDP2 reduces dense gradients
         size = owners * compression.format.push_bytes(sum(columns))
         passes = CodecWork(encode=owners * sum(columns), decode=sum(columns))
         return Traffic(
@@ -131,7 +131,7 @@ def describe_unit(
 
 @lru_cache(maxsize=4096)
 def _chunk(count: int, fmt: Format, exchange: ChunkedExchange, rows: int) -> list[OwnerLane]:
-    """Return the collectives of ``count`` columns."""
+    """Return the collectives for ``count`` columns of a unit."""
     return exchange.owner_chunk(count, fmt, rows)
 
 

@@ -1,4 +1,4 @@
-"""What the workers keep whole and what they share out: plain data parallelism or a level of ZeRO.
+"""Sharding of the training state among workers: plain data parallelism or a level of ZeRO.
 
 Sources: Rajbhandari et al. 2020, ZeRO, SC, sections 5 and 7 (bytes of each level); Zhao et al. 2023, PyTorch FSDP, VLDB 16(12).
 """
@@ -25,15 +25,15 @@ NONE_FROZEN: Mapping[str, int] = {}
 
 
 class Sharding(Value, ABC):
-    """What one level shares out among the workers.
+    """One level of sharding among the workers.
 
     Attributes:
         title: the level in words.
-        optimizer, gradients, weights: True if each worker keeps only its part between the steps.
-        frozen: True if it keeps only its part of weights that are not trained, such as those next to LoRA's adapters.
+        optimizer, gradients, weights: True if each worker keeps only its shard between steps.
+        frozen: True if it keeps only its shard of weights that are not trained, such as those next to LoRA's adapters.
         scatters: True if gradients are reduce-scattered, not all-reduced.
-        by_rows: True if each tensor is shared out by rows, not as one flat buffer.
-        of_torch: True if PyTorch has it.
+        by_rows: True if each tensor is sharded by rows, not as one flat buffer.
+        of_torch: True if PyTorch implements it.
         gather_names: all-gathers of every unit of weights in one micro step (``gather_update``, ``gather_next``: in one step;
             the latter overlaps the next step's first forward pass).
         gathers_again: True if weights are freed after the forward pass and gathered again for the backward pass.
@@ -54,16 +54,16 @@ class Sharding(Value, ABC):
 
     @property
     def shares_out(self) -> bool:
-        """True if anything is shared out."""
+        """True if any state is sharded."""
         return self.optimizer
 
     @property
     def divided(self) -> Sharding:
-        """The sharding where several devices hold a replica."""
+        """Sharding to use when several devices hold a replica."""
         return self
 
     def can_gather(self, precision: str, bits: int) -> bool:
-        """Return whether weights of a precision can be gathered in so many bits; 0: as usual."""
+        """Return whether weights of a precision can be gathered in the given number of bits; 0: the default."""
         if not bits or not self.optimizer:
             return not bits
         rounded = self.weights and rounds_weights(precision, bits)
@@ -71,7 +71,7 @@ class Sharding(Value, ABC):
         return not wider and (rounded or bits >= 8 * gathered_bytes(precision, bits))
 
     def check_gathered(self, precision: str, bits: int) -> None:
-        """Raise UserError where ``can_gather`` is False."""
+        """Raise UserError if ``can_gather`` is False."""
         if self.can_gather(precision, bits):
             return
         if not self.optimizer:
@@ -93,11 +93,12 @@ class Sharding(Value, ABC):
 
         Args:
             frozen: elements that are gathered next to those of ``plan``.
-            members: neighbours that share out one copy; 0: all.
-            bits: of a weight. 0 is what PyTorch does. Fewer than the precision has are rounded (``rounds_weights``).
+            members: number of neighbouring workers that shard one copy; 0: all.
+            bits: bits of a gathered weight; 0: as in PyTorch. Weights are rounded to fewer bits than the precision's
+                (``rounds_weights``).
         """
         owners = members or world_size
-        in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shares out one flat buffer
+        in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shards one flat buffer
         elements = (owners * sum(plan.shard(owners)) if in_rows else plan.elements) + frozen * self.frozen
         if self.weights and rounds_weights(precision, bits):
             shard = elements // owners
@@ -111,7 +112,7 @@ class Sharding(Value, ABC):
 
 @final
 class Ddp(Sharding):
-    """Everything whole on every worker; gradients are exchanged (PyTorch DistributedDataParallel)."""
+    """Plain data parallelism: every worker keeps all state, and gradients are exchanged (PyTorch DistributedDataParallel)."""
 
     __slots__ = ()
     name, title = "ddp", "everything whole on every worker"
@@ -119,9 +120,9 @@ class Ddp(Sharding):
 
 @final
 class Zero1(Sharding):
-    """Each worker keeps the optimizer state of its part, updates it, and gathers the fp32 master weights once a step.
+    """ZeRO-1. Each worker keeps the optimizer state of its shard, updates it, and gathers the fp32 master weights once a step.
 
-    PyTorch's ``ZeroRedundancyOptimizer`` next to DDP shares out whole tensors, ``train`` rows of every tensor.
+    PyTorch's ``ZeroRedundancyOptimizer`` with DDP shards by whole tensors, ``train`` by rows of every tensor.
     """
 
     __slots__ = ()
@@ -131,13 +132,13 @@ class Zero1(Sharding):
 
     @property
     def divided(self) -> Sharding:
-        """``distributed_optimizer``."""
+        """Return ``distributed_optimizer``."""
         return DISTRIBUTED
 
 
 @final
 class Zero2(Sharding):
-    """Gradients are reduce-scattered, weights gathered once for forward and backward (FSDP, ``SHARD_GRAD_OP``)."""
+    """ZeRO-2. Gradients are reduce-scattered, weights gathered once for forward and backward (FSDP, ``SHARD_GRAD_OP``)."""
 
     __slots__ = ()
     name, title = "zero2", "and gradients"
@@ -147,7 +148,7 @@ class Zero2(Sharding):
 
 @final
 class Zero3(Sharding):
-    """Weights are freed after the forward pass and gathered again for the backward pass (FSDP, ``FULL_SHARD``)."""
+    """ZeRO-3. Weights are freed after the forward pass and gathered again for the backward pass (FSDP, ``FULL_SHARD``)."""
 
     __slots__ = ()
     name, title = "zero3", "and weights"
@@ -159,8 +160,8 @@ class Zero3(Sharding):
 class DistributedOptimizer(Sharding):
     """Megatron-Core's form of zero1, where several devices hold a replica.
 
-    Gradients are reduce-scattered in fp32. Each worker updates the fp32 master weights of its part, and weights are gathered at
-    the width of the precision.
+    Gradients are reduce-scattered in fp32. Each worker updates the fp32 master weights of its shard, and weights are gathered
+    at the width of the precision.
     """
 
     __slots__ = ()
@@ -178,11 +179,11 @@ TORCH_SHARDINGS = tuple(name for name, sharding in SHARDINGS.items() if sharding
 
 
 def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:
-    """Tensors that are gathered and scattered together, in model order: whole blocks, joined up to ``least_bytes`` of fp32.
+    """Group tensors into units that are gathered and scattered together: whole blocks, joined up to ``least_bytes`` of fp32.
 
-    A block is what shares a name up to its first number, such as ``layers.3``: what FSDP's policies wrap. ``parameters`` in
-    model order; a module outside all blocks joins its neighbours. What the model itself owns is a unit, the first, since FSDP2
-    leaves it to the root. ``frozen``: elements beside a parameter, by its name.
+    Tensors of a block have the same name up to its first number, such as ``layers.3``: FSDP's policies wrap such blocks. A
+    module outside all blocks joins its neighbours. Tensors of the model itself are the first unit, since FSDP2 leaves them to
+    the root. ``parameters``: in model order. ``frozen``: elements gathered next to a parameter, by its name.
     """
     of_root = [tensor for tensor in parameters if "." not in tensor.name]
     groups: list[list[T]] = [of_root] if of_root else []
@@ -201,18 +202,19 @@ def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] =
 
 
 def block(name: str) -> str:
-    """The part of a tensor's name that says its block; empty for a tensor outside all blocks."""
+    """Return the part of a tensor's name that identifies its block; empty for a tensor outside all blocks."""
     parts = name.split(".")
     number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
 
 
 def scatter(elements: int, precision: str, world_size: int, members: int = 0, bits: int = 0) -> Traffic:
-    """The reduce-scatter of a unit's gradients in so many ``bits``; 0: the width of the precision (FSDP's mixed precision).
+    """Return the reduce-scatter of a unit's gradients. ``bits``: of a gradient; 0: those of the precision (FSDP's mixed
+    precision).
 
     Args:
-        members: workers that share out one copy, neighbours; an all-reduce adds up their shares with those of the other groups
-            (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
+        members: number of neighbouring workers that shard one copy; an all-reduce adds their shards to those of the other
+            groups (PyTorch FSDP, ``HYBRID_SHARD``). 0: all.
     """
     size = (bits // 8 or BYTES_PER_ELEMENT[precision]) * elements
     phases: tuple[Phase, ...] = (Phase("reduce_scatter", (size,), world_size, "scatter", members),)
@@ -223,19 +225,19 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0, bi
 
 
 def rounds_weights(precision: str, bits: int) -> bool:
-    """Whether weights are rounded for their all-gather alone, to bfloat16 or to int8 with a scale a block (qwZ: Wang et al.
-    2023, ZeRO++, arXiv 2306.10209, section 3.1). The precisions that quantise weights anyway gather them as they are."""
+    """Return whether weights are rounded only for their all-gather, to bfloat16 or to int8 with one scale per block (qwZ: Wang
+    et al. 2023, ZeRO++, arXiv 2306.10209, section 3.1). Precisions that quantise weights gather them unchanged."""
     return 0 < bits < 8 * BYTES_PER_ELEMENT[precision] and precision not in RECIPES
 
 
 def check_no_wider(bits: int, width: int, name: str, instead: str) -> None:
-    """Raises UserError where weights are gathered in ``width`` bits, as type ``name``, and ``bits`` are more."""
+    """Raise UserError if ``bits`` exceeds ``width``, the bits of gathered weights of type ``name``."""
     if bits > width:
         raise UserError(f"gather_bits={bits} of weights that are gathered in {width}, as {name}", instead)
 
 
 def check_shares(owners: int, copies: int) -> None:
-    """Raises UserError for groups of one rank with a copy each: such a mesh shares nothing out."""
+    """Raise UserError for groups of one rank with a copy each: such a mesh shards nothing."""
     if owners == 1 < copies:
         raise UserError(
             f"{copies} copies in groups of one rank, which share nothing out", "give sharding ddp: DistributedDataParallel"

@@ -1,4 +1,4 @@
-"""The hinge: one frozen value that prediction scores, training executes and planning searches."""
+"""Strategy: one frozen value that prediction scores, training executes and planning searches."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True)
 class ExchangeGroup(Generic[T]):
-    """Gradients that are exchanged together: a bucket of DDP's, or several fused; a unit of FSDP's.
+    """Gradients that are exchanged together: one or several fused DDP buckets, or an FSDP unit.
 
-    ``gathers``: the all-gathers of its weights in one micro step (``zero1``: in one step).
+    ``gathers``: all-gathers of its weights in one micro step (``zero1``: in one step).
     """
 
     tensors: list[T]
@@ -77,18 +77,20 @@ class Strategy:
 
     Attributes:
         global_batch_size: samples of one optimizer step over all workers; a multiple of workers times micro batches.
-        parallelism: how the work is divided among the devices.
-        precision: of the arithmetic, a name of ``PRECISIONS``.
-        gradient_exchange: how gradients travel; the name of a compression stands for it with its usual exchange and defaults.
-        local: how many steps each worker takes on its own between exchanges, and what is made of the mean (``local_steps``).
-        optimizer: a name of ``OPTIMIZERS``; empty takes what is usual for the network (``usual_optimizer``).
+        parallelism: division of the work among the devices.
+        precision: precision of the arithmetic, a name of ``PRECISIONS``.
+        gradient_exchange: compression and exchange of gradients. The name of a compression means its usual exchange and
+            defaults.
+        local: number of steps each worker takes alone between exchanges, and the outer step that applies the mean
+            (``local_steps``).
+        optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
 
     Raises:
         UserError: a name that does not exist, parts of another type, a batch or a number of ranks that does not divide, a
-            sharding that does not go with the compression or the exchange, more servers than workers, local steps with what
-            needs every step.
+            sharding that does not go with the compression or the exchange, more servers than workers, local steps with a choice
+            that needs an exchange in every step.
     """
 
     global_batch_size: int = field(metadata={"choice": _BATCH})
@@ -163,12 +165,11 @@ class Strategy:
 
     @classmethod
     def of(cls, **choices: Any) -> Strategy:
-        """A strategy from choices by name, each put into its part: ``Strategy.of(world_size=8, global_batch_size=256,
-        compression="terngrad")``.
+        """Build a strategy from choices by name: ``Strategy.of(world_size=8, global_batch_size=256, compression="terngrad")``.
 
-        ``world_size`` counts all devices: what ``tensor`` and ``pipeline`` leave of them is ``data``, which may be given in
-        its place. ``grad_accum_steps`` is also called ``micro_batches``. Without an ``exchange``, or with an empty one, it is
-        the usual one of the compression and the sharding (``usual_exchange``).
+        ``world_size`` counts all devices. ``data`` follows from it and ``tensor``, ``pipeline``, and may be given instead.
+        ``grad_accum_steps`` is also called ``micro_batches``. A missing or empty ``exchange`` means the usual one of the
+        compression and the sharding (``usual_exchange``).
 
         Raises:
             UserError: a choice that does not exist, a missing batch, devices that do not divide; or as ``Strategy``.
@@ -193,9 +194,9 @@ class Strategy:
     from_json = of
 
     def changed(self, **choices: Any) -> Strategy:
-        """The same with other choices, named as in ``of``. Another compression comes with its own exchange, options, clip and
-        rule for dense tensors, unless they are named too; the usual exchange stays the usual one with another sharding; an
-        exchange in every step ends the choices of local steps. Raises UserError as ``of``."""
+        """Return the strategy with other choices, named as in ``of``. Raises UserError as ``of``. Another compression brings
+        its default exchange, options, clip and rule for dense tensors, unless they are named too. A usual exchange becomes the
+        usual one of another sharding. An exchange in every step resets the choices of local steps."""
         before, choices = self.to_json(), _by_one_name(choices)
         if choices.get("exchange", before["exchange"]) != before["exchange"]:
             del before["ranks_per_node"]
@@ -215,7 +216,7 @@ class Strategy:
         return x.exchange is usual_exchange(x.compression, self.parallelism.to_owners)
 
     def choice(self, name: str) -> Any:
-        """Return one choice, named as in ``of``, as JSON holds it. Raises UserError for a name that ``of`` does not take."""
+        """Return one choice, named as in ``of``, in its JSON form. Raises UserError for a name that ``of`` does not take."""
         check_name("choice of a strategy", name, _NAMES)
         if name == _DATA:
             return self.parallelism.data
@@ -223,11 +224,11 @@ class Strategy:
         return plain(getattr(getattr(self, part) if part else self, attribute))
 
     def settled(self, workload: Workload, cluster: Cluster) -> Strategy:
-        """The same with what it leaves to the network and the cluster: the optimizer, and the ranks of a node.
+        """Return the strategy with open choices settled by the network and the cluster: the optimizer, and the ranks of a node.
 
         Raises:
             UserError: a hierarchical exchange on nodes that hold different numbers of devices; a codec or a sum at a place that
-                the cluster does not have.
+                the cluster lacks.
         """
         x, strategy = self.gradient_exchange, self
         if self.sync_every > 1 and workload.tables is not None:
@@ -250,8 +251,8 @@ class Strategy:
         return strategy
 
     def _placed(self, cluster: Cluster) -> Strategy:
-        """The same with no place of the codec where that is where the gradients live, and none of residuals where that is where
-        the codec works. Raises UserError as ``check_fabric``."""
+        """Clear the codec's place if it is the gradients' place, and the residuals' if it is the codec's. Raises UserError as
+        ``check_fabric``."""
         x = self.gradient_exchange
         if not self.parallelism.whole and (x.codec_at or x.exchange.uses_switch):
             what = f"exchange {x.exchange}" if x.exchange.uses_switch else f"a codec {x.codec_at.text}"
@@ -279,7 +280,8 @@ class Strategy:
             check_to_owners(exchange, not self.parallelism.to_owners, self.parallelism.sharers)
 
     def _check_local(self) -> None:
-        """Check the other choices for local steps: each worker holds the whole network and its optimizer's whole state."""
+        """Check that other choices allow local steps: each worker must hold the whole network and its optimizer's whole
+        state."""
         local, mesh = self.local, self.parallelism
         if not isinstance(local, LocalSteps):
             raise UserError(f"local={shown(local)}", "give a paceline.strategy.LocalSteps")
@@ -323,54 +325,54 @@ class Strategy:
 
     @property
     def world_size(self) -> int:
-        """Devices that work."""
+        """Number of devices that work."""
         return self.parallelism.devices
 
     @property
     def sync_every(self) -> int:
-        """Steps that each worker takes from one exchange to the next; 1: gradients are exchanged in every step."""
+        """Number of steps of each worker from one exchange to the next; 1: gradients are exchanged in every step."""
         return self.local.sync_every
 
     @property
     def micro_batch_size(self) -> int:
-        """Samples of one micro step on one replica."""
+        """Number of samples of one micro step on one replica."""
         return self.global_batch_size // (self.parallelism.data * self.parallelism.micro_batches)
 
     @property
     def exchanges_per_step(self) -> int:
-        """How often gradients are exchanged in a step: after the last micro step, or after each where they are shared out."""
+        """Number of gradient exchanges in a step: one after the last micro step, or with sharded gradients after each."""
         return self.parallelism.micro_batches if self.parallelism.sharding.gradients else 1
 
     @property
     def description(self) -> Compression:
-        """The compression and its costs, with this strategy's options."""
+        """Compression and its costs, with this strategy's options."""
         return self.gradient_exchange.description
 
     def uncompressed(self) -> Strategy:
-        """The same choices without compression: what a compression ratio is taken against."""
+        """Return the baseline of a compression ratio: the same choices without compression."""
         return replace(self, gradient_exchange=self.gradient_exchange.uncompressed())
 
     def groups(self, parameters: Sequence[T], ready: Sequence[T], level: PayloadBound = "expected") -> list[ExchangeGroup[T]]:
         """Return the groups of tensors that are exchanged together, in order, with their exchange. See ``partition``.
 
-        ``level``: where lengths depend on values, which end of the range.
+        ``level``: end of the range of data-dependent lengths.
         """
         plans = self.partition(parameters, ready)
-        alike = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
-        return [ExchangeGroup(members, plan, *alike[plan]) for members, plan in plans]  # networks repeat themselves
+        by_plan = {plan: (self.traffic(plan, level), self.gathers(plan)) for plan in {plan for _, plan in plans}}
+        return [ExchangeGroup(members, plan, *by_plan[plan]) for members, plan in plans]  # networks have many equal layers
 
     def partition(
         self, parameters: Sequence[T], ready: Sequence[T], frozen: Mapping[str, int] = NONE_FROZEN
     ) -> list[tuple[list[T], BucketPlan]]:
-        """Return the groups of tensors that are exchanged together, in order; the number of workers does not change it.
+        """Return the groups of tensors that are exchanged together, in order. They do not depend on the number of workers.
 
-        DDP's buckets for ``allreduce``, which works in a bucket itself; else groups of their size that follow from the model
-        alone, the last tensors first, and small ones fused. FSDP's units likewise, the last first. Fragments with local
-        steps.
+        Groups are DDP's buckets for ``allreduce``, which works in the bucket. Other exchanges have groups of the same size that
+        depend only on the model, the last tensors first, small ones fused. FSDP's units also come last first. With local steps,
+        fragments are the groups.
 
         Args:
             parameters: in model order; ``ready`` in gradient order.
-            frozen: elements that are gathered beside a parameter, by its name.
+            frozen: elements that are gathered next to a parameter, by its name.
         """
         compression = self.description
         if self.sync_every > 1:
@@ -390,7 +392,7 @@ class Strategy:
         return [(bucket, plan(bucket, compression, dense)) for bucket in members]
 
     def traffic(self, plan: BucketPlan, level: PayloadBound = "expected") -> Traffic:
-        """How the gradients of one group are exchanged."""
+        """Return the traffic for the gradients of one group."""
         mesh, x = self.parallelism, self.gradient_exchange
         compression = x.description if level == "expected" else replace(x.description, level=level)
         if mesh.sharding.scatters or mesh.gradient_bits:
@@ -413,29 +415,29 @@ class Strategy:
 
     @property
     def codes_in_place(self) -> bool:
-        """True if a CPU codes gradients where they are, with no copy of them in one buffer; those of owners' shards never."""
+        """Return whether a CPU codes gradients in place, without a copy in one buffer. False for owners' shards."""
         x = self.gradient_exchange
         return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, x.ranks_per_node)
 
     def gathers(self, plan: BucketPlan, frozen: int = 0) -> tuple[Phase, ...]:
-        """The all-gathers of one group's weights, with ``frozen`` elements beside them."""
+        """Return the all-gathers of one group's weights and of ``frozen`` elements next to them."""
         mesh = self.parallelism
         return mesh.sharding.gathers(plan, self.precision, self.world_size, frozen, mesh.shard_devices, mesh.gather_bits)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
-        """The groups' tensors with all collectives of each in one step, or in one round of local steps. ``parameters`` in model
-        order, ``ready`` in gradient order."""
-        times = self.exchanges_per_step  # of the gathers too: those of zero1 belong to the update
+        """Return each group's tensors with all its collectives in one step, or in one round of local steps. ``parameters``: in
+        model order. ``ready``: in gradient order."""
+        times = self.exchanges_per_step  # also for gathers: those of zero1 belong to the update
         groups = self.groups(parameters, ready)
         return [(group.tensors, [*group.gathers, *group.traffic.phases] * times) for group in groups]
 
     def wire_bytes_per_device(self, parameters: Sequence[T], ready: Sequence[T]) -> int:
-        """Bytes sent in one step by the rank that sends most, on average over local steps; 0 for one worker."""
+        """Return the most bytes that any rank sends in one step, averaged over local steps; 0 for one worker."""
         sent = busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
         return self.local.per_step(sent)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict of every choice, by the names of ``of``, which is the inverse."""
+        """Return a plain dict of every choice, by the names of ``of``, which is the inverse."""
         exchange = self.gradient_exchange.to_json()
         owners: dict[str, Any] = {"": self, "parallelism": self.parallelism}
         if self.sync_every > 1:  # as every earlier version wrote it
@@ -464,7 +466,7 @@ _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not i
 
 
 def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
-    """The choices with one name each. Raises UserError where both names of one are given."""
+    """Return the choices under their main names. Raises UserError if both names of one choice are given."""
     for name, other in (*_OTHER_NAMES.items(), (_DATA, _WORLD)):
         if name in choices and other in choices:
             raise UserError(f"{name} and {other} are one choice", "give one of them")
@@ -472,13 +474,13 @@ def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usual(x: GradientExchange, mesh: Parallelism) -> GradientExchange:
-    """The same over the usual exchange of its compression there."""
+    """Return the gradient exchange with the usual exchange of its compression on this mesh."""
     usual = usual_exchange(x.compression, mesh.to_owners)
     return x if usual is x.exchange else replace(x, exchange=usual)
 
 
 def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:
-    """Replicas on so many devices."""
+    """Return the number of replicas on the given number of devices."""
     count, model = check_count(devices, "workers"), 1
     for name in MODEL:
         model *= check_count(mesh.get(name, 1), name)
@@ -489,13 +491,13 @@ def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:
 
 
 def _multiples(value: int, of: int) -> str:
-    """The multiples of ``of`` on both sides of ``value``; the first one where that is the nearest."""
+    """Name the multiples of ``of`` on both sides of ``value``; only the first if ``value`` is below it."""
     low = max(value // of * of, of)
     return f"{low} or {low + of}" if value > of else f"{of}"
 
 
 def untrained(strategy: Strategy) -> Iterator[UserError]:
-    """Why ``train`` does not run a strategy that can be predicted: an error for each choice that it refuses."""
+    """Yield the reasons why ``train`` does not run a predictable strategy: one error for each choice that it refuses."""
     for name, (part, _) in _PLACES.items():
         item, owner = CHOICES[name], getattr(strategy, part) if part else strategy
         value = getattr(owner, item.field)
@@ -504,7 +506,7 @@ def untrained(strategy: Strategy) -> Iterator[UserError]:
 
 
 def titles(strategy: Strategy) -> list[str]:
-    """Return the words of a description for choices that are not the default, as their declarations have them."""
+    """Return the declared texts that describe the choices with other values than the default."""
     return [
         filled(item.title, strategy, item.name, value)
         for item in _TITLED

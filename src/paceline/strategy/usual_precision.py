@@ -1,4 +1,4 @@
-"""The precision that a run takes where nobody says one: what people use on that device for that network.
+"""Default precision of a run: the usual one for the network on the device.
 
 Sources: Micikevicius et al. 2018, Mixed precision training, arXiv:1710.03740; Kalamkar et al. 2019, A study of bfloat16 for
 deep learning training, arXiv:1905.12322; PyTorch, CUDA semantics, TensorFloat-32 (``cudnn.allow_tf32`` is on, that of products
@@ -17,13 +17,13 @@ RULE = (
     "for convolutions and recurrent layers, else fp32; bf16 on TPUs and other accelerators"
 )
 _ON_MATRIX_UNITS = 2.5
-"""16-bit products on matrix units are more than so many times as fast as fp32 ones; packed ones on ordinary cores reach 2."""
+"""Least speedup of 16-bit products over fp32 that implies matrix units; packed products on ordinary cores reach 2."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
 @dataclass(frozen=True, slots=True)
 class UsualPrecision:
-    """A precision, and for whom it is usual, in words."""
+    """A precision, with the reason why it is usual."""
 
     name: str
     reason: str
@@ -33,7 +33,7 @@ class UsualPrecision:
 
 
 def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
-    """What ``workload`` is trained in on ``device`` where nothing is said: ``RULE``."""
+    """Return the default precision of ``workload`` on ``device``, by ``RULE``."""
     has, on = device.precisions, f"on {device.name}"
     half = next((name for name in ("bf16", "fp16") if name in has), "")
     if "fp32" not in has or device.kind in ("tpu", "accelerator"):
@@ -46,11 +46,11 @@ def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
 
 
 def _on_matrix_units(device: Device) -> bool:
-    """Whether fp16 runs on matrix units."""
+    """Return whether fp16 runs on matrix units."""
     return device.peak("fp16").value > _ON_MATRIX_UNITS * device.peak("fp32").value
 
 
 def _by_cudnn(workload: Workload) -> bool:
-    """Whether most FLOPs are of convolutions and recurrent layers, which run in tf32 unless that is switched off."""
+    """Return whether most FLOPs are of convolutions and recurrent layers. PyTorch runs these in tf32 by default."""
     flops = sum(o.flops for layer in workload.layers for o in layer.operations if o.kind == "conv" or layer.kind in _RECURRENT)
     return 2 * flops > workload.flops_per_sample

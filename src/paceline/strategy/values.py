@@ -1,6 +1,6 @@
-"""Values of choices: small objects with a name, which know what their choice means.
+"""Values of choices: small named objects that implement the choice.
 
-A value is found by its name (``EXCHANGES["ring"]``) and prints as it. Names are for the edges: command line, JSON, tables.
+A value is looked up by its name (``EXCHANGES["ring"]``) and prints as its name. The command line, JSON and tables use names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PLAIN_TYPES = (str, int, float, type(None))
 
 
 class Value:
-    """A legal value of a choice, one object for each class.
+    """Legal value of a choice; each class has one object.
 
     A family is a direct subclass. Each final class of a family registers its only object under its name in ``known``.
     """
@@ -48,7 +48,7 @@ class Value:
 
 
 class ByName(Generic[V]):
-    """Type of a field that holds a value and accepts its name; only type checkers see it."""
+    """Type of a field that holds a value and accepts its name, for type checkers only."""
 
     if TYPE_CHECKING:
 
@@ -80,5 +80,5 @@ def chosen(kind: str, value: object, legal: Mapping[str, V], aliases: Mapping[st
 
 
 def plain(value: object) -> object:
-    """Return the name of a value, and anything else as it is: what JSON and tables hold."""
+    """Return the name of a value, for JSON and tables. Anything else is returned unchanged."""
     return value if isinstance(value, PLAIN_TYPES) else getattr(value, "name", value)

@@ -73,9 +73,9 @@ ILLEGAL: dict[str, tuple[dict[str, Any], str]] = {
     "timeout_s": ({"timeout_s": -1}, "timeout_s=-1; give seconds"),
     "timeout_s nan": ({"timeout_s": float("nan")}, "timeout_s=nan; give seconds"),
     "ranks_per_node": ({"ranks_per_node": 0}, "ranks_per_node=0; give a whole number from 1 on"),
-    "powersgd": ({"compression": "powersgd", "dense": ["a"]}, "powersgd treats all tensors alike; leave dense, min_el"),
-    "dense": ({"compression": "dense", "min_elements": 5}, "dense treats all tensors alike"),
-    "bf16": ({"compression": "bf16", "dense": ["a"]}, "bf16 treats all tensors alike"),
+    "powersgd": ({"compression": "powersgd", "dense": ["a"]}, "powersgd treats all tensors the same; leave dense, min_el"),
+    "dense": ({"compression": "dense", "min_elements": 5}, "dense treats all tensors the same"),
+    "bf16": ({"compression": "bf16", "dense": ["a"]}, "bf16 treats all tensors the same"),
     "one pattern": ({"dense": "a.*"}, "dense='a.*'; give a list of patterns"),
     "clip of int8": ({"compression": "int8", "clip": 1.0}, "int8 does not clip; leave clip out"),
 }

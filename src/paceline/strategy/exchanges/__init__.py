@@ -1,4 +1,4 @@
-"""Exchanges, described: who sends how many bytes to whom for one group of gradients.
+"""Descriptions of exchanges: the bytes that each rank sends to each other for one group of gradients.
 
 Each module of this package declares one exchange as a final class and its only object. ``EXCHANGES`` finds all of them.
 """
@@ -18,7 +18,6 @@ from paceline.strategy.exchanges.traffic import (
     FLAGS,
     CodecWork,
     Traffic,
-    chunk_bounds,
     column_bounds,
     shard_bounds,
 )
@@ -34,7 +33,7 @@ OF_HOSTS = tuple(name for name, exchange in EXCHANGES.items() if not exchange.us
 
 @cache
 def carriers(compression: Compression) -> tuple[Exchange, ...]:
-    """Return the exchanges that can carry a compression, the default first."""
+    """Return the exchanges that can carry a compression, starting with the default."""
     able = [exchange for exchange in EXCHANGES.values() if exchange.carries(compression)]
     return tuple(sorted(able, key=lambda exchange: exchange.name != compression.preferred))
 
@@ -49,7 +48,6 @@ __all__ = [
     "Exchange",
     "Traffic",
     "carriers",
-    "chunk_bounds",
     "codes_in_place",
     "column_bounds",
     "message_bytes",

@@ -1,4 +1,4 @@
-"""An all-gather of encoded gradients: everything goes to everyone, and each adds."""
+"""All-gather of encoded gradients: every rank receives all messages and adds them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from paceline.strategy.formats import Format
 
 @final
 class AllGather(ChunkedExchange):
-    """Each worker sends the whole chunk to all others, and adds N of them up in rank order."""
+    """All-gather: each worker sends its whole chunk to all others, and adds the N chunks in rank order."""
 
     __slots__ = ()
     name, position = "allgather", 4
     adds_on_host = True
 
     def carrier(self, coded: bool) -> Exchange:
-        """Return ``sharded`` for what stays dense: it sends 2 (N-1)/N of the bytes."""
+        """Return ``sharded`` for dense tensors: it sends only 2 (N-1)/N of their bytes."""
         return self if coded else SHARDED
 
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
@@ -31,7 +31,7 @@ class AllGather(ChunkedExchange):
         return ChunkTraffic(lanes, CodecWork(encode=count, reduce=count * members))
 
     def copied(self, elements: int) -> CodecWork:
-        """Return what a CPU copies: it adds into the buffer."""
+        """Return the elements that a CPU copies: it adds into the buffer."""
         return CodecWork(elements, reduce=elements)
 
 

@@ -1,4 +1,4 @@
-"""The engine's all-reduce, in place in each of DDP's buckets, without headers."""
+"""All-reduce of the engine, in place in each of DDP's buckets, without headers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AllReduce(Exchange):
     most_workers = 1 << 20
 
     def carries(self, compression: Compression) -> bool:
-        """Return whether the engine can add what the compression sends."""
+        """Return whether the engine can add the compression's messages."""
         return compression.adds
 
     def describe(

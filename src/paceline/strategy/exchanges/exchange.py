@@ -1,4 +1,4 @@
-"""The interface of an exchange: who sends how many bytes to whom for one group of gradients."""
+"""Interface of an exchange, which describes the bytes between ranks for one group of gradients."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ OwnerLane = tuple[tuple[str, Pattern], int, int]
 
 
 class Exchange(Value, ABC):
-    """How gradients become their sum on every worker.
+    """Method by which every worker gets the sum of all gradients.
 
     Attributes:
         position: place in lists of all exchanges.
         by_engine: True for the engine's own all-reduce, which works in DDP's buckets and adds plain numbers.
-        has_pull: True if sums return in messages of their own, which can travel uncompressed.
+        has_pull: True if sums return in separate messages, which can travel uncompressed.
         has_servers: True if ``servers`` among the workers own the shards.
-        uses_nodes: True if ranks of a node add up first.
+        uses_nodes: True if the ranks of a node add their gradients first.
         uses_switch: True if a switch between the nodes adds.
         reduces_to_owners: True if it has a reduce-scatter, which is what sharded gradients need.
-        adds_on_host: True if a host can add up in place of a GPU.
+        adds_on_host: True if a host can add instead of a GPU.
         adds_in_card: True if network cards can compress its messages.
-        refusal: why it cannot carry a compression that does not name it.
-        most_workers: workers that it is described for. Each worker's bytes are counted, except in an all-reduce, where all
-            send the same. Those of a ring and of a hierarchy grow with the square of the workers.
+        refusal: reason in the error for a compression that it cannot carry.
+        most_workers: largest number of workers that it is described for. Bytes are counted for each worker, except in an
+            all-reduce, where all send the same. For a ring and a hierarchy the work grows with the square of the workers.
         chunk_elements: elements of a chunk.
     """
 
@@ -67,15 +67,15 @@ class Exchange(Value, ABC):
         in_card: bool = False,
         dense: Format = FP32,
     ) -> Traffic:
-        """Return everything that the ranks send each other for one group, and the codec's work.
+        """Return the traffic between the ranks for one group, and the codec's work.
 
         Args:
-            compression: configured, so that its format is that of its options.
-            ranks_per_node: ranks that add up first; divides ``world_size``. 1 for exchanges without nodes.
-            compress_pull: whether sums return encoded; for exchanges with a pull.
-            servers: workers that own shards, for exchanges with servers.
-            in_card: whether network cards are the codec: hosts exchange fp32, which the cards compress where it leaves a node.
-            dense: format of what the codec does not encode.
+            compression: configured with its options.
+            ranks_per_node: ranks of a node, which add first; divides ``world_size``. 1 for exchanges without nodes.
+            compress_pull: True if sums return encoded; for exchanges with a pull.
+            servers: number of workers that own shards, for exchanges with servers.
+            in_card: True if network cards encode: hosts exchange fp32, and the cards compress messages between nodes.
+            dense: format of unencoded numbers.
         """
 
     def carries(self, compression: Compression) -> bool:
@@ -83,7 +83,7 @@ class Exchange(Value, ABC):
         return not compression.low_rank
 
     def carrier(self, coded: bool) -> Exchange:
-        """Return the exchange of one stream, which is encoded or not."""
+        """Return the exchange that carries one stream, encoded or dense."""
         del coded
         return self
 
@@ -94,7 +94,7 @@ class Exchange(Value, ABC):
 
 
 class ChunkedExchange(Exchange):
-    """An exchange of encoded messages of at most ``chunk_elements`` elements: one exchange a chunk, pipelined."""
+    """Exchange of encoded messages in pipelined chunks of at most ``chunk_elements`` elements."""
 
     __slots__ = ()
 
@@ -102,7 +102,7 @@ class ChunkedExchange(Exchange):
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
         """Return the traffic of one chunk of ``count`` elements among the ``members`` of a group.
 
-        Formats of unknown length tell the sizes of their messages first, between the same ranks.
+        Formats of unknown length send the sizes of their messages first, between the same ranks.
 
         Args:
             back: format of sums that return uncompressed; None: they return encoded.
@@ -116,7 +116,7 @@ class ChunkedExchange(Exchange):
         return [sizes, *own] if fmt.tells_sizes else own
 
     def copied(self, elements: int) -> CodecWork:
-        """Return what a CPU copies for ``elements`` that are not coded where they lie."""
+        """Return the elements that a CPU copies if ``elements`` are not coded in place."""
         return CodecWork(elements, decode=elements)
 
     def describe(
@@ -134,12 +134,12 @@ class ChunkedExchange(Exchange):
         local = ranks_per_node
         members = world_size // local
         chunked: dict[tuple[str, Pattern], MessageLane] = {}
-        work = {True: CodecWork(), False: CodecWork()}  # by whether it is the compression's
+        work = {True: CodecWork(), False: CodecWork()}  # keyed by True for the compressed stream
         chunks, largest, inner_own = 0, 0, 0
         inner = np.zeros((members, local), dtype=np.int64)
         for fmt, count in plan.streams(compression, dense):
             parts = [count] if local == 1 else shard_sizes(count, local)
-            inner += dense.push_bytes(parts[0])  # equal shares, as the engine's collectives need them: the last are padded
+            inner += dense.push_bytes(parts[0])  # the engine's collectives need equal shares: the last are padded
             inner_own += parts[0]
             if members == 1 and local > 1:  # one node: nothing is encoded
                 continue
@@ -153,7 +153,7 @@ class ChunkedExchange(Exchange):
                 every = [column.lanes[place] for column in columns]
                 sizes = np.stack([x.sizes for x in every], axis=1).reshape(
                     -1
-                )  # node-major: equal local ranks are a stride apart
+                )  # ranks are node-major: equal local ranks are one stride apart
                 plain = by_hosts.lanes[place].sizes if by_hosts else lane.plain
                 joined = MessageLane(lane.name, lane.pattern, sizes, max(x.rounds for x in every), plain, lane.back)
                 before = chunked.get(lane.key)
@@ -182,16 +182,16 @@ class ChunkedExchange(Exchange):
 
 
 def codes_in_place(compression: Compression, compress_pull: bool, members_of_node: int) -> bool:
-    """Return whether a CPU codes gradients where they lie. Sums that return as fp32 and sums of a node have one buffer.
+    """Return whether a CPU codes gradients in place. Sums that return as fp32 and sums of a node need one buffer.
 
     Args:
-        members_of_node: ranks that add up before anything is encoded; 1 for exchanges without nodes.
+        members_of_node: ranks that add before encoding; 1 for exchanges without nodes.
     """
     return compression.in_place and compress_pull and members_of_node == 1
 
 
 def _stream(count: int, fmt: Format, carrier: Exchange, members: int, back: Format | None, servers: int) -> StreamTraffic:
-    """Return the traffic of all chunks of a stream: whole ones and a short last one."""
+    """Return the traffic of all chunks of a stream; the last may be short."""
     whole, rest = divmod(count, carrier.chunk_elements)
     last = _chunk(rest, fmt, carrier, members, back, servers)
     if not whole:

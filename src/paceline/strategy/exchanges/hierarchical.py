@@ -1,4 +1,4 @@
-"""Dense sums inside a node, encoded messages between nodes."""
+"""Hierarchical exchange: dense sums inside a node, encoded messages between nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from paceline.strategy.exchanges.sharded import SHARDED, PushPull
 
 @final
 class Hierarchical(PushPull):
-    """Ranks of a node add up equal shares, padded with zeros. Ranks of equal local number exchange them as ``sharded``."""
+    """Hierarchical exchange. Ranks of a node add equal shares, padded with zeros; equal local ranks exchange them as
+    ``sharded``."""
 
     __slots__ = ()
     name, position = "hierarchical", 5
@@ -18,7 +19,7 @@ class Hierarchical(PushPull):
     most_workers = 1 << 14
 
     def carrier(self, coded: bool) -> Exchange:
-        """Return ``sharded``: that is how nodes exchange."""
+        """Return ``sharded``, the exchange between nodes."""
         del coded
         return SHARDED
 

@@ -1,4 +1,4 @@
-"""Messages of one chunk: their bytes, and the collectives that carry them."""
+"""Messages of one chunk, with their bytes and the collectives that carry them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MessageLane:
     """One kind of collective among the members of a group.
 
     Attributes:
-        sizes: bytes of each member, as of a ``Phase``; ``plain`` and ``back`` likewise.
+        sizes, plain, back: bytes of each member, as in a ``Phase``.
     """
 
     name: str
@@ -33,7 +33,7 @@ class MessageLane:
 
     @property
     def key(self) -> tuple[str, Pattern]:
-        """Name and pattern: lanes with the same key are added up."""
+        """Name and pattern. Lanes with the same key are added."""
         return self.name, self.pattern
 
     def plus(self, other: MessageLane, times: int = 1) -> MessageLane:
@@ -54,7 +54,7 @@ class MessageLane:
 
 
 class ChunkTraffic(NamedTuple):
-    """Traffic of one chunk: collectives, work of its format's codec, work on sums that return as fp32."""
+    """Traffic of one chunk: collectives, codec work, and work on sums that return as fp32."""
 
     lanes: list[MessageLane]
     passes: CodecWork
@@ -63,7 +63,7 @@ class ChunkTraffic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamTraffic:
-    """Traffic of all chunks of a stream among the members of a group; fields as of a ``ChunkTraffic``."""
+    """Traffic of all chunks of a stream among the members of a group. Fields as in ``ChunkTraffic``."""
 
     lanes: tuple[MessageLane, ...]
     passes: CodecWork
@@ -77,7 +77,7 @@ class StreamTraffic:
         return cls(tuple(lanes), chunk.passes, chunk.fp32, int(count > 0))
 
     def plus(self, other: StreamTraffic, times: int) -> StreamTraffic:
-        """Return the traffic with ``times`` another one of the same lanes."""
+        """Return the sum of this traffic and ``times`` the other, which has the same lanes."""
         lanes = tuple(a.plus(b, times) for a, b in zip(self.lanes, other.lanes, strict=True))
         passes, fp32 = self.passes.plus(other.passes, times), self.fp32.plus(other.fp32, times)
         return StreamTraffic(lanes, passes, fp32, self.chunks + times)
@@ -86,7 +86,7 @@ class StreamTraffic:
 def with_sizes(
     name: str, pattern: Pattern, sizes: Iterable[int], messages: Iterable[int], fmt: Format, rounds: int
 ) -> list[MessageLane]:
-    """Return a collective, after the lengths of its messages where the format needs them.
+    """Return a collective, preceded by the lengths of its messages if the format needs them.
 
     Args:
         sizes: bytes of each member.
@@ -102,15 +102,15 @@ def with_sizes(
 def message_bytes(size: int, fmt: Format, contributions: int = 1) -> int:
     """Return the bytes of one message of ``size`` elements.
 
-    A format that does not add up exactly falls back to fp32 where it would take more, as for a single element. A format whose
-    length depends on the values has its own length: those are estimates anyway.
+    Formats without exact sums fall back to fp32 if that is shorter, as for a single element. Formats of data-dependent length
+    do not: their lengths are estimates.
     """
     own = fmt.message_bytes(size, contributions)
     return own if fmt.grows or fmt.tells_sizes else min(own, FP32.message_bytes(size))
 
 
 def all_message_bytes(sizes: Iterable[int], fmt: Format, contributions: int = 1) -> list[int]:
-    """Return the message bytes of each size. Most sizes are equal, and each is computed once."""
+    """Return the message bytes of each size. Equal sizes are computed once."""
     known: dict[int, int] = {}
     lengths = []
     for size in sizes:

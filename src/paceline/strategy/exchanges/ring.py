@@ -1,4 +1,4 @@
-"""A ring of partial sums, which every hop decodes, adds to and encodes (Li et al. 2018, Algorithm 1)."""
+"""Ring of partial sums, which every hop decodes, adds to and encodes (Li et al. 2018, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from paceline.strategy.formats import Format
 
 @final
 class Ring(ChunkedExchange):
-    """Rank r sends block r - s + 1 at hop s, a sum of s contributions. It ends with block r + 1 and passes all but r + 2 on."""
+    """Ring. At hop s rank r sends block r - s + 1, a sum of s contributions. It ends with block r + 1 and forwards all but r +
+    2."""
 
     __slots__ = ()
     name, position = "ring", 3
@@ -47,7 +48,7 @@ class Ring(ChunkedExchange):
 
     def owner_chunk(self, count: int, fmt: Format, rows: int) -> list[OwnerLane]:
         """Return the first round of a chunk; see ``ChunkedExchange.owner_chunk``."""
-        hops = Counter(fmt.pull_bits(hop) for hop in range(1, rows))  # sums of as many bits have messages of one length
+        hops = Counter(fmt.pull_bits(hop) for hop in range(1, rows))  # sums of equal width have messages of equal length
         first = {fmt.pull_bits(hop): hop for hop in range(rows - 1, 0, -1)}
         sent = sum(times * message_bytes(count, fmt, first[width]) for width, times in hops.items())
         own: list[OwnerLane] = [(("reduce_scatter", "shift"), sent, rows - 1)]
@@ -59,7 +60,7 @@ RING = Ring()
 
 
 def _lengths(blocks: Ints, fmt: Format) -> Callable[[int], Ints]:
-    """Return a function from k to the message bytes of each block as a sum of k contributions, computed once a width."""
+    """Return a function from k to the message bytes of each block as a sum of k contributions. Each width is computed once."""
     known: dict[float, Ints] = {}
 
     def lengths(k: int) -> Ints:

@@ -1,4 +1,4 @@
-"""Push to the owner of a shard, which adds, and pull the sum. Every worker owns one shard."""
+"""Sharded exchange: push to the owner of a shard, which adds, and pull the sum. Every worker owns one shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.strategy.formats import Format
 
 
 class PushPull(ChunkedExchange):
-    """Exchange with the owners of shards, in two steps. An owner's own part stays with it."""
+    """Exchange with the owners of shards in two steps, push and pull. Owners send themselves nothing."""
 
     __slots__ = ()
     has_pull = True
@@ -31,7 +31,7 @@ class PushPull(ChunkedExchange):
 
 @final
 class Sharded(PushPull):
-    """Every worker owns a shard."""
+    """Sharded exchange in which every worker owns a shard."""
 
     __slots__ = ()
     name, position = "sharded", 1

@@ -15,20 +15,20 @@ from paceline.strategy.formats import Format
 
 @final
 class Switch(ChunkedExchange):
-    """Every rank sends its chunk to the switch, and gets the sum of N contributions, both at once."""
+    """Switch that adds: every rank sends its chunk and receives the sum of N contributions at the same time."""
 
     __slots__ = ()
     name, position = "switch", 6
     uses_switch = True
     refusal = "packed codes cannot be added"
-    chunk_elements = 1 << 17  # sums come down while later chunks go up
+    chunk_elements = 1 << 17  # sums arrive while later chunks are sent
 
     def carries(self, compression: Compression) -> bool:
-        """Return whether some switch can add what the compression sends."""
+        """Return whether some switch can add the compression's messages."""
         return bool(compression.switch_sums)
 
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
-        """Return what goes up and down for one chunk; see ``ChunkedExchange.chunk``."""
+        """Return the traffic to and from the switch for one chunk; see ``ChunkedExchange.chunk``."""
         del back, servers
         up, down = (np.full(members, message_bytes(count, fmt, times), dtype=np.int64) for times in (1, members))
         return ChunkTraffic([MessageLane("aggregate", "switch", up, 1, back=down)], CodecWork(encode=count, decode=count))

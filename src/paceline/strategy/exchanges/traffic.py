@@ -1,4 +1,4 @@
-"""Traffic of one group of gradients: collectives in order, work of the codec, shares of the elements."""
+"""Traffic of one group of gradients: collectives in order, codec work, and shards of the elements."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from itertools import pairwise
 
 from paceline.strategy.phase import Phase
 
-CHUNK_ELEMENTS = 1 << 21  # 8 MiB of fp32: far above what a call of codec and engine costs, a third of DDP's bucket
-SHARD_ALIGN = 64  # elements: shards begin on whole blocks of the ternary format
-SIZE_BYTES = 8  # in front of a message whose length depends on the values
+CHUNK_ELEMENTS = 1 << 21  # 8 MiB of fp32: large against the overhead of a call of codec and engine, a third of DDP's bucket
+SHARD_ALIGN = 64  # elements: shards start at whole blocks of the ternary format
+SIZE_BYTES = 8  # before a message whose length depends on the values
 FLAGS = 1  # fp32 flag sent with the scales: a gradient is NaN or infinite
 
 
 @dataclass(frozen=True, slots=True)
 class CodecWork:
-    """Elements of fp32 that the codec of the busiest rank works on: encoded, decoded and added, decoded."""
+    """Numbers of fp32 elements that the busiest rank's codec encodes, decodes and adds, or decodes."""
 
     encode: int = 0
     reduce: int = 0
@@ -30,7 +30,7 @@ class CodecWork:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Exchange of one group of gradients: collectives in order, and work of the codec.
+    """Traffic of one group of gradients: collectives in order, and codec work.
 
     Attributes:
         before, after: collectives of the whole group, before and after its chunks.
@@ -55,15 +55,15 @@ class Traffic:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """All collectives."""
+        """All collectives, in order."""
         return self.before + self.chunked + self.after
 
 
 def shard_bounds(count: int, workers: int, owners: int = 0) -> list[tuple[int, int]]:
-    """Return ``(start, stop)`` of the elements that each worker owns, in whole blocks. The last shards may be short or empty.
+    """Return ``(start, stop)`` of the elements that each worker owns, in whole blocks. The last may be short or empty.
 
     Args:
-        owners: workers that own a shard, spread evenly: rank ``i workers // owners`` is owner i. 0: all.
+        owners: number of workers that own a shard, spread evenly: rank ``i workers // owners`` is owner i. 0: all.
     """
     owners = owners or workers
     chunk = -(-count // (owners * SHARD_ALIGN)) * SHARD_ALIGN
@@ -72,13 +72,8 @@ def shard_bounds(count: int, workers: int, owners: int = 0) -> list[tuple[int, i
 
 
 def shard_sizes(count: int, workers: int, owners: int = 0) -> list[int]:
-    """Return the number of elements that each worker owns, as ``shard_bounds``."""
+    """Return the number of elements that each worker owns; see ``shard_bounds``."""
     return [stop - start for start, stop in shard_bounds(count, workers, owners)]
-
-
-def chunk_bounds(count: int) -> list[tuple[int, int]]:
-    """Return ``(start, stop)`` of the chunks of a stream: ``CHUNK_ELEMENTS`` each, the last one possibly short."""
-    return [(start, min(start + CHUNK_ELEMENTS, count)) for start in range(0, count, CHUNK_ELEMENTS)]
 
 
 def column_bounds(columns: int, rows: int) -> list[tuple[int, int]]:

@@ -427,5 +427,5 @@ def test_a_lost_rank_has_a_name_on_the_others() -> None:
 
 def test_a_description_says_how_often() -> None:
     assert LocalSteps(sync_every=8, fragments=2, sync_delay=1).title == (
-        "an exchange every 8 steps, 2 fragments in turn, beside 1 steps: an outer rate of 0.7, momentum 0.9"
+        "an exchange every 8 steps, 2 fragments in turn, overlapping 1 steps: an outer rate of 0.7, momentum 0.9"
     )

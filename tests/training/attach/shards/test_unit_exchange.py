@@ -22,6 +22,7 @@ from paceline.training.exchanges.exchange_setup import dense_codec
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.in_process_collectives import LocalGroup
 
+NAMES = sorted(map(str, to_owner.TO_OWNER))
 SHAPES = st.lists(st.sampled_from([(1,), (3,), (7, 5), (4, 2, 3), (64,), (130, 9)]), min_size=1, max_size=4)
 
 
@@ -57,7 +58,7 @@ def reduce_all(
     return LocalGroup(len(rows)).run(rank)
 
 
-@given(SHAPES, st.integers(2, 6), st.sampled_from(sorted(map(str, to_owner.TO_OWNER))), st.integers(0, 99))
+@given(SHAPES, st.integers(2, 6), st.sampled_from(NAMES), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
 def test_fp32_gives_every_owner_the_sum(shapes: list[tuple[int, ...]], workers: int, exchange: str, seed: int) -> None:
     tensors = sharded(specs(shapes), [0] * len(shapes), workers)
@@ -70,7 +71,7 @@ def test_fp32_gives_every_owner_the_sum(shapes: list[tuple[int, ...]], workers: 
 
 
 @pytest.mark.long
-@given(SHAPES, st.integers(2, 5), st.sampled_from(sorted(to_owner.TO_OWNER)), st.sampled_from(["sign", "topk", "int4"]))
+@given(SHAPES, st.integers(2, 5), st.sampled_from(NAMES), st.sampled_from(["sign", "topk", "int4"]))
 @settings(deadline=None, max_examples=40)
 def test_delivered_and_owed_are_all_that_there_was(
     shapes: list[tuple[int, ...]], workers: int, exchange: str, name: str
@@ -123,7 +124,7 @@ def test_momentum_is_that_of_the_published_algorithm(shapes: list[tuple[int, ...
 
 
 @pytest.mark.everyday("ring")
-@pytest.mark.parametrize("exchange", sorted(to_owner.TO_OWNER))
+@pytest.mark.parametrize("exchange", NAMES)
 def test_ternary_is_unbiased_and_takes_its_three_values(exchange: str) -> None:
     """TernGrad (Wen et al. 2017, equations 2 to 4), without clipping: s times -1, 0 or 1, on average the gradient."""
     workers, steps = 3, 100
@@ -175,7 +176,7 @@ def test_rows_by_another_dimension() -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 16])
-@pytest.mark.parametrize("exchange", sorted(map(str, to_owner.TO_OWNER)))
+@pytest.mark.parametrize("exchange", NAMES)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_bytes_sent_are_bytes_described(workers: int, exchange: str, bits: int) -> None:
     """Of two compressed tensors and a dense one, as fp32 or as bfloat16; its error is half a last place each."""

@@ -134,7 +134,7 @@ def test_what_goes_deeper_has_the_price_of_the_answer(question: str, capsys: pyt
 def test_the_date_goes_deeper_as_it_was_written_and_the_budget_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     asked = run(capsys, "ask bert-large --on '8 H100' --samples 1M --by 2099-12-01 --budget 50")[1]
     flat = " ".join(asked.split())
-    assert "--goal deadline=2099-12-01" in flat and "--goal budget=50 in its place weighs the budget" in flat
+    assert "--goal deadline=2099-12-01" in flat and "--goal budget=50 instead weighs the budget" in flat
 
 
 @pytest.mark.long

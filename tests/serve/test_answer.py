@@ -33,7 +33,7 @@ def test_every_change_of_the_ladder_is_a_bar_and_a_row() -> None:
 
 
 def test_the_ladder_says_that_it_keeps_the_strategy() -> None:
-    assert "with the same strategy; the advice chooses it anew" in answer_page(asked())[0].sections[2].text
+    assert "with the same strategy; the advice chooses it again" in answer_page(asked())[0].sections[2].text
 
 
 def test_numbers_of_devices_that_do_not_hold_the_job_are_marked() -> None:

@@ -1,4 +1,4 @@
-"""The command line: one file a command, and the groups of arguments that commands share."""
+"""Command line: one file per command, and the groups of arguments that commands share."""
 
 from paceline.cli.command_line import build_parser, main
 

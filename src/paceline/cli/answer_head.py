@@ -1,4 +1,4 @@
-"""The head of an answer: what was taken where nothing was said, and what would fit where it does not fit."""
+"""Head of an answer: the defaults that were chosen, and clusters or options that would fit if the job does not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from paceline.verbs import LARGEST_BATCH
 from paceline.workload.builders.lora import parse_lora
 
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
-"""Options of a command that the offered one leaves out: files that it writes or reads."""
+"""Options left out of an offered command: those of files, and of the form of the answer."""
 _OF_EXCHANGE = ("option", "min_elements", "dense", *(item.dest or item.name for item in CHOICES.values() if item.follows))
 """Options and choices of a compression and of its exchange."""
 SHOWN = 3
-"""Offers in the answer; further ones are behind ``--why``."""
+"""Number of offers in the answer; ``--why`` shows further ones."""
 _TIE = "\xa0"
 Offer = tuple[Fitting, Sequence[str], Sequence[str]]
-"""What would fit, the options that change, and the whole command, as words."""
+"""A fitting case, its changed options, and its whole command, as words."""
 
 
 def with_head(
@@ -43,10 +43,10 @@ def with_head(
     *,
     behind: bool = False,
 ) -> tuple[dict[str, Any], Screen]:
-    """The answer, noting what was taken where nothing was said, and before it what would fit where it does not.
+    """Add the head to an answer: notes on chosen defaults, and if the job does not fit, the offers that would.
 
     Args:
-        behind: where it does not fit, the answer is behind ``--why``: what would fit takes its place.
+        behind: if the job does not fit, show the offers instead of the answer, which moves behind ``--why``.
 
     Raises:
         UserError: as ``nearest_fit``.
@@ -65,7 +65,7 @@ def with_head(
 
 
 def _without(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:
-    """The head as the answer; what follows it is behind ``--why``."""
+    """Show the head as the answer, and move the rest behind ``--why``."""
     as_if = f"As if it fitted: {format_seconds(p.step_time_s)} a step, {p.samples_per_s:.3g} samples/s."
     others = (heading("What would fit too:"), _offer_table(offers[SHOWN:])) if len(offers) > SHOWN else ()
     return replace(
@@ -82,14 +82,14 @@ def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[F
 
 
 def _between(o: argparse.Namespace) -> Link | None:
-    """The network between more nodes than there are, where the options say it."""
+    """Return the network that the options name between nodes, for more nodes than there are."""
     if o.network or not (o.device and hardware.instance(o.device)):
         return hardware.network(o.network) if o.network else None
     return hardware.cluster(o.device, o.devices_per_node, 2).network
 
 
 def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
-    """What would fit, and the command of the nearest."""
+    """Yield the lines on what would fit, and the command of the nearest offer."""
     if not offers:
         yield Paragraph(f"{_needed(inputs, prediction)} No change that was tried makes it fit.")
         return
@@ -114,7 +114,7 @@ def _figures(p: Prediction) -> tuple[str, ...]:
 
 
 def _pairs(words: Sequence[str]) -> list[str]:
-    """Words for a shell, each value with its option."""
+    """Join each option with its value, as words for a shell."""
     pairs: list[str] = []
     for word in map(shlex.quote, words):
         if pairs and pairs[-1].startswith("--") and not word.startswith("--"):
@@ -125,14 +125,14 @@ def _pairs(words: Sequence[str]) -> list[str]:
 
 
 def _wrapped(parts: Sequence[str]) -> list[str]:
-    """Lines that break between parts alone, with room for a backslash."""
+    """Break lines only between parts, with room for a backslash."""
     tied = " ".join(part.replace(" ", _TIE) for part in parts)
     lines = wrap(tied, USUAL_WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
     return [line.replace(_TIE, " ") for line in lines]
 
 
 def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[str], list[str]]:
-    """The options in which it differs from what was given, and the whole command with them."""
+    """Return an offer's changed options, and the whole command with them."""
     workload, cluster, strategy = inputs
     old, new = strategy.settled(workload, cluster).to_json(), fit.strategy.to_json()
     changed = {CHOICES[name].dest or name: new[name] for name in new if new[name] != old[name] and name != "world_size"}
@@ -155,10 +155,10 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
 
 
 def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -> dict[str, Any]:
-    """The options of a cluster, where those of the one that was ``asked`` about are given."""
+    """Return the options that name a cluster, in the form of the user's options for the cluster ``asked`` about."""
     network = machines.network.name if machines.num_nodes > 1 else None
     device, local = machines.device.name, machines.levels[0].size
-    if machines.device == asked.device and o.cluster is None:  # perhaps an instance, or a probe
+    if machines.device == asked.device and o.cluster is None:  # the name may be an instance or a probe
         device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
         network = network if network and not (o.device and hardware.instance(o.device)) else o.network
     nodes = machines.num_nodes if machines.num_nodes > 1 else None
@@ -166,7 +166,7 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
-    """Sentences on the precision and the batch that were taken where none was given."""
+    """Return sentences on the default precision and the default batch, if they were used."""
     workload, cluster, _ = inputs
     if o.lora:
         trained, frozen = (format_count(count) for count in (workload.num_parameters, workload.frozen))
@@ -179,7 +179,7 @@ def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
 
 
 def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:
-    """Which batch was taken, and why."""
+    """Return a sentence on the default batch and its reason."""
     workload, cluster, strategy = inputs
     micro = strategy.parallelism.micro_batches
     each = strategy.global_batch_size // (strategy.world_size * micro)

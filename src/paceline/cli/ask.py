@@ -1,4 +1,4 @@
-"""``paceline ask``: one question, one screen."""
+"""``paceline ask``: answer a question about one training on one screen."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHARED = (
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline ask`` takes."""
+    """Add the arguments of ``paceline ask``."""
     parser.runs(_ask, EXAMPLE)
     add_workload_arguments(parser)
     on = "'2x8 A100, 100Gb/s', '4 RTX 4090', '2x p5.48xlarge', or a saved cluster (default: what can be rented)"
@@ -81,12 +81,12 @@ def _ask(o: argparse.Namespace) -> Answer:
     notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
     command = deeper(o, asked)
     if "deadline=" in command and asked.budget_usd is not None:
-        notes.append(f"Deeper weighs the date alone: --goal budget={asked.budget_usd:.6g} in its place weighs the budget.")
+        notes.append(f"Deeper weighs only the date: --goal budget={asked.budget_usd:.6g} instead weighs the budget.")
     return {**asked.to_json(), "deeper": command}, asked_screen(asked, command).noting(*notes)
 
 
 def deeper(o: argparse.Namespace, asked: Asked) -> str:
-    """The command that weighs everything on the same cluster, for the same training, with the limit that can be kept."""
+    """Return the ``plan`` command for the same cluster and training, with the limit that can be kept."""
     cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
     parser: Parser = o.parser
     shared = {name: getattr(o, name) for name in _SHARED}
@@ -102,8 +102,8 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
 
 
 def _priced(asked: Asked, given: Sequence[str], of_instance: Price | None) -> list[str]:
-    """As ``--price`` takes them: the user's prices, and that of the choice where it is not the listing that plan takes, which
-    is that of the instance, else the first."""
+    """Return texts for ``--price``: the user's prices, and the choice's price unless ``plan`` would use it. By default ``plan``
+    uses the listing of the instance, or the first."""
     named = asked.named.device.name if asked.named else ""
     texts = [text if "=" in text or not named else f"{named}={text}" for text in given]
     device, listing = asked.choice.cluster.device.name, asked.listing

@@ -25,7 +25,7 @@ OPTIMIZER_EXAMPLE = """example:
 def add(parser: Parser) -> None:
     """Add the actions of ``paceline bench``."""
     action = parser.group(CODEC_EXAMPLE)
-    codec = action("codec", "speed of the codecs beside memcpy")
+    codec = action("codec", "speed of the codecs compared with memcpy")
     codec.runs(_codec, CODEC_EXAMPLE, "one JSON object a line", BRIEF)
     codec.add_argument("--size", metavar="BYTES", default="100MB", help="size of the fp32 tensor (default 100MB)")
     codec.add_argument("--codec", metavar="NAME", nargs="+", action="extend", help="which codecs (default all)")
@@ -33,7 +33,7 @@ def add(parser: Parser) -> None:
     threads = "threads of the C++ kernels (default OMP_NUM_THREADS, else all cores)"
     codec.add_argument("--threads", metavar="N", type=int, help=threads)
 
-    optimizer = action("optimizer", "speed of LARS and LAMB beside memcpy and other implementations")
+    optimizer = action("optimizer", "speed of LARS and LAMB compared with memcpy and other implementations")
     optimizer.runs(_optimizer, OPTIMIZER_EXAMPLE, "one JSON object a line", BRIEF)
     network = "the network whose tensors are updated (default resnet-50)"
     optimizer.add_argument("--network", metavar="NAME", default="resnet-50", help=network)
@@ -58,7 +58,7 @@ def _optimizer(o: argparse.Namespace) -> Answer:
 
 
 def codec_screen(speeds: Sequence[CodecSpeed]) -> Screen:
-    """A row for each codec and direction: GB/s of fp32 a core, beside memcpy."""
+    """Return a screen with a row for each codec and direction: GB/s of fp32 per core, compared with memcpy."""
     first, most = speeds[0], max(s.repetitions for s in speeds)
     rows = []
     for s in speeds:
@@ -83,7 +83,7 @@ def codec_screen(speeds: Sequence[CodecSpeed]) -> Screen:
 
 
 def optimizer_screen(speeds: Sequence[OptimizerSpeed]) -> Screen:
-    """A table for each optimizer: ours, the floor, the peers."""
+    """Return a screen with a table for each optimizer: Paceline's, the memory bound, and other implementations."""
     first = speeds[0]
     where = f"{first.device}, {count(first.threads, 'thread')}"
     return Screen(

@@ -1,4 +1,4 @@
-"""Options of the choices about a run, as their declarations say (``strategy/choice.py``)."""
+"""Options of the choices about a run, built from their declarations (``strategy/choice.py``)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paceline.strategy.choice_values import Flag
 from paceline.strategy.strategy import CHOICES
 
 OF_EXCHANGE = frozenset({"gradient_exchange", "local"})
-"""Parts of a strategy whose options are None where they are not given, since a run that is resumed has others."""
+"""Parts of a strategy whose missing options are None, since a resumed run takes its earlier values."""
 PREDICTED = tuple(item for item in CHOICES.values() if item.option)
-"""Choices that ``predict``, ``whatif`` and ``explain`` have options for."""
+"""Choices with options of ``predict``, ``whatif`` and ``explain``."""
 SEARCHED = tuple(item for item in PREDICTED if item.plan and item.plan.option)
-"""Choices that ``plan`` has options for."""
+"""Choices with options of ``plan``."""
 
 
 def trained(parts: Collection[str]) -> tuple[StrategyChoice, ...]:
-    """The choices of some parts of a strategy that ``train`` has options for."""
+    """Return the choices of some parts of a strategy for which ``train`` has options."""
     return tuple(item for item in PREDICTED if item.train.option and item.part in parts)
 
 
@@ -27,14 +27,14 @@ def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[Strate
     """Add the option of each choice.
 
     Args:
-        only_given: True if the value is None where the option is not given, and not the choice's default.
+        only_given: True if a missing option has the value None, not the choice's default.
     """
     for item in items:
         _add(parser, item, item.sentence(), None if only_given else usual_argument(item))
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``plan`` that narrow what it tries."""
+    """Add the options of ``plan`` that narrow its search."""
     for item in SEARCHED:
         assert item.plan is not None
         text = item.sentence(item.plan.help)
@@ -64,13 +64,13 @@ def _names(item: StrategyChoice) -> list[str]:
 
 
 def usual_argument(item: StrategyChoice) -> Any:
-    """The value among parsed arguments where the option of a prediction is not given."""
+    """Return the parsed value of a prediction's option that is not given."""
     if item.rule or item.part in OF_EXCHANGE or not item.has_default:
         return None
     return item.values.to_argument(item.default)
 
 
 def given_choices(o: argparse.Namespace, items: Iterable[StrategyChoice]) -> dict[str, Any]:
-    """The choices whose options have a value, as ``Strategy.of`` names them. Raises UserError for a text that means none."""
+    """Return the choices whose options have a value, as ``Strategy.of`` names them. Raises UserError for an illegal text."""
     values = {item: getattr(o, item.dest, None) for item in items}
     return {item.name: item.values.from_argument(value) for item, value in values.items() if value is not None}

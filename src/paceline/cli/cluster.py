@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
 def _add(o: argparse.Namespace) -> Answer:
     if is_device(o.name) or instance(o.name):
         raise UserError(f"{o.name} is a device or an instance", "save the cluster under a name of your own")
-    cluster = Cluster.named(o.cluster)  # an impossible one is refused before it is saved
+    cluster = Cluster.named(o.cluster)  # refuse an impossible cluster before it is saved
     entry = SavedCluster(o.name, o.cluster, o.price)
     file = save_cluster(entry)
     return _json(entry), Screen.plain(f"{o.name}: {cluster.world_size:,} {cluster.device.name}, saved in {file}")

@@ -1,4 +1,5 @@
-"""Run one command. Numbers go to stdout, progress and errors to stderr; a user's mistake is one line and exit code 2."""
+"""Entry point of the command line. Numbers go to stdout, progress and errors to stderr. A user's mistake is one line and exit
+code 2."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ COMMANDS: Mapping[str, str] = {
     "lab": "an emulated cluster on this machine",
     "nic": "the engine of a network card that compresses",
 }
-"""Every command with its line of help. ``add(parser)`` of the module of that name adds its arguments."""
+"""Every command with its line of help. ``add(parser)`` in the module of the command's name adds its arguments."""
 
 
 def build_parser(only: str | None = None) -> Parser:
-    """The command line, frozen by a test.
+    """Build the parser of the command line, whose words a test freezes.
 
     Args:
-        only: the command that gets its arguments, so that no other command's module is loaded; None: every command.
+        only: the command that gets its arguments, so that other commands' modules are not loaded; None: every command.
     """
     parser = Parser(
         prog="paceline",
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paceline: {str(error) or 'interrupted'}", file=sys.stderr)
         return error.code if isinstance(error, Interrupted) else 130
     except BrokenPipeError:
-        # The reader has gone; the flush at the end finds none either.
+        # The reader has closed the pipe; the flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except RuntimeError as error:
@@ -96,12 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def with_options(text: str) -> str:
-    """The text of a ``UserError`` with each argument of Python, `` `scale_from` ``, as its option, ``--scale-from``."""
+    """Return the text of a ``UserError`` with Python arguments, `` `scale_from` ``, written as options, ``--scale-from``."""
     return re.sub(r"`([a-z]\w*)`", lambda name: "--" + name[1].replace("_", "-"), text)
 
 
 def _run(given: Sequence[str]) -> int:
-    """Print the answer. Raises what the command raises."""
+    """Run a command and print its answer. Raises the command's errors."""
     # The first word that is no option is the command: no option before it takes a value.
     options = parse(build_parser(next((word for word in given if not word.startswith("-")), "")), given)
     if options.version:
@@ -113,7 +114,7 @@ def _run(given: Sequence[str]) -> int:
         options.parser.print_help()
         return 0
     streams = getattr(options, "streams", False) and not options.json
-    # The answer holds nothing that a user's network prints, unless the command is there to show it.
+    # Output of a user's network stays out of the answer, unless the command exists to show it.
     with nullcontext() if streams else redirect_stdout(sys.stderr), _watched(options) as options.say:
         data, screen = options.run(options)
     if options.json:
@@ -127,13 +128,13 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _watched(options: argparse.Namespace) -> AbstractContextManager[Say]:
-    """What shows the progress of a command, unless it shows its own."""
+    """Return the progress display of a command, unless the command has one."""
     own = getattr(options, "streams", False) or getattr(options, "own_progress", False)
     return nullcontext(lambda words: None) if own else progress(options.parser.prog)
 
 
 def _strict(value: Any) -> Any:
-    """The same without what JSON has no number for: NaN and infinity become null."""
+    """Replace NaN and infinity, which JSON lacks, by null."""
     if isinstance(value, Mapping):
         return {k: _strict(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

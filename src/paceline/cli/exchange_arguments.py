@@ -1,4 +1,4 @@
-"""How gradients travel and how often, the same for a prediction and for training."""
+"""Options of the gradient exchange, the same for prediction and training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.strategy.compressions import COMPRESSIONS
 
 
 def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
-    """Parameters of the compression, which no single word names."""
+    """Add the options for parameters of the compression."""
     options = {option.name: option for c in COMPRESSIONS.values() for option in c.options}
     taken = [f"{name} ({', '.join(c.name for c in COMPRESSIONS.values() if name in c.option_values)})" for name in options]
     parser.add_argument(
@@ -31,10 +31,10 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:
-    """The choices that were given, as ``Strategy.of`` names them. Raises UserError.
+    """Return the given choices, as ``Strategy.of`` names them. Raises UserError.
 
     Args:
-        before: the exchange that they change, if any.
+        before: exchange that the choices change, if any.
     """
     base = before or GradientExchange()
     choices = given_choices(o, (item for item in PREDICTED if item.part in OF_EXCHANGE))

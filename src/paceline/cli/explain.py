@@ -1,4 +1,4 @@
-"""``paceline explain``: what holds a training step back."""
+"""``paceline explain``: the bottlenecks of a training step."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline explain`` takes."""
+    """Add the arguments of ``paceline explain``."""
     parser.runs(_explain, EXAMPLE)
     add_prediction_arguments(parser)
-    run = "a run directory; its measured step is shown beside the prediction"
+    run = "a run directory; its measured step is shown next to the prediction"
     parser.add_argument("--run", dest="beside", metavar="DIR", default="", help=run)
     parser.add_argument(
         "--trace", metavar="FILE", default="", help="write the timeline as a Chrome trace, which Perfetto opens"

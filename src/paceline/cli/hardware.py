@@ -1,4 +1,4 @@
-"""``paceline hardware``: what is known about devices and links."""
+"""``paceline hardware``: the catalogue of devices and links."""
 
 from __future__ import annotations
 

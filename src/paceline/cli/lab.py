@@ -37,14 +37,14 @@ def add(parser: Parser) -> None:
     up.add_argument("--hosts", metavar="N", type=int, required=True, help="from 1 to 250")
     up.add_argument("--link", metavar="RATE", help="rate of every host's link, each way: 1Gb/s")
     up.add_argument("--latency", metavar="TIME", help="added each way: 100us (default none; needs netem in the kernel)")
-    up.add_argument("--slurm", action="store_true", help="with a Slurm of its own (needs slurm-wlm and munge)")
+    up.add_argument("--slurm", action="store_true", help="with its own Slurm (needs slurm-wlm and munge)")
     up.add_argument("--slots", metavar="N", type=int, help=f"CPUs that Slurm gives out on each host (default {SLOTS})")
     up.add_argument("--switch", action="store_true", help="with a switch that adds gradients, for --exchange switch")
     up.add_argument("--nic", metavar="SPEC", help="a network card that compresses: inceptionn[,bound=2^-K][:RATE]")
     up.add_argument("--nic-ports", metavar="A-B", default="", help="mark packets of these TCP ports for it (needs nft)")
     up.add_argument("--mtu", metavar="BYTES", type=int, default=MTU, help=f"of the links, up to {MOST_MTU} (default {MTU})")
     up.add_argument("--ipv6", action="store_true", help="an IPv6 address for each host too")
-    up.add_argument("--loopback", action="store_true", help="no network of its own: 127.0.0.1, unshaped, no privileges")
+    up.add_argument("--loopback", action="store_true", help="without a separate network: 127.0.0.1, unshaped, no privileges")
 
     run = action("exec", "run a command on every host at once")
     run.runs(_exec, EXEC, shapes=())
@@ -127,7 +127,7 @@ def _headline(status: lab.LabStatus) -> str:
 
 
 def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
-    """Since when it is up, a row for each host, and what is lacking."""
+    """Yield the start time of the lab, a row for each host, and what is missing."""
     topology, since = status.state.topology, status.state.since
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Devices of the nodes of ``paceline schedule live``, and the predicted ends of its jobs."""
+"""Nodes of ``paceline schedule live`` with their devices, and the predicted end times of its jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PREDICTED = "predicted"
 
 
 def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]) -> LiveNodes:
-    """Devices of the nodes. This machine is measured if one of the jobs may be predicted.
+    """Return the nodes with their devices. This machine is measured if one of the jobs may be predicted.
 
     Raises:
         UserError: a wrong device, network or command of a job.
@@ -43,7 +43,7 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]
     from paceline.scheduling.live.prediction import LivePredictions
     from paceline.scheduling.live.runner import first_look
 
-    LivePredictions(LiveNodes(), training_run_of).check(jobs)  # before anything is measured
+    LivePredictions(LiveNodes(), training_run_of).check(jobs)  # check before measuring
     if o.device == ["none"] or (isinstance(executor, LocalExecutor) and not o.device):
         if o.network:
             raise UserError("--network says what joins nodes, and no device is named", "give --device too")
@@ -59,7 +59,7 @@ def live_nodes(o: argparse.Namespace, executor: Executor, jobs: Sequence[Launch]
 
 
 def check_decides(policy: Planner, live: Snapshot) -> None:
-    """Ask the policy once before anything runs. Raises UserError for jobs on which it cannot decide."""
+    """Try the policy once before any job runs. Raises UserError for jobs on which it cannot decide."""
     try:
         policy(live)
     except UserError as error:
@@ -70,7 +70,7 @@ def check_decides(policy: Planner, live: Snapshot) -> None:
 
 
 def _probed(o: argparse.Namespace) -> str:
-    """File of a probe of this machine, written once per state directory."""
+    """Return the file of a probe of this machine, written once per state directory."""
     from paceline.training.runs.launcher import probe
 
     file = Path(o.state) / MACHINE
@@ -81,7 +81,7 @@ def _probed(o: argparse.Namespace) -> str:
 
 
 def training_run_of(words: Sequence[str]) -> TrainingRun:
-    """Training run described by the words after ``paceline train``. Raises UserError."""
+    """Return the training run described by the words after ``paceline train``. Raises UserError."""
     from paceline.cli import train
     from paceline.cli.training_arguments import training_run
 
@@ -93,9 +93,10 @@ def training_run_of(words: Sequence[str]) -> TrainingRun:
 def say_forecast(
     live: Snapshot, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: ClusterSettings
 ) -> tuple[dict[str, float], dict[str, Any] | None]:
-    """When the jobs of ``live.rows`` are to end, in seconds of the epoch by name, and the simulated schedule as JSON.
+    """Return the predicted end of each job of ``live.rows``, in seconds of the epoch by name, and the simulated schedule as
+    JSON.
 
-    Nothing where somebody's work is unknown or the simulator does not bring them to their ends; it says so. Raises UserError
+    Both are empty, with a message, if the work of a job is unknown or the simulator does not finish the jobs. Raises UserError
     for a policy that cannot tell the types of the nodes apart.
     """
     from paceline.scheduling.live.forecast import forecast

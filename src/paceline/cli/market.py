@@ -1,4 +1,4 @@
-"""``paceline market``: sharing between sites, what it is worth to each, and whether it holds."""
+"""``paceline market``: sharing between sites, its value to each, and its stability."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _all(o: argparse.Namespace) -> Answer:
 
 
 def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
-    """The page, and the ledger. Raises UserError where a ledger of something else stands there."""
+    """Write the page and the ledger. Raises UserError if another federation's ledger exists there."""
     from paceline import __version__
     from paceline.errors import UserError
     from paceline.market.federation.sites_file import files_of
@@ -146,13 +146,13 @@ def _write(o: argparse.Namespace, found: FederationAnswer) -> tuple[Path, Path]:
         raise UserError(f"cannot write {o.out}: {error.strerror or error}", "choose another place with `out`") from error
     ledger = Ledger(path, Origin.of_files(files_of(o.sites), found.rule, 0, __version__))
     entries = list(entries_of(found.savings, found.settlement))
-    if len(ledger):  # an earlier run's: the same entries are made, or it is another federation's
+    if len(ledger):  # ledger of an earlier run: same entries, or another federation's
         difference = ledger.reproduces(entries)
         if difference is not None:
             raise UserError(f"{path} holds other entries: {difference}", "give another `out`")
     else:
         ledger.append(entries)
-    return write(market_page(found), str(o.out)), path  # after the ledger, which may be another run's
+    return write(market_page(found), str(o.out)), path  # after the check of the ledger, which may be another run's
 
 
 def _gain(o: argparse.Namespace) -> Answer:

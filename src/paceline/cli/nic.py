@@ -1,4 +1,4 @@
-"""``paceline nic``: the engine of a network card that compresses: checked, measured, written as Verilog."""
+"""``paceline nic``: check, measure and write as Verilog the engine of a network card that compresses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ PROVED = (
     *("aligner_properties", "lane_properties", "stream_properties", "ternary_properties"),
     *("compressor", "decompressor", "ternary"),
 )
-"""Modules of the engine that proofs are about."""
+"""Modules of the engine that the proofs need."""
 
 
 def _proofs(left_out: list[str]) -> list[Proof]:
@@ -124,13 +124,13 @@ def _proofs(left_out: list[str]) -> list[Proof]:
 
     wanted = {**TERNARY, **INCEPTIONN}
     proofs: list[Proof] = []
-    try:  # here, since threads that import the same modules wait for one another
+    try:  # import first: threads that import the same modules wait for each other
         for module in ("amaranth.back.rtlil", *(f"paceline.nic.engine.{name}" for name in PROVED)):
             import_module(module)
     except ModuleNotFoundError as error:
         left_out.append(f"proofs: {error.name} is missing; install it: pip install 'paceline[nic]'")
         return []
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # a solver is a process of its own
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each solver is a separate process
         for name, found in zip(wanted, pool.map(proved, wanted, wanted.values()), strict=True):
             if isinstance(found, UserError):
                 left_out.append(f"{name}: {found}")

@@ -1,4 +1,4 @@
-"""What to write in place of an option that another command takes, or that other tools have."""
+"""Advice for options that another command or another tool takes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _OF: Mapping[str, Mapping[str, str]] = {"ask": _ASK, "plan": _PLAN, **dict.fromk
 
 
 def instead_of(option: str, command: str) -> str:
-    """What a user of ``command`` (``plan``) writes in place of ``option`` (``--by``); empty where nothing is known.
+    """Return what to write instead of ``option`` (``--by``) for ``command`` (``plan``); empty if unknown.
 
-    An option that the command has is for the caller to know.
+    The caller has checked that the command does not take the option.
     """
     return _OF.get(command, {}).get(option, "")

@@ -1,4 +1,4 @@
-"""argparse with errors of one line, for commands that run and for groups of actions."""
+"""Argument parser with one-line errors, for commands and groups of actions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
-_FEW = 6  # options of a command that are all named
+_FEW = 6  # an error lists all options of a command with at most this many
 BRIEF = ("brief",)
-"""Shapes of an answer that rests on nothing else."""
+"""Form of an answer without sources, and so without ``--why``."""
 PREDICT_EXAMPLE = """example:
   paceline predict resnet-50 --device A100 --devices-per-node 8 --nodes 4 --network 100Gb/s --global-batch 2048"""
-"""Of ``paceline predict``, and of the command line as a whole."""
+"""Example of ``paceline predict``, and of the whole command line."""
 
 
 class UsageError(UserError):
-    """What argparse refused; ``parser`` is the command's."""
+    """Error for arguments that argparse refused; ``parser`` is the command's."""
 
     def __init__(self, message: str, parser: Parser) -> None:
         self.parser = parser
@@ -34,7 +34,7 @@ class UsageError(UserError):
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line and name the nearest legal thing; no option may be shortened."""
+    """Argument parser whose one-line errors name the nearest legal value. Options may not be abbreviated."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self._usual = ""
 
     def error(self, message: str) -> NoReturn:
-        """Raise UserError where argparse would print its usage and exit."""
+        """Raise UserError instead of printing the usage and exiting."""
         wrong = re.search(r"invalid choice: '([^']*)'.*\(choose from (.*)\)", message)
         if wrong:
             raise unknown("command", wrong[1], [name.strip("' ") for name in wrong[2].split(",")], f"{self.prog} --help")
@@ -51,14 +51,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, self)
 
     def options(self) -> list[str]:
-        """Every option that this command takes."""
+        """Return every option that this command takes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def words(self, options: argparse.Namespace, only: Collection[str] = ()) -> list[str]:
-        """What a user types for these options, ``--json`` left out.
+        """Return the words that a user types for these options, without ``--json``.
 
         Args:
-            only: names of options; by default the operands and all that are no defaults.
+            only: names of options; by default the operands and all options with other values than their defaults.
         """
         words: list[str] = []
         for action in self._actions:
@@ -77,8 +77,12 @@ class Parser(argparse.ArgumentParser):
     def runs(
         self, run: Handler, example: str, prints: str = "one JSON object", shapes: Sequence[str] = ("brief", "why")
     ) -> None:
-        """Make this a command that ``run`` answers; ``prints``: what ``--json`` prints. ``shapes``: options beside it; those
-        without provenance have no ``why``, those that print no answer none."""
+        """Make this a command that ``run`` answers.
+
+        Args:
+            prints: output of ``--json``, in words.
+            shapes: further options for the form of the answer. Answers without sources have no ``why``.
+        """
         self.epilog = example
         shape = self.add_mutually_exclusive_group()
         texts = {"brief": "print the answer in one line", "why": "print also what the answer rests on, with its sources"}
@@ -89,17 +93,17 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(run=run)
 
     def group(self, example: str, usual: str = "") -> Callable[[str, str], Parser]:
-        """Make this a group of actions. Returns what adds one: by its name and one line of help.
+        """Make this a group of actions. Returns a function that adds one, by its name and one line of help.
 
         Args:
-            usual: the action that is meant where none is named.
+            usual: default action.
         """
         self.epilog = example
         self._usual = usual
         return adder(self, "action", "ACTION")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """argparse's, with the usual action of a group in front where none is named."""
+        """Parse as argparse does. A group without a named action gets its default action."""
         if self._usual and args and args[0] not in ("-h", "--help"):
             actions = next(a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction))
             if args[0] not in actions:
@@ -108,12 +112,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def _word(value: object) -> str:
-    """A value as somebody types it: ``10000``, not ``10000.0``."""
+    """Format a value as a user types it: ``10000``, not ``10000.0``."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parser]:
-    """What adds a command to ``parser``, by its name and one line of help."""
+    """Return a function that adds a command to ``parser``, by its name and one line of help."""
     commands = parser.add_subparsers(dest=dest, metavar=metavar, parser_class=Parser)
 
     def add(name: str, text: str) -> Parser:
@@ -123,7 +127,7 @@ def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parse
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """The options. Raises UserError; a misspelt option is named before what is then missing."""
+    """Parse arguments. Raises UserError, for a misspelt option before the option that is missing because of it."""
     options: argparse.Namespace
     try:
         options, rest = parser.parse_known_args(arguments)
@@ -145,12 +149,12 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _unknown_option(option: str, command: Parser, fix: str) -> UserError:
-    """The error for an option that ``command`` does not take: what to write in its place, else the nearest."""
+    """Return the error for an option that ``command`` does not take. It names what to write instead, or the nearest."""
     if instead := instead_of(option, command.prog.rpartition(" ")[2]):
         return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
     if len(command.options()) <= _FEW:
         return unknown("option", option, command.options(), fix, few=_FEW)
-    bare = {name.removeprefix("--"): name for name in command.options()}  # two dashes make no two options alike
+    bare = {name.removeprefix("--"): name for name in command.options()}  # the dashes must not count as similarity
     near = [bare[name] for name in near_names(option.removeprefix("--"), bare)]
     return (
         unknown("option", option, near, fix, few=0) if near else UserError(f"unknown option {option!r}; nothing is near", fix)

@@ -48,7 +48,7 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline plan`` takes."""
+    """Add the arguments of ``paceline plan``."""
     parser.runs(_plan, EXAMPLE)
     add_workload_arguments(parser)
     add_software_argument(parser)
@@ -64,7 +64,7 @@ def add(parser: Parser) -> None:
     penalty = "a compression takes F times the samples to the target"
     parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
     add_price_argument(parser)
-    why_not = "set a strategy beside the best: compression=terngrad,sharding=zero3"
+    why_not = "compare a strategy with the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
     emitted = f"print what runs the best strategy, for {', '.join(TARGETS)}; with FILE write it there, and print the plan"
     parser.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted)
@@ -85,13 +85,13 @@ def _plan(o: argparse.Namespace) -> Answer:
             screen = _written(file, place, screen)
         else:
             screen = Screen.verbatim(file.text, screen.brief)
-            if not o.json:  # what reads the file has no use for these
+            if not o.json:  # readers of the file have no use for these
                 print(*filter(None, (remark, file.left)), sep="\n", end="\n" if remark or file.left else "", file=sys.stderr)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
 
 
 def _emitted(o: argparse.Namespace) -> tuple[str, str]:
-    """The target of ``--emit`` and the place of its file, both empty where nothing is emitted. Raises UserError."""
+    """Return the target of ``--emit`` and the path of its file, both empty without ``--emit``. Raises UserError."""
     target, *places = o.emit or [""]
     if o.out and not target:
         raise UserError("--out without --emit", f"give --emit {' or '.join(TARGETS)}")
@@ -104,7 +104,7 @@ def _emitted(o: argparse.Namespace) -> tuple[str, str]:
 
 
 def _written(file: Emitted, place: str, screen: Screen) -> Screen:
-    """The plan, where the file is, and how it is started. Raises UserError where it cannot be written."""
+    """Return the plan, the path of the file, and the command that starts it. Raises UserError if the file cannot be written."""
     try:
         Path(place).write_text(file.text, encoding="utf-8")
     except OSError as error:
@@ -115,10 +115,10 @@ def _written(file: Emitted, place: str, screen: Screen) -> Screen:
 
 
 def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Workload]:
-    """The plan that the options ask for, what is written of it for the target ``emitted``, and what it trains.
+    """Return the plan for the options, its file for the target ``emitted``, and its workload.
 
     Raises:
-        UserError: options that say nothing legal; as ``plan`` and ``emitted_plan``.
+        UserError: illegal options; as ``plan`` and ``emitted_plan``.
     """
     goal = parse_goal(o.goal)
     network, target = workload_and_target(o, goal)
@@ -129,7 +129,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     model = predictor(o)
-    if "switch" in named.get("exchanges", ()):  # where the largest cluster has none that adds, no cluster has
+    if "switch" in named.get("exchanges", ()):  # if the largest cluster has no switch that adds, no cluster has
         check_fabric(GradientExchange("dense", "switch"), max(clusters, key=lambda cluster: cluster.num_nodes))
     own = of_devices(parse_prices(o.price or ()), {cluster.device.name for cluster in clusters}) or {}
     prices = {**listings_of_clusters(o.cluster or ()), **own}
@@ -154,10 +154,10 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
 
 
 def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -> dict[str, Any]:
-    """Fields of ``Space`` that options name, each value once. Mixed precision is what the devices have.
+    """Return the fields of ``Space`` that options name, each value once. Mixed precision is the one that the devices have.
 
     Args:
-        wanted: the strategy that is asked about, whose servers are tried too.
+        wanted: strategy of ``--why-not``, whose number of servers is tried too.
 
     Raises:
         UserError: an illegal value.

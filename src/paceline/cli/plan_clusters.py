@@ -1,4 +1,4 @@
-"""Which clusters ``plan`` tries: the largest there can be, as ``predict`` takes it, and every smaller one."""
+"""Clusters that ``plan`` tries: the largest, in the form that ``predict`` takes, and every smaller one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
 from paceline.planning.search.space import UNEVEN, smaller, worlds
 
 _COUNTS = re.compile(r"^\s*(?:(\d{1,9})\s*[x×]\s*)?(?=\S)", re.IGNORECASE)
-_BESIDE = ("device", "devices_per_node", "max_nodes", "devices")
+_CLUSTER_OPTIONS = ("device", "devices_per_node", "max_nodes", "devices")
 
 
 def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """The largest cluster, as a text or by its parts."""
+    """Add the options for the largest cluster, as one text or by its parts."""
     largest = "the largest cluster, '8x8 A100' or '4x p5.48xlarge', in place of --device and counts; may be repeated"
     parser.add_argument("--cluster", metavar="C", action="append", help=largest)
     parser.add_argument("--device", metavar="D", action="append", help="a device that may be used; may be repeated")
@@ -32,11 +32,11 @@ def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
-    """Every number of nodes of every device. Raises UserError."""
+    """Return clusters of every number of nodes of every device. Raises UserError."""
     if o.cluster:
-        beside = [name.replace("_", "-") for name in _BESIDE if getattr(o, name) is not None]
-        if beside:
-            raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '8x8 A100'")
+        repeated = [name.replace("_", "-") for name in _CLUSTER_OPTIONS if getattr(o, name) is not None]
+        if repeated:
+            raise UserError(f"--cluster says what --{repeated[0]} says", "give one of the two: --cluster '8x8 A100'")
         named = zip(o.cluster, _each("network", o.network, o.cluster), strict=True)
         return tuple(cluster for text, link in named for cluster in _of_text(text, link))
     if not o.device:
@@ -50,7 +50,7 @@ def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
 
 
 def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
-    """All up to the cluster of a text; an instance is let as a whole."""
+    """Yield all clusters up to that of a text. Instances are not divided."""
     largest = Cluster.named(text, network)
     if not largest.even:
         raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
@@ -72,7 +72,7 @@ def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argpars
     rented = hardware.instance(name)
     if isinstance(many, tuple) and rented is None:
         raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
-    largest = hardware.cluster(name, many, nodes, network)  # an impossible one is named before any is searched
+    largest = hardware.cluster(name, many, nodes, network)  # refuse an impossible cluster before the search
     if rented:
         yield from (hardware.cluster(name, many, count, network) for _, count in worlds(1, nodes))
     else:
@@ -80,7 +80,7 @@ def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argpars
 
 
 def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None) -> tuple[NodeSizes | None, int]:
-    """Devices of a node, and nodes, of so many devices."""
+    """Return the devices per node, and the nodes, of a number of devices."""
     check_count(devices, "--devices")
     if isinstance(many, tuple):
         raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
@@ -96,7 +96,7 @@ def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None)
 
 
 def _each(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
-    """One value for each of ``kinds``, of which ``given`` has one for all or one for each."""
+    """Return one value for each of ``kinds``. ``given`` has one for all or one for each."""
     values = list(given or [None])
     if len(values) not in (1, len(kinds)):
         raise UserError(

@@ -1,4 +1,4 @@
-"""``paceline predict``: a training step, or an asynchronous job, before the hardware is there."""
+"""``paceline predict``: a training step, or an asynchronous job, without its hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.reporting.text.transport_text import with_steps
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline predict`` takes."""
+    """Add the arguments of ``paceline predict``."""
     parser.runs(_predict, PREDICT_EXAMPLE)
     add_prediction_arguments(parser)
     text = "asynchronous SGD: workers do not wait for each other; --servers more nodes hold the parameters"

@@ -1,4 +1,4 @@
-"""What ``predict``, ``plan``, ``whatif`` and ``explain`` ask for, or several of them."""
+"""Options that several of ``predict``, ``plan``, ``whatif`` and ``explain`` share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.units import parse_tokens
 
 
 def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
-    """One network on one cluster with one strategy."""
+    """Add the options for one network on one cluster with one strategy."""
     add_workload_arguments(parser)
     device = "a device, or an instance with its network (paceline hardware list; default: the device of the --records)"
     parser.add_argument("--device", metavar="D", help=device)
@@ -42,11 +42,11 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
 
 CARDS = "Paceline engine, INCEPTIONN goal, INCEPTIONN VC709"
 SWITCHES = "SHARP, SwitchML, ATP, Paceline switch"
-"""Names of the catalogue, here so that no help reads its files; a test compares them."""
+"""Catalogue's names of switches, repeated here so that help reads no files. A test compares them."""
 
 
 def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
-    """Cards that compress and switches that add."""
+    """Add the options for cards that compress and switches that add."""
     card = f"the network card of --codec-at nic: {CARDS}; NAME:RATE for another engine, inceptionn:10Gb/s (default the first)"
     parser.add_argument("--nic", metavar="NAME", help=card)
     adds = f"what the switches between nodes add up for --exchange switch, as in: {SWITCHES}"
@@ -54,7 +54,7 @@ def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
-    """The cluster with the card and the switches that the options name. Raises UserError, also where nothing uses these."""
+    """Return the cluster with the card and the switches that the options name. Raises UserError, also if nothing uses them."""
     exchanges = [name.casefold() for name in ([o.exchange] if isinstance(o.exchange, str) else o.exchange or ())]
     changed = {text.partition("=")[0].strip().replace("-", "_") for text in getattr(o, "change", None) or ()}
     if o.nic and (o.codec_at or "").casefold() != "nic" and "codec_at" not in changed:
@@ -68,7 +68,7 @@ def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
 
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
-    """The network, how long a transformer's samples are, and what of it is trained."""
+    """Add the options for the network, its sequence length, and its trained part."""
     names = "a name (paceline workload list), a Hugging Face config.json or its folder, module:function or file.py:Class"
     parser.add_argument("workload", metavar="WORKLOAD", help=names)
     length = "tokens of a sequence, such as 512 or 4k = 4,096 (default the network's own)"
@@ -82,7 +82,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_software_argument(parser: argparse.ArgumentParser) -> None:
-    """How much of the devices and links the software gets."""
+    """Add the option for the efficiency of the software on devices and links."""
     levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
     parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
     fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
@@ -95,7 +95,7 @@ def add_software_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_records_argument(parser: argparse.ArgumentParser) -> None:
-    """What was measured before."""
+    """Add the option for measured records."""
     records = (
         "measured steps that correct the prediction: a run directory, or FILE.csv, a table of jobs (docs/planning.md); "
         "FILE.json of a probe names the device; may be repeated"
@@ -104,7 +104,7 @@ def add_records_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_price_argument(parser: argparse.ArgumentParser) -> None:
-    """What devices cost."""
+    """Add the option for prices of devices."""
     price = (
         "dollars per device and hour: 2.50 of the device that is named, H100=2.50, p5.48xlarge=55 for all of it; "
         "may be repeated (default: the listings)"

@@ -1,4 +1,4 @@
-"""The workload, cluster, strategy and predictor that parsed options describe."""
+"""Workload, cluster, strategy and predictor that parsed options describe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ Inputs = tuple[Workload, Cluster, Strategy]
 
 
 def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inputs:
-    """What ``add_prediction_arguments`` were given; ``servers`` replaces ``--servers``. Raises UserError."""
+    """Return the inputs given by the options of ``add_prediction_arguments``. ``servers`` replaces ``--servers``. Raises
+    UserError."""
     machines = cluster_of(o)
     if o.exchange == "hierarchical" and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
@@ -43,32 +44,33 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
 
 
 def _precision(o: argparse.Namespace, network: Workload, machines: Cluster) -> str:
-    """The one that was given, else the usual one."""
+    """Return the given precision, or the usual one."""
     if o.precision is None:
         return usual_precision(network, machines.device).name
     return precision_on(o.precision, machines.device.precisions)
 
 
 def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
-    """What ``add_workload_arguments`` were given. ``seq_len``: tokens of a sequence where they state none. Raises UserError."""
+    """Return the workload given by the options of ``add_workload_arguments``. ``seq_len``: default sequence length in tokens.
+    Raises UserError."""
     length = seq_len if o.seq_len is None else o.seq_len
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
-    """With the options' software level and records, fed by ``loader`` samples/s. Raises UserError."""
+    """Return a predictor with the options' software level and records, and input of ``loader`` samples/s. Raises UserError."""
     plain = plain_predictor(o, loader)
     measured = measured_steps(o)
     return fit(measured, plain) if measured else plain
 
 
 def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
-    """The predictor without records."""
+    """Return the predictor without records."""
     return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 
 def measured_steps(o: argparse.Namespace) -> Sequence[Observation]:
-    """Steps of the records; empty without records. Raises UserError."""
+    """Return the steps of the records; empty without records. Raises UserError."""
     if not o.records:
         return ()
     measured, probe = observations(o.records), next(filter(is_probe, o.records), None)
@@ -79,11 +81,11 @@ def measured_steps(o: argparse.Namespace) -> Sequence[Observation]:
 
 
 def cluster_of(o: argparse.Namespace) -> Cluster:
-    """What the job runs on. Raises UserError."""
+    """Return the job's cluster. Raises UserError."""
     if o.cluster is not None:
-        beside = [name for name in ("device", "devices-per-node", "nodes") if getattr(o, name.replace("-", "_")) is not None]
-        if beside:
-            raise UserError(f"--cluster says what --{beside[0]} says", "give one of the two: --cluster '2x8 A100'")
+        repeated = [name for name in ("device", "devices-per-node", "nodes") if getattr(o, name.replace("-", "_")) is not None]
+        if repeated:
+            raise UserError(f"--cluster says what --{repeated[0]} says", "give one of the two: --cluster '2x8 A100'")
         return _on_leaves(Cluster.named(o.cluster, o.network), o)
     per_node = o.devices_per_node
     nodes = o.nodes if o.nodes is not None else len(per_node) if isinstance(per_node, tuple) else 1
@@ -103,5 +105,6 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
 
 
 def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:
-    """The cluster below the leaf switches, and with the card and the sums, that the options describe. Raises UserError."""
+    """Return the cluster with the leaf switches, cards and switches that add, as the options describe them. Raises
+    UserError."""
     return with_fabric(on_leaves(machines, o.leaf_nodes, parse_oversubscription(o.oversubscription)), o)

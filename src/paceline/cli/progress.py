@@ -1,4 +1,4 @@
-"""What a command is doing, on stderr, where somebody watches and it takes more than a moment."""
+"""Progress of a command that takes more than a moment, on stderr if it is a terminal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Say = Callable[[str], None]
-"""Called with a few words on what is done now."""
+"""Function that receives a short message on the current work."""
 PATIENCE_S = 1.0
 """Seconds after which the line appears."""
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Say]:
-    """A line with ``title``, the last words and the seconds; it vanishes at the end. Nothing where stderr is no terminal."""
+    """Show a line with ``title``, the last message and the seconds, until the end. Show nothing if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda words: None
         return
@@ -32,7 +32,7 @@ def progress(title: str) -> Iterator[Say]:
 
 
 class _Line:
-    """Rich's line, which is imported when the line is shown."""
+    """Status line of rich, which is imported when the line is first shown."""
 
     def __init__(self, title: str) -> None:
         self._title = self._text = title
@@ -52,7 +52,7 @@ class _Line:
         task = bar.add_task(self._text, total=None)
         self._update = lambda text: bar.update(task, description=text)
         self._stop = bar.stop
-        self._update(self._text)  # what was said meanwhile
+        self._update(self._text)  # the last message before the start
         bar.start()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""``paceline records``: measured steps from what other software writes."""
+"""``paceline records``: import measured steps from files of other software."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _import(o: argparse.Namespace) -> Answer:
 
 
 def _held(seen: Observation) -> tuple[str, ...]:
-    """A doubt whether the devices hold the job as it is described. Raises UserError where they cannot: it ran otherwise."""
+    """Return a doubt that the devices can hold the job as described. Raises UserError if they cannot: the run was different."""
     step = ORDINARY.step(seen.workload, seen.cluster, seen.strategy)
     has = seen.cluster.device.memory.value
     states = sum(step.memory.get(name, 0.0) for name in ("weights", "frozen weights", "gradients", "optimizer state"))
@@ -84,7 +84,7 @@ def _held(seen: Observation) -> tuple[str, ...]:
 
 
 def _given(o: argparse.Namespace) -> dict[str, str]:
-    """The columns that options give. Raises UserError for one that is given twice."""
+    """Return the columns that options give. Raises UserError for a column given twice."""
     given = _pairs("--set", o.set)
     options = {
         "workload": o.workload or "",
@@ -111,7 +111,7 @@ def _machine(o: argparse.Namespace) -> dict[str, str]:
 
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """``NAME=VALUE`` of a repeated option. Raises UserError for one without ``=`` or given twice."""
+    """Parse ``NAME=VALUE`` of a repeated option. Raises UserError for a text without ``=`` or a name given twice."""
     pairs: dict[str, str] = {}
     for text in given or ():
         name, equals, value = text.partition("=")

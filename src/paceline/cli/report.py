@@ -11,7 +11,7 @@ from paceline.rundir import RunDir
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline report`` takes."""
+    """Add the arguments of ``paceline report``."""
     parser.runs(_report, "example:\n  paceline report runs/demo", shapes=BRIEF)
     parser.add_argument("directory", metavar="DIR")
 

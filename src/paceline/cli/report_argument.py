@@ -1,4 +1,4 @@
-"""``--report``: the answer also as a page."""
+"""Option ``--report``, which also writes the answer as a page."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from paceline.reporting.text.screen import Screen
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
-    """Where the page goes."""
+    """Add the option for the place of the page."""
     text = "also write report.html into DIR, or into FILE.html"
     parser.add_argument("--report", metavar="DIR|FILE", default="", help=text)
 
 
 def with_report(screen: Screen, where: str, page: Callable[[], Page]) -> Screen:
-    """The answer; where a report is asked for, writes the page and adds its place. Raises UserError."""
+    """Write the page if a report is requested, and add its place to the answer. Raises UserError."""
     return screen.writing(f"report: {write(page(), where)}") if where else screen

@@ -1,4 +1,4 @@
-"""``paceline schedule``: many jobs on a shared cluster, simulated; policies compared; why a job waited."""
+"""``paceline schedule``: simulate jobs on a shared cluster, compare policies, explain waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WHY = "example:\n  paceline schedule why runs/schedule nightly-2"
 
 
 def add(parser: Parser) -> None:
-    """Add the actions of ``paceline schedule``; without one it simulates."""
+    """Add the actions of ``paceline schedule``. The default action simulates."""
     action = parser.group(EXAMPLE, usual="run")
     run = action("run", "simulate one policy (this is what schedule TRACE does)")
     run.runs(_run, RUN)
@@ -88,7 +88,7 @@ def _compare(o: argparse.Namespace) -> Answer:
 
 
 def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[str, Any], screen: Any) -> Answer:
-    """The answer, with the schedules in the run directory, and the page where it is asked for."""
+    """Save the schedules in the run directory and the page, if requested. Returns the answer."""
     from paceline.scheduling.simulate.saved import to_json
 
     o.say("writing schedule.json")
@@ -123,7 +123,7 @@ def _why(o: argparse.Namespace) -> Answer:
 
 
 def _progress(o: argparse.Namespace, jobs: int, before: str = "") -> Callable[[float, int], None]:
-    """Says how far the simulation is, at each hundredth of the jobs and at each day of the trace."""
+    """Report the progress of the simulation at each hundredth of the jobs and at each day of the trace."""
     last = (-1, -1)
 
     def step(moment_s: float, ended: int) -> None:

@@ -61,7 +61,7 @@ def add_stop_early(parser: argparse.ArgumentParser) -> None:
 
 
 def scenario_of(o: argparse.Namespace) -> Scenario:
-    """Scenario from the options of ``add_cluster_of_jobs``. Raises UserError."""
+    """Return the scenario given by the options of ``add_cluster_of_jobs``. Raises UserError."""
     from paceline.scheduling.simulate.failures import parse_outages
     from paceline.scheduling.simulate.scenario import FAIRNESS, KNOWLEDGE
     from paceline.scheduling.simulate.schedule import ClusterSettings
@@ -96,7 +96,7 @@ def scenario_of(o: argparse.Namespace) -> Scenario:
 
 
 def _seconds(o: argparse.Namespace, option: str, or_none: bool = False) -> float:
-    """The time that an option was given; ``or_none``: ``0`` is legal too. Raises UserError naming the option."""
+    """Return the time that an option gives. ``or_none``: ``0`` is legal too. Raises UserError that names the option."""
     from paceline.scheduling.job import LONGEST_S
 
     text: str = getattr(o, option)

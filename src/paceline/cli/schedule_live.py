@@ -1,6 +1,6 @@
 """``paceline schedule live``: jobs run for real under a policy, on this machine, on Slurm or on Ray.
 
-Their ends are predicted before they run, by the same predictor and policy in the simulator.
+The simulator predicts their end times first, with the same predictor and policy.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIVE = "example:\n  paceline schedule live examples/jobs.toml --executor local -
 
 
 def add_live(live: Parser) -> None:
-    """Add what ``paceline schedule live`` takes."""
+    """Add the arguments of ``paceline schedule live``."""
     live.runs(_live, LIVE)
     live.add_argument("file", metavar="JOBS.toml", help="a table [[job]] for each job: name, command, arrival, devices")
     live.add_argument("--executor", metavar="E", required=True, help="what runs them: local, slurm, ray")
@@ -104,7 +104,7 @@ def _live(o: argparse.Namespace) -> Answer:
         if journal.facts().get("policy") != policy_name:
             journal.remember(memory=None)
         journal.remember(policy=policy_name, executor=executor_name, devices=nodes.patterns)
-        for job, after_s in jobs:  # one that is there already is compared with what it was
+        for job, after_s in jobs:  # an existing job is compared with its earlier declaration
             journal.add(job, began + after_s)
         journal.save([replace(row, expected_end_s=ends.get(row.name)) for row in arriving])
         runner = Runner(executor, journal, policy, round_s, say=say)
@@ -143,7 +143,7 @@ def _executor(o: argparse.Namespace, name: str) -> Executor:
 
 
 def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping[str, Any] | None) -> list[str]:
-    """The schedule in the state's directory, where ``schedule why`` reads it, and the page where it is asked for.
+    """Write the schedule to the state directory, for ``schedule why``, and the page, if requested.
 
     The page also shows the forecast, if it was for the same jobs.
     """
@@ -164,7 +164,7 @@ def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping
 
 
 def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
-    """Rows of the jobs, and the screen. The exit code is 1 if a job failed."""
+    """Return the rows of the jobs and the screen. The exit code is 1 if a job failed."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
         {

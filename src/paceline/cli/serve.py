@@ -13,7 +13,7 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline serve`` takes."""
+    """Add the arguments of ``paceline serve``."""
     parser.runs(_serve, EXAMPLE, shapes=())
     parser.set_defaults(streams=True)
     host = "the address to listen on (default 127.0.0.1: this machine alone; beyond it a token in the address is needed)"

@@ -1,4 +1,4 @@
-"""``paceline slim``: a smaller network that meets a budget, trained, exported and measured."""
+"""``paceline slim``: train, export and measure a smaller network that meets a budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_OUT = "runs/slim"
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline slim`` takes."""
+    """Add the arguments of ``paceline slim``."""
     parser.runs(_slim, EXAMPLE, shapes=("brief", "why"))
     parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
     parser.add_argument("model", metavar="MODEL", help=MODELS)
@@ -37,12 +37,12 @@ def add(parser: Parser) -> None:
     parser.add_argument("--path-epochs", metavar="E", type=int, default=0, help=path)
     tune = "epochs of fine-tuning the slimmed network (default half of --epochs; compact: --epochs)"
     parser.add_argument("--tune-epochs", metavar="E", type=int, default=0, help=tune)
-    teacher = "share of the whole network's word in fine-tuning, from 0 to 1 (default 0.5)"
+    teacher = "share of the whole network's outputs in the fine-tuning loss, from 0 to 1 (default 0.5)"
     parser.add_argument("--distill", metavar="SHARE", type=float, default=None, help=teacher)
     parser.add_argument("--workers", metavar="N", type=int, help="processes that train on this machine (default 2)")
     add_recipe_arguments(parser)
     parser.set_defaults(data="digits")
-    there = f"directory of everything; a run that was broken off there goes on (default {DEFAULT_OUT})"
+    there = f"directory of all results; an interrupted run there continues (default {DEFAULT_OUT})"
     parser.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help=there)
     parser.add_argument("--report", action="store_true", help="also write report.html there")
 

@@ -1,4 +1,5 @@
-"""Shows an answer on stdout: as wide as the terminal, in colour where one is there and nobody forbade it."""
+"""Output of an answer on stdout, in the terminal's width, and in colour if the terminal has colours and the user allows
+them."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ COLOURS = {
     "work": "green",
     "wait": "yellow",
 }
-"""What rich calls the look of each style."""
+"""Style names of rich, by style."""
 
 
 def show(screen: Screen, *, brief: bool = False, why: bool = False) -> None:
-    """Print the answer, or its one line, or all of it with what it rests on."""
+    """Print the answer, its one-line form, or the whole answer with its sources."""
     if brief:
         print(screen.brief_line(), flush=True)
         return
@@ -34,12 +35,12 @@ def show(screen: Screen, *, brief: bool = False, why: bool = False) -> None:
 
 
 def width() -> int:
-    """Columns of the terminal (``COLUMNS`` before it), from 40 to 200; 80 where there is none."""
+    """Return the columns of the terminal, from 40 to 200; ``COLUMNS`` overrides them. 80 without a terminal."""
     return min(max(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, NARROWEST), WIDEST)
 
 
 def colour() -> bool:
-    """Whether stdout is a terminal with colours and ``NO_COLOR`` is not set (no-color.org)."""
+    """Return whether stdout is a terminal with colours and ``NO_COLOR`` is not set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

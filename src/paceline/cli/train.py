@@ -1,4 +1,4 @@
-"""``paceline train``: train on local workers, predicted before and measured after."""
+"""``paceline train``: train on local workers, with a prediction before and a measurement after."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline train`` takes."""
+    """Add the arguments of ``paceline train``."""
     parser.runs(_train, EXAMPLE)
     parser.set_defaults(own_progress=True)
     parser.add_argument(

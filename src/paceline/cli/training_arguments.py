@@ -1,4 +1,4 @@
-"""What a training run takes: ``paceline train`` and ``torchrun -m paceline.training`` alike. Imports no torch."""
+"""Arguments of a training run, for ``paceline train`` and ``torchrun -m paceline.training``. Imports no torch."""
 
 from __future__ import annotations
 
@@ -41,26 +41,26 @@ MODELS = "lenet5, another named network, or module:function"
 
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
-    """Everything but ``--workers``, ``--json`` and ``--help``."""
+    """Add all arguments of a run, except ``--workers``, ``--json`` and ``--help``."""
     parser.add_argument("--model", metavar="NAME", help=MODELS)
     add_recipe_arguments(parser)
     parser.add_argument("--plan", metavar="FILE", help="train the network that a plan of `paceline slim` leaves")
-    teacher = "weights of the whole network, a run's directory or a file, from which this one learns beside the labels"
+    teacher = "weights of the whole network, a run's directory or a file; this one learns from them and the labels"
     parser.add_argument("--teacher", metavar="WEIGHTS", help=teacher)
     parser.add_argument("--distill", metavar="SHARE", type=float, help="share of the teacher in the loss, from 0 to 1")
     parser.add_argument(
         "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
     )
-    parser.add_argument("--resume", metavar="DIR", default="", help="go on from the checkpoint in DIR, to --epochs in all")
-    every = "write a checkpoint every so many steps, 100, or so often, 1m (default: after each epoch)"
-    elastic = "go on from what is in --out, and when a rank is lost, with those that come back or without it"
+    parser.add_argument("--resume", metavar="DIR", default="", help="continue from the checkpoint in DIR, to --epochs in all")
+    every = "write a checkpoint every number of steps, 100, or at an interval, 1m (default: after each epoch)"
+    elastic = "continue from --out, and after a lost rank with the ranks that return or without it"
     parser.add_argument("--elastic", action="store_true", help=elastic)
     parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
     add_choice_arguments(parser, trained(("parallelism",)), only_given=True)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
-    """How a network is trained, without which one and where the results go."""
+    """Add the options for the method of training: data, choices, optimizer and learning rate."""
     parser.add_argument(
         "--data", metavar="DATA", help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function"
     )
@@ -92,18 +92,18 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def timeout_s(options: argparse.Namespace) -> float:
-    """Seconds that a rank waits for another. Raises UserError for what is no time."""
+    """Return the seconds that a rank waits for another. Raises UserError for an illegal time."""
     return parse_seconds(options.timeout) if options.timeout else TIMEOUT_S
 
 
 def training_run(options: argparse.Namespace, workers: int | None = None) -> TrainingRun:
-    """The run that parsed options describe; with ``--resume``, what is not given is the checkpoint's.
+    """Return the run that parsed options describe. With ``--resume``, missing options have the checkpoint's values.
 
     Args:
-        workers: their number where torchrun sets it; None takes ``--workers``.
+        workers: number of workers, if torchrun sets it; None: that of ``--workers``.
 
     Raises:
-        UserError: for what cannot be.
+        UserError: illegal options.
     """
     values: dict[str, Any] = dict(DEFAULTS)
     begun: Strategy | None = None
@@ -120,7 +120,7 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
         begun = strategy = before.strategy
         values |= {
             **before.identity,
-            **dict.fromkeys(OPTIMIZER_OPTIONS),  # of another optimizer they would be in its way
+            **dict.fromkeys(OPTIMIZER_OPTIONS),  # options of another optimizer would be illegal
             **(before.optimizer_options if options.optimizer in (None, strategy.optimizer) else {}),
             "lr": before.lr,
             "global_batch": strategy.global_batch_size,

@@ -1,4 +1,4 @@
-"""How much ``plan`` is to train: a target, epochs or samples, and the learning rates that go with it."""
+"""Amount of training for ``plan``: a target, epochs or samples, and the learning rates for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TARGET = (
 
 
 def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """A target, epochs or samples."""
+    """Add the options for a target, epochs or samples."""
     parser.add_argument("--target", metavar="T", help=_TARGET)
     parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
     samples = "train this many samples, such as 1.2M (default one million)"
@@ -41,14 +41,14 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def workload_and_target(o: argparse.Namespace, goal: Goal) -> tuple[Workload, TrainingTarget]:
-    """What is trained, and how much: sequences have the target's length unless the user states one. Raises UserError."""
+    """Return the workload and the training target. Sequences have the target's length by default. Raises UserError."""
     network = workload_of(o)
     target = training_target(o, network, goal)
     return (workload_of(o, target.computed_tokens) if target.computed_tokens else network), target
 
 
 def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
-    """How much is to be trained, with what rates. Raises UserError."""
+    """Return the amount of training and its learning rates. Raises UserError."""
     given = [name for name in ("target", "epochs", "samples", "tokens") if getattr(o, name) is not None]
     if len(given) > 1:
         raise UserError(f"--{given[0]} and --{given[1]} both say how much is trained", "give one of them")
@@ -67,7 +67,7 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Tra
 def _to_target(
     target: str, network: Workload, runs: Sequence[RunRecord], by_default: bool, seq_len: int | None
 ) -> TrainingTarget:
-    """A quality, and the curve of samples to it."""
+    """Return the training to a quality, with the curve of samples to it."""
     if target.startswith(ACCURACY):
         curve = _of_runs(target.removeprefix(ACCURACY), network, runs)
     elif Path(target).suffix == ".csv" or (not by_default and Path(target).exists()):
@@ -82,7 +82,8 @@ def _to_target(
 
 
 def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:
-    """A sweep where three runs at several batches reach it, else the last run that does and has a noise scale."""
+    """Return the curve of a sweep, if three runs at several batches reach the accuracy. Otherwise use the last such run with a
+    noise scale."""
     try:
         accuracy = float(text)
     except ValueError:
@@ -101,7 +102,7 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
 
 
 def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTarget:
-    """Epochs or samples, whatever the batch."""
+    """Return the training of given epochs or samples, for any batch."""
     for name in ("epochs", "samples", "tokens", "data"):
         value = getattr(o, name)
         if value is not None and not 0 < value < float("inf"):

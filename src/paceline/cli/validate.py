@@ -17,7 +17,7 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline validate`` takes."""
+    """Add the arguments of ``paceline validate``."""
     parser.runs(_validate, EXAMPLE)
     parser.add_argument("name", metavar="NAME", help=f"the set: {', '.join(NAMES)}")
     parser.add_argument("file", metavar="FILE.csv", help="with the columns of that set")

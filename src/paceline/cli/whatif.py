@@ -1,4 +1,4 @@
-"""``paceline whatif``: what an upgrade gains."""
+"""``paceline whatif``: the gain of an upgrade."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLE = """example:
 
 
 def add(parser: Parser) -> None:
-    """Add what ``paceline whatif`` takes."""
+    """Add the arguments of ``paceline whatif``."""
     parser.runs(_whatif, EXAMPLE)
     add_prediction_arguments(parser)
     change = (

@@ -1,4 +1,4 @@
-"""What one worker takes under ``torchrun … -m paceline.training``."""
+"""Arguments of one worker under ``torchrun … -m paceline.training``."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from paceline.training.runs.training_run import TrainingRun
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """The command line of a worker, parsed."""
+    """Parsed command line of a worker."""
 
     options: argparse.Namespace
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that this worker waits for the others, also before the run is known."""
+        """Seconds that this worker waits for the others, available before the run is known."""
         return timeout_s(self.options)
 
     def run(self, world_size: int) -> TrainingRun:
-        """The run among ``world_size`` workers. Raises UserError."""
+        """Return the run with ``world_size`` workers. Raises UserError."""
         return training_run(self.options, world_size)
 
 
 def worker_options(arguments: Sequence[str]) -> WorkerOptions:
-    """The options of a worker. Raises UserError for those that do not exist."""
-    text = "One worker of a run, on one machine or several: torchrun starts as many as there are."
+    """Parse the options of a worker. Raises UserError for unknown ones."""
+    text = "One worker of a run, on one machine or several. torchrun starts all workers."
     parser = Parser(prog="torchrun … -m paceline.training", description=text)
     add_training_arguments(parser)
     return WorkerOptions(parse(parser, arguments))

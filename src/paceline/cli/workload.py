@@ -1,4 +1,4 @@
-"""``paceline workload``: what is known about networks."""
+"""``paceline workload``: the catalogue of networks."""
 
 from __future__ import annotations
 

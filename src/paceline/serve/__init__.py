@@ -1,1 +1,1 @@
-"""A local page of controls and their answers: ``paceline serve``. Needs the extra ``serve`` (starlette and uvicorn)."""
+"""Local web page with controls and their answers: ``paceline serve``. Needs the extra ``serve`` (starlette and uvicorn)."""

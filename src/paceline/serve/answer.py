@@ -1,4 +1,4 @@
-"""The answer of the page at every move of a slider: what a step takes, and what would change it."""
+"""Answer of the page after each move of a slider: the step time, and the changes that would alter it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paceline.serve.question import Question
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A text to copy, and how it is called."""
+    """Text to copy, with its title."""
 
     title: str
     text: str
@@ -38,7 +38,7 @@ class Copy:
 
 
 def answer_page(asked: Question) -> tuple[Page, list[str]]:
-    """What a step takes and what would change it, and what that rests on. Raises UserError as ``predict``."""
+    """Return the step time, the changes that would alter it, and the sources. Raises UserError as ``predict``."""
     explained = planning.explain(asked.workload, asked.cluster, asked.strategy)
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
@@ -61,13 +61,13 @@ def answer_page(asked: Question) -> tuple[Page, list[str]]:
 
 
 def status(page: Page) -> str:
-    """The answer in one line, for those who hear the page, or who drag and see little of it."""
+    """Return the answer in one line, for screen readers and for small screens."""
     step, rate, memory_used, cost = (card["value"] for card in page.cards)
     return f"{step} a step, {rate}, {memory_used} a device, {cost} for {page.cards[3]['name'].removeprefix('cost of ')}"
 
 
 def copies(asked: Question) -> list[Copy]:
-    """The question as a command, in Python, and the strategy as options of other software."""
+    """Return the question as a command and in Python, and the strategy as options of other software."""
     texts = [Copy("Command", command(asked.chosen)), Copy("Python", python(asked.chosen))]
     for target in TARGETS:
         try:
@@ -78,14 +78,14 @@ def copies(asked: Question) -> list[Copy]:
 
 
 def title(asked: Question) -> str:
-    """The model and what it runs on."""
+    """Return a title: the model and its cluster."""
     size = asked.cluster
     network = f", {size.network.name}" if size.num_nodes > 1 else ""
     return f"{clean(asked.workload.name, 60)} on {nodes_text(size.node_text, size.num_nodes)} {size.device.name}{network}"
 
 
 def _choices(asked: Question) -> str:
-    """The choices behind the answer, also those that were not given."""
+    """Return the choices behind the answer, including defaults."""
     s, mesh = asked.strategy, asked.strategy.parallelism
     compression = s.gradient_exchange.compression
     lossy = [compression.name] if compression.compresses else []
@@ -95,7 +95,7 @@ def _choices(asked: Question) -> str:
 
 
 def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
-    """What one step up brings in each direction; None where nothing can be stepped up."""
+    """Return the effect of one step up in each direction; None if no step up exists."""
     try:
         return planning.whatif(asked.workload, asked.cluster, asked.strategy, list(changes.values()), scale=False)
     except UserError:
@@ -115,12 +115,12 @@ def _cost(gained: WhatIf | None) -> tuple[str, str, str]:
 
 
 def _gains(gained: WhatIf, changes: Mapping[str, Change]) -> Section:
-    """Each change by itself, as a bar and in words."""
+    """Return a section with each change alone, as a bar and in words."""
     titles = {str(change): title for title, change in changes.items()}
     own = [(titles[outcome.title], outcome) for outcome in gained.changes]
     return Section(
         "What if?",
-        "Each change alone, its speed over today's with the same strategy; the advice chooses it anew on each machine. "
+        "Each change alone, its speed over today's with the same strategy; the advice chooses it again on each machine. "
         "Another batch may need another number of epochs.",
         [gains([(title, x.speedup, x.speedup_low, x.speedup_high) for title, x in own])],
         wide=True,

@@ -1,4 +1,4 @@
-"""The page over HTTP: a form that works without a script, and the parts that its script asks for as one drags."""
+"""The page over HTTP: a form that works without a script, and the parts that its script requests while a user drags."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from paceline.serve.live import LiveSchedule
 from paceline.serve.question import Question, question
 
 KEPT = 256
-"""Answers that are kept: a slider passes the same places again and again."""
+"""Number of cached answers: a slider often returns to the same values."""
 LONGEST_QUERY = 2000
-"""Characters of a query at most."""
+"""Most characters of a query."""
 
 
 def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Path | None = None) -> Guard:
-    """The page as an ASGI application; ``hosts`` and ``token`` as ``Guard`` takes them.
+    """Return the page as an ASGI application. ``hosts`` and ``token``: as for ``Guard``.
 
     Args:
-        schedule: the journal of a live schedule, which gets a page of its own.
+        schedule: journal of a live schedule, which gets a separate page.
     """
     site, live = _Site(schedule is not None), LiveSchedule(schedule)
     routes = [
@@ -55,14 +55,14 @@ def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Pa
 
 
 class Answer(NamedTuple):
-    """A part of the page, and what it says in one line."""
+    """Part of the page, with its summary in one line."""
 
     status: str
     html: str
 
 
 class _Site:
-    """What the page remembers while the server runs: configurations, and the last answers."""
+    """State of the page while the server runs: configurations, and the last answers."""
 
     def __init__(self, has_schedule: bool) -> None:
         self._has_schedule = has_schedule
@@ -71,21 +71,21 @@ class _Site:
         self._searches = search.Searches(self._searched)
 
     async def page(self, request: Request) -> Response:
-        """The whole page: controls, and the answer."""
+        """Return the whole page: controls, and the answer."""
         if not request.scope["query_string"]:
             return RedirectResponse(f"?{urlencode(start())}", 307)
         return await run_in_threadpool(self._page, request)
 
     async def answer(self, request: Request) -> Response:
-        """The answer alone."""
+        """Return the answer alone."""
         return await run_in_threadpool(_part, lambda: self._answer(_key(_selection(request))).html)
 
     async def search(self, request: Request) -> Response:
-        """Advice, and cost against time."""
+        """Return the advice, and the curve of cost against time."""
         return await run_in_threadpool(self._search, request)
 
     async def configuration(self, request: Request) -> Response:
-        """Keeps a ``config.json``: from the script as the body, from the form as its field ``config``."""
+        """Store a ``config.json``: the body of the script's request, or the field ``config`` of the form."""
         body = bytearray()
         form = request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
         async for chunk in request.stream():
@@ -152,7 +152,7 @@ def _key(chosen: Selection) -> tuple[tuple[str, str], ...]:
 
 
 def _selection(request: Request) -> Selection:
-    """What the address of a request says. Raises UserError."""
+    """Return the selection in the address of a request. Raises UserError."""
     query = request.url.query
     if len(query) > LONGEST_QUERY:
         raise UserError(f"an address of {len(query):,} characters", f"give at most {LONGEST_QUERY:,}")
@@ -160,7 +160,7 @@ def _selection(request: Request) -> Selection:
 
 
 def _part(answer: Callable[[], str]) -> Response:
-    """A part of the page, or the user's mistake as one."""
+    """Return a part of the page, or the user's mistake as one."""
     try:
         return HTMLResponse(answer())
     except UserError as error:
@@ -172,7 +172,7 @@ def _message(error: UserError, code: int) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    """A mistake of Paceline's: the server shows its traceback on the terminal alone."""
+    """Answer a defect of Paceline. The server shows its traceback only on the terminal."""
     return _message(UserError("Paceline made a mistake", "the terminal of the server says which"), 500)
 
 

@@ -1,4 +1,4 @@
-"""Configurations of models that were given to the page: read as data, limited, kept in memory by their contents."""
+"""Model configurations uploaded to the page: parsed as data, limited in size, kept in memory by content hash."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paceline.serve.controls import UPLOADED
 from paceline.workload import Workload
 
 MOST_BYTES = 256 * 1024
-"""Of one configuration."""
+"""Most bytes of one configuration."""
 MOST_KEPT = 32
-"""Configurations that are kept; the one not used for longest is forgotten."""
+"""Most stored configurations. The least recently used one is dropped."""
 
 
 class Configurations:
@@ -25,7 +25,7 @@ class Configurations:
         self._lock = Lock()
 
     def keep(self, body: bytes) -> str:
-        """The name of a configuration from now on. Raises UserError: too large, no JSON, or no model that is known."""
+        """Store a configuration and return its name. Raises UserError if it is too large, not JSON, or no known model."""
         if len(body) > MOST_BYTES:
             raise UserError(f"a configuration of more than {MOST_BYTES // 1024} KiB", "give a model's config.json")
         try:
@@ -44,7 +44,7 @@ class Configurations:
         return name
 
     def workload(self, name: str, seq_len: int | None) -> Workload:
-        """The model of a configuration. Raises UserError where it is not kept, or the length is not legal."""
+        """Return the model of a configuration. Raises UserError if it is not stored, or if the length is illegal."""
         with self._lock:
             if name not in self._kept:
                 raise UserError("this server does not have that configuration", "give the config.json to the page again")

@@ -1,4 +1,4 @@
-"""The controls of the page: one table of their names, as options of the command line, in the address and in Python."""
+"""Controls of the page: one table of their names on the command line, in the address and in Python."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from paceline.strategy.strategy import CHOICES
 from paceline.workload import names
 
 LONGEST = 100
-"""Characters of a value."""
+"""Most characters of a value."""
 UPLOADED = "config:"
-"""Beginning of the name of a model whose configuration was given to the page."""
+"""Prefix of the name of a model with an uploaded configuration."""
 _STARTS = {"precision": "bf16", "sharding": "zero3"}
 """Values of the first visit."""
 _DOUBLINGS = tuple(str(1 << n) for n in range(18))
@@ -26,15 +26,15 @@ _SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 8
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One choice.
+    """Control for one choice.
 
     Attributes:
-        option: of the command line without its dashes, and in the address; ``workload`` is the command's argument.
-        keyword: argument of the verbs of Python; empty for what names the cluster.
+        option: name on the command line without its dashes, and in the address; ``workload`` is the command's argument.
+        keyword: argument of the Python functions; empty for controls that name the cluster.
         choices: legal names of a ``select``; suggestions of a ``text``.
-        stops: values of its slider; none without one.
-        start: at the first visit.
-        unset: what an empty value means, in words.
+        stops: values of its slider; empty without a slider.
+        start: value at the first visit.
+        unset: meaning of an empty value, in words.
     """
 
     option: str
@@ -49,7 +49,7 @@ class Control:
 
 @cache
 def controls() -> tuple[Control, ...]:
-    """Every control, in the order of the page. Legal names are those of the catalogues."""
+    """Return all controls in the order of the page. Legal names are those of the catalogues."""
     devices = tuple(device.name for device in hardware.devices() if device.kind != "cpu")
     links = tuple(link.name for link in hardware.links() if link.kind in ("ethernet", "infiniband"))
     batch, *others = (_of_choice(item) for item in CHOICES.values() if item.label)
@@ -66,7 +66,7 @@ def controls() -> tuple[Control, ...]:
 
 
 def _of_choice(item: StrategyChoice) -> Control:
-    """The control of a choice, as its declaration says."""
+    """Return the control of a choice, built from its declaration."""
     names = tuple(map(str, item.values.names))
     kind: Literal["number", "select"] = "select" if names else "number"
     stops, start = () if names else _DOUBLINGS, _STARTS.get(item.option, "")
@@ -74,16 +74,17 @@ def _of_choice(item: StrategyChoice) -> Control:
 
 
 Selection = Mapping[str, str]
-"""What is chosen: values by option, in the order of the controls; what is left out has its default."""
+"""Chosen values by option, in the order of the controls. A missing option has its default."""
 
 
 def start() -> Selection:
-    """The selection of the first visit."""
+    """Return the selection of the first visit."""
     return {control.option: control.start for control in controls() if control.start}
 
 
 def selection(pairs: Iterable[tuple[str, str]]) -> Selection:
-    """What an address says. Raises UserError: an option that is none, a value twice or too long, no model or device."""
+    """Return the selection in an address. Raises UserError for unknown options, values that are repeated or too long, and a
+    missing model or device."""
     given: dict[str, str] = {}
     legal = [control.option for control in controls()]
     for option, value in pairs:
@@ -102,7 +103,7 @@ def selection(pairs: Iterable[tuple[str, str]]) -> Selection:
 
 
 def number(chosen: Selection, option: str) -> int | None:
-    """A whole number from 1 up; None where it is not given. Raises UserError."""
+    """Return a whole number from 1 up; None if it is not given. Raises UserError."""
     text = chosen.get(option)
     if text is None:
         return None
@@ -112,7 +113,7 @@ def number(chosen: Selection, option: str) -> int | None:
 
 
 def command(chosen: Selection) -> str:
-    """The same question on the command line. A configuration given to the page is named as its file."""
+    """Return the question as a command line. An uploaded configuration is named as its file."""
     words = ["paceline", "predict", _model(chosen)]
     for option, value in chosen.items():
         if option != "workload":
@@ -121,7 +122,7 @@ def command(chosen: Selection) -> str:
 
 
 def python(chosen: Selection) -> str:
-    """The same question in Python."""
+    """Return the question in Python."""
     model = repr(_model(chosen))
     if chosen["workload"].startswith(UPLOADED):
         length = f", {chosen['seq-len']}" if "seq-len" in chosen else ""

@@ -1,4 +1,4 @@
-"""Who may ask the page, and what it may do in a browser: Host header, token in the address, headers of every answer."""
+"""Access control of the page: Host header, token in the address, and security headers of every answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ HEADERS = {
 
 
 class Guard:
-    """Lets through what names a host of this server, comes from its own page, and has the token first in its path.
+    """ASGI middleware that passes only requests with a host of this server, from its own page, and with the token first in the
+    path.
 
     Args:
-        hosts: names that the Host header may have; a page elsewhere that resolves its own name to this machine is refused.
+        hosts: legal names in the Host header. They stop other pages whose name resolves to this machine (DNS rebinding).
         token: first part of the path; empty: none.
     """
 
@@ -51,7 +52,7 @@ class Guard:
         await app(scope if refused else self._within(scope), receive, guarded)
 
     def _refusal(self, scope: Scope) -> tuple[str, int] | None:
-        """Why a request is not answered, and its status."""
+        """Return why a request is refused, and its status."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host_of(host) not in self._hosts:
@@ -67,7 +68,7 @@ class Guard:
         return str(scope["path"]).split("/", 2)[1].encode() if scope["path"].startswith("/") else b""
 
     def _within(self, scope: Scope) -> Scope:
-        """The request with its path behind the token."""
+        """Return the request with its path after the token."""
         if not self._token:
             return scope
         rest = scope["path"].removeprefix(f"/{self._token}") or "/"

@@ -1,4 +1,4 @@
-"""Names and addresses under which a server is asked for."""
+"""Host names and addresses of a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
+    """Return whether only this machine reaches that address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -18,6 +18,6 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """The name in a Host header, without its port and in small letters; empty where it is none."""
+    """Return the name in a Host header, in lower case without its port; empty for an illegal header."""
     named = _HOST.fullmatch(header)
     return named[1].strip("[]").casefold() if named else ""

@@ -1,4 +1,4 @@
-"""The changes of the what-if ladder: one step up in each direction."""
+"""Changes of the what-if ladder: one step up in each direction."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from paceline.planning import Change, parse_change
 from paceline.strategy import Strategy
 
 SPEEDS = (10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200)
-"""Networks as they are sold, Gb/s of a node and direction."""
+"""Network speeds on the market, in Gb/s per node and direction."""
 NODE = 8
-"""Devices of a node at most that are proposed."""
+"""Most devices per node in a proposal."""
 FASTER = 1.5
-"""Least peak of the device that is proposed, over that of today's."""
+"""Least ratio of the proposed device's peak to the current one's."""
 
 
 def rungs(cluster: Cluster, strategy: Strategy) -> dict[str, Change]:
-    """More devices, a faster network, a faster device, a larger batch, a narrower precision: those that there are, by title."""
+    """Return the possible changes by title: more devices, faster network, faster device, larger batch, narrower precision."""
     several = cluster.num_nodes > 1
     texts: dict[str, str] = {}
     if several or cluster.network != cluster.intra_link:
@@ -36,7 +36,7 @@ def rungs(cluster: Cluster, strategy: Strategy) -> dict[str, Change]:
 
 
 def next_device(device: Device, precision: str) -> Device | None:
-    """The device of the same maker with the next higher peak and a listed price; None without one."""
+    """Return the device of the same maker with the next higher peak and a listed price; None without one."""
     if precision not in device.peak_flops:
         return None
     own = device.peak_flops[precision].value

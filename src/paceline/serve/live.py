@@ -1,4 +1,4 @@
-"""The page of a live schedule: read from its journal at every request, and never written."""
+"""Page of a live schedule: read from its journal at every request, and never written."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NONE = UserError("this server shows no live schedule", "start it with paceline s
 
 
 class LiveSchedule:
-    """Answers for the journal at ``path``; None: the server was given none."""
+    """Request handlers for the journal at ``path``; None: the server has no journal."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     async def page(self, request: Request) -> Response:
-        """The whole page; without a script the browser asks for it again every ten seconds."""
+        """Return the whole page. Without a script the browser reloads it every ten seconds."""
         content, code = await run_in_threadpool(self._now)
         return HTMLResponse(filled("serve/schedule.html.j2", {"content": content, "place": self._path or "nowhere"}), code)
 
     async def now(self, request: Request) -> Response:
-        """Changing part of the page."""
+        """Return the changing part of the page."""
         return HTMLResponse(*await run_in_threadpool(self._now))
 
     def _now(self) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""What a selection asks: a workload, a cluster and a strategy. No name on the page opens a file or runs code."""
+"""Question of a selection: a workload, a cluster and a strategy. No name on the page opens a file or runs code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.workload.catalogue import canonical
 
 @dataclass(frozen=True)
 class Question:
-    """A selection, and what it means."""
+    """Question with its selection, workload, cluster and strategy."""
 
     chosen: Selection
     workload: Workload
@@ -27,7 +27,7 @@ class Question:
 
 
 def question(chosen: Selection, configurations: Configurations) -> Question:
-    """What a selection asks. Raises UserError for whatever is unknown or does not go together."""
+    """Return the question of a selection. Raises UserError for unknown or conflicting values."""
     workload = model(chosen, configurations)
     per_node, nodes = number(chosen, "devices-per-node"), number(chosen, "nodes") or 1
     cluster = hardware.cluster(chosen["device"], per_node, nodes, chosen.get("network"))
@@ -40,7 +40,7 @@ def question(chosen: Selection, configurations: Configurations) -> Question:
 
 
 def model(chosen: Selection, configurations: Configurations) -> Workload:
-    """The model: one of the package by name, or one whose configuration was given to the page. Raises UserError."""
+    """Return the model: one of the package by name, or an uploaded configuration. Raises UserError."""
     name, length = chosen["workload"], number(chosen, "seq-len")
     if name.startswith(UPLOADED):
         return configurations.workload(name, length)

@@ -1,4 +1,4 @@
-"""The slower answer of the page: what to do, and which configurations nothing beats in time and money."""
+"""Slower answer of the page: advice, and the Pareto front of time and cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paceline.serve.question import Question
 
 
 def search_page(asked: Question) -> Page:
-    """The best plain strategy on the chosen cluster in one sentence, and the front up to it. Raises UserError."""
+    """Return the best plain strategy on the chosen cluster in one sentence, and the Pareto front up to it. Raises UserError."""
     answer = ask(asked.workload, asked.cluster)
     page = Page("advice", title(asked), "", [answer.advice])
     rows = [
@@ -37,7 +37,7 @@ def search_page(asked: Question) -> Page:
 
 
 def _front(asked: Question) -> list[Section]:
-    """Time against money on every number of devices up to the chosen ones."""
+    """Return cost against time for every number of devices up to the chosen one."""
     cluster = asked.cluster
     if not cluster.even:
         return []
@@ -46,7 +46,7 @@ def _front(asked: Question) -> list[Section]:
     space = Space(clusters=clusters, precisions=(asked.strategy.precision,), **PLAIN)
     try:
         planned = plan(asked.workload, space, Goal("fastest"))
-    except UserError:  # nothing up to the chosen cluster fits: the advice says what does
+    except UserError:  # no cluster up to the chosen one fits: the advice names one that does
         return []
     alone = f"{planned.best.title} is the fastest, and nothing smaller is cheaper."
     why = alone if planned.best.usd == planned.best.usd else "No price of this device is known."
@@ -55,15 +55,15 @@ def _front(asked: Question) -> list[Section]:
 
 
 class Superseded(Exception):
-    """A newer question has been asked."""
+    """Error for a search that a newer question replaces."""
 
 
 class Searches:
-    """Answers of ``search``, one at a time and the newest question first; the last of them are kept.
+    """Queue of searches: one runs at a time, the newest question first. The last answers are cached.
 
     Args:
-        search: what finds an answer.
-        kept: answers at most.
+        search: function that finds an answer.
+        kept: most cached answers.
     """
 
     def __init__(self, search: Callable[[Question], str], kept: int = 64) -> None:
@@ -73,7 +73,7 @@ class Searches:
         self._newest: tuple[tuple[str, str], ...] = ()
 
     def answer(self, chosen: Selection, asked: Callable[[], Question]) -> str:
-        """The answer to a selection. Raises Superseded where a newer question came before its turn; UserError."""
+        """Return the answer to a selection. Raises Superseded if a newer question came first, and UserError."""
         key = tuple(chosen.items())
         self._newest = key
         if key not in self._kept:

@@ -1,4 +1,4 @@
-"""Runs the page on an address of this machine until Ctrl-C."""
+"""Server of the page on an address of this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from paceline.errors import UserError
 from paceline.serve.hosts import LOOPBACK, is_loopback
 
 PORT = 7223
-"""``PACE`` on the keys of a telephone."""
+"""Default port: ``PACE`` on the keys of a telephone."""
 ANY = ("0.0.0.0", "::")
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket on that address; port 0 is any free one. Raises UserError where it cannot be had."""
+    """Return a socket bound to an address. Port 0 is any free one. Raises UserError if the address is not available."""
     if not 0 <= port <= 65535:
         raise UserError(f"port {port}", "give a number from 0 to 65535; 0 takes a free one")
     try:
@@ -41,7 +41,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def address(host: str, port: int, token: str = "") -> str:
-    """Where a browser finds the page."""
+    """Return the address of the page for a browser."""
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/{f'{token}/' if token else ''}"
 
@@ -50,10 +50,10 @@ def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None 
     """Serve the page until a signal ends it.
 
     Args:
-        say: gets the address once it can be opened.
-        schedule: the journal of a live schedule, which is shown at ``schedule`` below the address.
+        say: receives the address when the page is available.
+        schedule: journal of a live schedule, which is shown at ``schedule`` below the address.
 
-    Beyond this machine's own addresses only those who have the token in the address get an answer. Raises UserError.
+    On addresses that other machines reach, every request needs the token in its path. Raises UserError.
     """
     try:
         import uvicorn
@@ -77,12 +77,12 @@ def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None 
             timeout_graceful_shutdown=1,
         )
         say(address(shown, listening.getsockname()[1], token))
-        with suppress(KeyboardInterrupt):  # uvicorn ends in order, and then says again that it was interrupted
+        with suppress(KeyboardInterrupt):  # uvicorn shuts down in order, then raises the interrupt again
             uvicorn.Server(config).run(sockets=[listening])
 
 
 def _own_addresses() -> set[str]:
-    """Addresses of this machine's own name."""
+    """Return the addresses of this machine's own name."""
     try:
         return {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:

@@ -14,7 +14,7 @@ HEADERS = 14 + 20 + 32
 PAYLOAD = MTU - 20 - 32
 CARD_HEADER = 12 + 4
 GROUP = 8
-"""Values that share a tag vector; the last group of a segment is filled with tags of 2 bits."""
+"""Number of values that share a tag vector. The last group of a segment is padded with 2-bit tags."""
 _VALUES = PAYLOAD // 4
 _TAG_BITS = 2
 

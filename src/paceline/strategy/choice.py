@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.strategy.choice_values import Compound, LegalValues
 
 Effect = Literal["bytes", "time", "memory", "numerics"]
-"""Effects of a choice: bytes on any link, seconds, memory of a device, the numbers that are computed."""
+"""Effect of a choice: on bytes of any link, on seconds, on a device's memory, or on computed numbers."""
 EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
 
 
@@ -37,7 +37,7 @@ class Need:
 
 
 Check = Callable[[Any], None]
-"""A condition of several sentences: it takes the owner of the field and raises ``UserError``."""
+"""Condition as a function, which takes the owner of the field and raises ``UserError``."""
 
 
 def _always(owner: Any) -> bool:
@@ -65,9 +65,9 @@ class Trained:
 
 
 RUNS = Trained(runs=_always, option=True)
-"""Training runs every legal value, and ``train`` has the option."""
+"""Rule of choices with an option of ``train``: training runs every legal value."""
 RUNS_AS_GIVEN = Trained(runs=_always)
-"""Training runs every legal value, and ``train`` has no option."""
+"""Rule of choices without an option of ``train``: training runs every legal value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +172,9 @@ class StrategyChoice:
 
 
 ONE_OF = "only this one of {legal}; may be repeated"
-"""Help of an option of ``plan`` that narrows names."""
+"""Help text for options of ``plan`` that narrow names."""
 DERIVED = "*"
-"""A text that follows from the field's name."""
+"""Mark of a text that follows from the field's name."""
 
 
 def choice(default: Any, values: LegalValues, help: str, **more: Any) -> Any:

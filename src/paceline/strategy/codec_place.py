@@ -212,7 +212,7 @@ class InCard(Place):
 
 USUAL_PLACE, ON_HOST, ON_GPU, IN_CARD = UsualPlace(), OnHost(), OnGpu(), InCard()
 PLACES: Mapping[str, Place] = {name: place for name, place in Place.known.items() if place}
-"""Values of ``GradientExchange.codec_at`` by name; empty: where the gradients are."""
+"""Values of ``GradientExchange.codec_at`` by name; empty: the gradients' place."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"
 )
 _EVERY_LAYER = DenseRule(last_layer=False)
-"""Rule of codecs with a small error in each block, or with error feedback: they need no dense last layer."""
+"""Rule for codecs with a small error in each block, or with error feedback. They need no dense last layer."""
 _BLOCK = Option(
     name="block", default=1024, least=64, most=65536, whole=True, power=True, text="elements that share a scale; a power of two"
 )

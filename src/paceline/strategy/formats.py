@@ -10,7 +10,7 @@ from typing import Literal
 from paceline.strategy import card_frames
 
 HEADER_BYTES = 32
-"""Bytes in front of every message of a codec (docs/wire-format.md). A test holds this equal to the codecs' constant."""
+"""Bytes before every message of a codec (docs/wire-format.md). A test compares this with the codecs' constant."""
 
 PayloadBound = Literal["low", "expected", "high", "most"]
 

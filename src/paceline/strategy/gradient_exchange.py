@@ -29,7 +29,7 @@ _SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _REMEMBERING = [name for name, described in COMPRESSIONS.items() if described.error_feedback]
 _RESIDUALS = Need(lambda x: x.description.error_feedback, "{of.compression} keeps no residuals here", "leave {name} out")
 NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
-"""Other names of a gradient exchange that compresses nothing."""
+"""Other names of a gradient exchange without compression."""
 
 
 @dataclass(frozen=True)
@@ -327,6 +327,6 @@ def _described(compression: Compression, options: Values, rule: DenseRule | None
 
 
 RESIDUAL_CHOICES = tuple(item.name for item in declared(GradientExchange) if item.resumable)
-"""Choices that another run may make otherwise and still go on from the same state."""
+"""Choices that may differ in a run that continues from another run's state."""
 _FIELDS = [item.name for item in declared(GradientExchange)]
 _RULE_FIELDS = [f.name for f in fields(DenseRule)]

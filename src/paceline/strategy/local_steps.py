@@ -23,7 +23,7 @@ OUTER_LR = 0.7
 OUTER_MOMENTUM = 0.9
 """Momentum of the outer step: DiLoCo, section 3.1."""
 MIXING = 0.5
-"""Share of the worker's weights if its steps overlap an exchange: Streaming DiLoCo takes equal shares."""
+"""Default share of a worker's own weights if its steps overlap an exchange: Streaming DiLoCo takes equal shares."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

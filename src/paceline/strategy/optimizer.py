@@ -52,10 +52,10 @@ PUBLISHED: Mapping[str, str] = {
     "tacotron2": "adam",
     "waveglow": "adam",
 }
-"""The optimizer that a network is published with. Sources: MLPerf training, reference implementations of DLRM (v0.7), RNN-T
+"""Published optimizers of networks. Sources: MLPerf training, reference implementations of DLRM (v0.7), RNN-T
 (v1.0) and R-GAT (v4.0); Shen et al. 2018 (Tacotron 2), section 3.1; Prenger et al. 2019 (WaveGlow), section 3."""
 DEFAULT = f"as published for {', '.join(sorted(PUBLISHED))}, else adam for networks with attention and momentum for others"
-"""The rule of ``usual_optimizer``."""
+"""Rule of ``usual_optimizer``."""
 
 
 def usual_optimizer(workload: Workload | None) -> str:

@@ -27,11 +27,11 @@ from paceline.strategy.values import ByName
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
-``DeviceMesh`` dimensions). Groups of experts lie within a pipeline stage, across its other dimensions (Megatron-Core)."""
+``DeviceMesh`` dimensions). Groups of experts are within a pipeline stage, across its other dimensions (Megatron-Core)."""
 MODEL = ("pipeline", "context", "tensor")
-"""Dimensions that hold one replica together."""
+"""Dimensions whose devices together hold one replica."""
 DIVIDING = (*MODEL, "expert")
-"""Numbers of devices that divide the network."""
+"""Choices of the numbers of devices that divide the network."""
 GATHER_BITS = (0, 8, 16, 32)
 GRADIENT_BITS = (0, 16, 32)
 ALIASES = {
@@ -49,7 +49,7 @@ ALIASES = {
         for stage in (1, 2, 3)
     },
 }
-"""Other names of a sharding: PyTorch's (``fsdp`` and ``fsdp2`` share out everything), DeepSpeed's, Megatron's."""
+"""Other names of shardings: PyTorch's (``fsdp`` and ``fsdp2`` shard everything), DeepSpeed's, Megatron's."""
 _ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
 _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
 _EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")

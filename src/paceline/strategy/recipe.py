@@ -20,8 +20,8 @@ RateScaling = Literal["linear", "sqrt"]
 RATE_SCALINGS: tuple[RateScaling, ...] = ("linear", "sqrt")
 POWER = 2.0
 REACH = 2.0
-"""Times the largest published batch that a rate is scaled to at most: past some batch no rate trains any more (Shallue et al.
-2019, section 4.7)."""
+"""Largest batch to which a rate is scaled, over the largest published batch. Above some batch size no rate trains (Shallue et
+al. 2019, section 4.7)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

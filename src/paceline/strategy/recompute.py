@@ -14,10 +14,10 @@ BY_OPERATION = "op"
 MODULES = (CORE, "mlp", "layernorm", "moe", "moe_act", "shared_experts", "mla_up_proj", BY_OPERATION)
 """Parts of a block that can be recomputed.
 
-``core_attn`` is the default. ``mlp`` is the feed-forward network of a block without experts. ``moe`` is all of the experts'
-part with its exchanges, ``moe_act`` what is between their products. ``mla_up_proj`` is the queries, keys and values of latent
-attention. ``op`` is torchtitan's policy by operation: the results of attention and of every other product are kept, all else of
-a block is recomputed.
+``core_attn`` is the default. ``mlp`` is the feed-forward network of a block without experts. ``moe`` is the whole experts' part
+with its exchanges, ``moe_act`` the activations between their products. ``mla_up_proj`` is the queries, keys and values of
+latent attention. ``op`` is torchtitan's policy by operation: the results of attention and of every second product are kept, and
+the rest of a block is recomputed.
 """
 _MODULE_ALIASES = {"norm": "layernorm"}
 _ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}

@@ -12,4 +12,4 @@ from collections.abc import Mapping
 from paceline.strategy.codec_place import ON_HOST, Place
 
 RESIDUAL_PLACES: Mapping[str, Place] = {ON_HOST.name: ON_HOST}
-"""Values of ``GradientExchange.residuals_at`` by name; empty: where the codec works."""
+"""Values of ``GradientExchange.residuals_at`` by name; empty: the codec's place."""

@@ -33,7 +33,7 @@ from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.phase import Pattern, Phase
 
 TO_OWNERS = tuple(name for name, exchange in EXCHANGES.items() if exchange.reduces_to_owners)
-"""Names of the exchanges that have a reduce-scatter."""
+"""Names of the exchanges with a reduce-scatter."""
 
 
 def usual_exchange(compression: Compression, to_owners: bool) -> Exchange:

@@ -19,7 +19,7 @@ from paceline.strategy.phase import Phase
 from paceline.strategy.values import Value
 
 INT8 = whole_numbers("int8", 8, {"block": 1024})
-"""Format of weights that are gathered in 8 bits."""
+"""Wire format of weights that are gathered in 8 bits."""
 NONE_FROZEN: Mapping[str, int] = {}
 """No frozen weights next to any parameter."""
 
@@ -175,7 +175,7 @@ DDP, ZERO1, ZERO2, ZERO3, DISTRIBUTED = Ddp(), Zero1(), Zero2(), Zero3(), Distri
 SHARDINGS: Mapping[str, Sharding] = Sharding.known
 """All shardings by name."""
 TORCH_SHARDINGS = tuple(name for name, sharding in SHARDINGS.items() if sharding.of_torch)
-"""Names of the shardings that PyTorch has."""
+"""Names of the shardings that PyTorch implements."""
 
 
 def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] = NONE_FROZEN) -> list[list[T]]:

@@ -460,9 +460,9 @@ _DATA = "data"
 _WORLD = "world_size"
 _NAMES = (*CHOICES, _DATA)
 _PLACES = {name: (item.part, "devices" if name == _WORLD else item.field) for name, item in CHOICES.items()}
-"""Part and attribute that hold each choice."""
+"""Part and attribute of each choice."""
 _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}
-"""Names of fields that are choices by another name."""
+"""Field names that differ from their choice's name."""
 
 
 def _by_one_name(choices: Mapping[str, Any]) -> dict[str, Any]:

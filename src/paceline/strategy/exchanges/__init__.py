@@ -28,7 +28,7 @@ for _module in pkgutil.iter_modules(__path__):
 EXCHANGES: Mapping[str, Exchange] = dict(sorted(Exchange.known.items(), key=lambda named: named[1].position))
 """All exchanges by name."""
 OF_HOSTS = tuple(name for name, exchange in EXCHANGES.items() if not exchange.uses_switch)
-"""Names of the exchanges that need no more than hosts and links."""
+"""Names of the exchanges that need only hosts and links."""
 
 
 @cache

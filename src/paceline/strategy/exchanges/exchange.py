@@ -18,7 +18,7 @@ from paceline.strategy.phase import Pattern, Phase
 from paceline.strategy.values import Value
 
 OwnerLane = tuple[tuple[str, Pattern], int, int]
-"""Collective of a reduce-scatter to owners: name and pattern, bytes as of a ``Phase``, rounds."""
+"""Collective of a reduce-scatter to owners: name, pattern, bytes as in a ``Phase``, rounds."""
 
 
 class Exchange(Value, ABC):

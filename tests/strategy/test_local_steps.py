@@ -81,7 +81,7 @@ def test_a_momentum_of_the_compression_goes_with_an_outer_step_without_one() -> 
 
 def test_divided_tables_exchange_in_every_step() -> None:
     tables = Workload.named("dlrm")
-    with pytest.raises(UserError, match="embedding tables that lie divided"):
+    with pytest.raises(UserError, match="embedding tables divided among"):
         strategy(sync_every=4).settled(tables, cluster("A100", 4, 1))
 
 

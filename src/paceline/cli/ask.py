@@ -49,7 +49,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--on", metavar="CLUSTER", help=on)
     add_training_target_arguments(parser)
     parser.add_argument("--by", metavar="WHEN", help="when it must be done: 3d, 36h, friday or 2026-12-01")
-    parser.add_argument("--budget", metavar="USD", help="what it may cost, in dollars: $500")
+    parser.add_argument("--budget", metavar="USD", help="most cost, in dollars: $500")
     add_price_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)

@@ -27,7 +27,7 @@ def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
     parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
     parser.add_argument("--max-nodes", "--nodes", metavar="M", type=int, help="most nodes of one device")
-    total = "most devices, in place of --max-nodes; a node has as many as it is sold with unless --devices-per-node says it"
+    total = "most devices, instead of --max-nodes; a node has its usual number of devices unless --devices-per-node is given"
     parser.add_argument("--devices", metavar="N", type=int, help=total)
 
 

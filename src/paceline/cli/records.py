@@ -30,7 +30,7 @@ def add(parser: Parser) -> None:
     files = "traces of the PyTorch profiler (a file a rank, or a directory), a log of Megatron-LM or DeepSpeed, or a CSV export"
     read.add_argument("files", metavar="FILE", nargs="+", help=files)
     read.add_argument("--workload", metavar="W", help="the network: a name (paceline workload list) or module:function")
-    read.add_argument("--cluster", metavar="C", help="what it ran on: '2x8 A100' (two nodes of eight), '2x p5.48xlarge'")
+    read.add_argument("--cluster", metavar="C", help="cluster of the run: '2x8 A100' (two nodes of eight), '2x p5.48xlarge'")
     read.add_argument("--network", metavar="LINK", help="between nodes: 100Gb/s, 'InfiniBand HDR'")
     read.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all devices")
     read.add_argument("--precision", metavar="P", help="of the arithmetic, such as bf16")

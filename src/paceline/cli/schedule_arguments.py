@@ -38,7 +38,7 @@ def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", metavar="TIME", default="10min", help=checkpoint)
     outage = "a node that fails, such as 3:2h-5h after the trace's start; may be repeated"
     parser.add_argument("--outage", metavar="NODE:START-END", action="append", help=outage)
-    maintenance = "a node that jobs leave before it goes, such as 3:2h-5h; may be repeated"
+    maintenance = "a node and the time of its maintenance, such as 3:2h-5h; jobs leave it before; may be repeated"
     parser.add_argument("--maintenance", metavar="NODE:START-END", action="append", help=maintenance)
     parser.add_argument(
         "--failures", metavar="TIME", default="", help="mean time between random failures of a node, such as 30d"

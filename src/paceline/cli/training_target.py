@@ -34,7 +34,7 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
     samples = "train this many samples, such as 1.2M (default one million)"
     parser.add_argument("--samples", metavar="S", type=parse_count, help=samples)
-    tokens = "train this many tokens, such as 15B: so many over --seq-len samples"
+    tokens = "train this many tokens, such as 15B; the number of samples is tokens over --seq-len"
     parser.add_argument("--tokens", metavar="T", type=parse_count, help=tokens)
     data = "samples of an epoch, such as 1.2M (default: of the data set that the network was published with)"
     parser.add_argument("--data", metavar="N", type=parse_count, help=data)

@@ -233,7 +233,7 @@ class Strategy:
         x, strategy = self.gradient_exchange, self
         if self.sync_every > 1 and workload.tables is not None:
             raise UserError(
-                f"sync_every {self.sync_every} does not go with embedding tables that lie divided among all devices",
+                f"sync_every {self.sync_every} does not go with embedding tables divided among all devices",
                 "exchange in every step",
             )
         if x.placed:

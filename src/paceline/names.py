@@ -81,7 +81,7 @@ def is_likely(given: str, name: str) -> bool:
 
 
 def likeliest(given: str, legal: Iterable[str]) -> str:
-    """Return the name to propose for ``given``: the one nearest name, if it is likely and no contrary; else empty.
+    """Return the nearest legal name if it is likely what was meant and not its opposite; else an empty text.
 
     ``zero`` may be three shardings and ``fb16`` two formats of numbers: neither is proposed.
     """

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from pathlib import Path
 
 import paceline
 
 SRC = Path(paceline.__file__).parent
-REPEATED = {
-    "Choice",
-}
-"""Names that still stand for several classes. Only fewer may follow."""
 
 
 def classes(source: str) -> list[str]:
@@ -29,17 +25,11 @@ def repeated(sources: Mapping[str, str]) -> dict[str, list[str]]:
     return {name: found for name, found in files.items() if len(found) > 1}
 
 
-def new_repeats(sources: Mapping[str, str], allowed: Set[str]) -> dict[str, list[str]]:
-    """Repeated names that are not allowed."""
-    return {name: files for name, files in repeated(sources).items() if name not in allowed}
-
-
 def test_a_class_name_stands_for_one_class() -> None:
     sources = {str(path.relative_to(SRC)): path.read_text(encoding="utf-8") for path in SRC.rglob("*.py")}
-    assert new_repeats(sources, REPEATED) == {}
+    assert repeated(sources) == {}
 
 
 def test_a_repeated_name_is_seen() -> None:
     sources = {"a.py": "class Run: ...", "b.py": "def f():\n    class Run: ...", "c.py": "class Other: ..."}
-    assert new_repeats(sources, set()) == {"Run": ["a.py", "b.py"]}
-    assert new_repeats(sources, {"Run"}) == {}
+    assert repeated(sources) == {"Run": ["a.py", "b.py"]}

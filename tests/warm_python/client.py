@@ -11,6 +11,14 @@ import sys
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
+def forward(program, number):
+    """Send a signal to the program, which may have ended."""
+    try:
+        os.kill(program, number)
+    except ProcessLookupError:
+        return
+
+
 def main(path, arguments):
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     files = [number for number in numbers if os.path.exists(f"/proc/self/fd/{number}")]
@@ -23,7 +31,7 @@ def main(path, arguments):
     answers = connection.makefile("r")
     program = int(answers.readline())
     for number in FORWARDED:
-        signal.signal(number, lambda number, _: os.kill(program, number))
+        signal.signal(number, lambda number, _: forward(program, number))
     code = int(answers.readline())
     if code < 0:
         if -code != signal.SIGKILL:

@@ -30,7 +30,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[Strate
         only_given: True if a missing option has the value None, not the choice's default.
     """
     for item in items:
-        _add(parser, item, item.sentence(), None if only_given else usual_argument(item))
+        _add(parser, item, item.sentence(item.train.help if only_given else ""), None if only_given else usual_argument(item))
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:

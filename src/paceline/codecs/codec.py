@@ -64,7 +64,7 @@ class Codec(ABC):
         """Return the least and the most bytes of a body of ``count`` elements; equal for a layout of fixed size."""
 
     def resolved(self, x: F32, statistics: Statistics) -> Self:
-        """This codec with the parameters that depend on the values of ``x``. Raises ValueError for what it cannot hold."""
+        """Return this codec with the parameters that depend on ``x``. Raises ValueError for values that it cannot encode."""
         return self
 
     # The reference kernels.

@@ -23,10 +23,12 @@ _POWER = re.compile(r"2(?:\^|\*\*)-([0-9]{1,2})")
 
 @dataclass(frozen=True)
 class CardSpec:
-    """One kind of card.
+    """One kind of network card that compresses.
 
-    ``codec`` with the bound ``2**-k``; ``rate`` of its engine, each way, in bytes/s of uncompressed values, None for as fast
-    as the processor; ``engine`` the path of a shared library that codes in place of the C++ codec, empty for that.
+    Attributes:
+        codec, k: name of its codec, and the exponent of its error bound ``2**-k``.
+        rate: bytes/s of uncompressed values in each direction; None: as fast as the processor.
+        engine: path of a shared library that encodes; empty: the C++ codec.
     """
 
     codec: str

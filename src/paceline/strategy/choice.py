@@ -56,12 +56,14 @@ class Trained:
         what, fix: texts of the refusal, formatted as those of ``Need``.
         runs: returns True if it runs the owner's value. The default always runs.
         option: True if ``train`` has the option.
+        help: sentence of the option of ``train``; empty: the sentence of the choice.
     """
 
     what: str = "{words} {value}"
     fix: str = "leave {name} out"
     runs: Callable[[Any], bool] = _never
     option: bool = False
+    help: str = ""
 
 
 RUNS = Trained(runs=_always, option=True)

@@ -6,11 +6,11 @@ Training sends exactly the bytes of these descriptions. A test checks that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, shown
 from paceline.strategy.codec_rates import CodecRate
@@ -130,6 +130,23 @@ class Compression:
     def __post_init__(self) -> None:
         self.known.setdefault(self.name, self)
 
+    if not TYPE_CHECKING:  # a type checker refuses comparisons with names, as of every value (``values.Value``)
+
+        def __eq__(self, other: object) -> bool:
+            if isinstance(other, str):  # a compression equals its name, as every other value of a choice does
+                return other == self.name
+            return self is other or (isinstance(other, Compression) and self._fields == other._fields)
+
+        def __hash__(self) -> int:
+            return hash(self.name)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+    @cached_property
+    def _fields(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, each.name) for each in fields(self))
+
     def configured(self, given: Given, level: PayloadBound = "expected") -> Compression:
         """Return this compression with option values. Raises UserError for an unknown name or an illegal value."""
         return replace(self, values=resolve(given, self.options, self.name), level=level)
@@ -167,9 +184,6 @@ class Compression:
     def can_be_placed(self) -> bool:
         """True if its codec can work on the host or in a card: neither absent nor PyTorch's own hook."""
         return self.compresses and not self.low_rank
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.values, self.level))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.name, self.values, self.level, self.rule, self.error_feedback)

@@ -50,6 +50,7 @@ ALIASES = {
     },
 }
 """Other names of shardings: PyTorch's (``fsdp`` and ``fsdp2`` shard everything), DeepSpeed's, Megatron's."""
+_SHARDED = "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
 _ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
 _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
 _EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
@@ -146,7 +147,7 @@ class Parallelism:
         metavar="P",
         example="4",
         train=Trained("a pipeline of {value} stages", _ELSEWHERE.format("torch.distributed.pipelining")),
-        plan=Searched("pipelines", help="stages that follow each other; likewise"),
+        plan=Searched("pipelines", help="stages that follow each other; may be repeated"),
     )
     context: int = choice(
         1,
@@ -155,7 +156,7 @@ class Parallelism:
         metavar="C",
         example="2",
         train=Trained("context parallelism of {value}", _ELSEWHERE.format("torch's context_parallel")),
-        plan=Searched("contexts", help="devices that divide each sequence; likewise"),
+        plan=Searched("contexts", help="devices that divide each sequence; may be repeated"),
     )
     expert: int = choice(
         1,
@@ -221,8 +222,7 @@ class Parallelism:
     sharding: ByName[Sharding] = choice(
         DDP,
         OneOf("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
-        "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights), "
-        "distributed_optimizer (zero1 of Megatron-Core)",
+        f"{_SHARDED}, distributed_optimizer (zero1 of Megatron-Core)",
         metavar="S",
         example="ddp",
         train=Trained(
@@ -230,6 +230,7 @@ class Parallelism:
             f"train with sharding {', '.join(TORCH_SHARDINGS)}",
             runs=lambda mesh: mesh.sharding.of_torch,
             option=True,
+            help=_SHARDED,
         ),
         plan=Searched("shardings", help=ONE_OF),
         label="Sharding",
@@ -424,7 +425,7 @@ class Parallelism:
     gradient_bits: int = choice(
         0,
         Bits(GRADIENT_BITS),
-        "bits of a gradient on its way to its owner: {legal} (default {default}: likewise)",
+        "bits of a gradient on its way to its owner: {legal} (default {default}: of the precision, or 32 with zero1)",
         title="gradients reduced in {value} bits",
         metavar="N",
         example="16",

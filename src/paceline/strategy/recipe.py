@@ -177,9 +177,9 @@ def published(workload: str, batch: int, samples: float, *, optimizer: str = "",
     """Return the recipe of a network, scaled from the published row nearest in batch on a logarithmic scale.
 
     Args:
-        samples: of the whole run.
-        optimizer, target: use only rows of these (target ``mlperf``, ``pre-training`` or ``90-epochs``); by default the first
-            table's.
+        samples: number of samples of the whole run.
+        optimizer, target: take only rows with this optimizer and this target, such as ``mlperf``, ``pre-training`` or
+            ``90-epochs``; by default those of the first table.
 
     Raises:
         UserError: no such row of that network, the run is shorter than half of the published one, or the batch more than

@@ -86,7 +86,7 @@ def call_factory(text: str) -> Any:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """``hidden=512,layers=4`` as names with values: Python literals, or words without quotes. Raises UserError otherwise."""
+    """Parse ``hidden=512,layers=4``: values are Python literals or words without quotes. Raises UserError for other text."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args

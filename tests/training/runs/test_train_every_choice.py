@@ -111,7 +111,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "gradient_bits": [
         ({"sharding": "distributed_optimizer"}, "cannot run sharding distributed_optimizer"),
-        ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gather_bits or gradient_bits with sharding zero1"),
+        ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero1"),
         ({"sharding": "zero2", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero2"),
     ],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],

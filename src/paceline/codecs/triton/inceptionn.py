@@ -60,7 +60,7 @@ def coded(values, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constex
 
 @triton.jit
 def published(tags, lanes, k):
-    """Values of tags and lanes, and which no encoder writes."""
+    """Return the values that tags and lanes stand for, and a mask of pairs that no encoder writes."""
     sign = lanes & 0x80000000
     fixed = (lanes & 0x7FFFFFFF).to(tl.int32).to(tl.float32) * 4.656612873077393e-10
     bits = tl.where(tags == 3, lanes, fixed.to(tl.uint32, bitcast=True) | sign)

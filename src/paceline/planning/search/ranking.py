@@ -328,7 +328,7 @@ def _wide(goal: Goal, value: float) -> str:
 
 
 def detours(s: Strategy) -> int:
-    """Number of choices that are not the plain ones."""
+    """Return the number of choices that differ from the simplest ones."""
     x, mesh = s.gradient_exchange, s.parallelism
     plain = (x.exchange.by_engine or x.compression.compresses, s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
     divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)

@@ -104,7 +104,7 @@ class PipelineSchedule:
 
     @property
     def in_flight(self) -> tuple[int, ...]:
-        """For each stage, the most micro batches whose activations it holds, each of one of its parts."""
+        """Largest number of micro batches whose activations each stage holds at once, counted for each of its parts."""
         return self.program.in_flight
 
     @property

@@ -140,7 +140,7 @@ def _sizes(plan: Plan) -> Sequence[int]:
 
 
 def ranking_table(choices: Sequence[Choice], reasons: bool = True) -> Table:
-    """A row for each strategy, with what it loses against the best below it."""
+    """Return a table with a row for each strategy and, below it, its loss against the best one."""
     return Table(
         ("", "time", "cost", "strategy and what it loses" if reasons else "strategy"),
         [

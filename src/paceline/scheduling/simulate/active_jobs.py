@@ -99,7 +99,7 @@ class ActiveJobs:
         self.columns = np.concatenate([self.columns, fresh], axis=1)
 
     def next_crossing(self) -> tuple[float, Array]:
-        """Time of the next change of a running job, and of the next change of each."""
+        """Return the time of the first change among the running jobs, and the time of the next change of each job."""
         moments = crossings(self.columns, self.time_s)
         return (float(moments.min()), moments) if len(moments) else (math.inf, moments)
 

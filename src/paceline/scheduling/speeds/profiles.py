@@ -35,6 +35,21 @@ LOCAL_MOST = {"yolov3": 8}
 """Samples of a device and pass that fit its memory, if the profile has more (Pollux's simulator)."""
 
 
+class PackedSteps:
+    """Step and exchange times on packed placements, a row for each key; -1 where none was asked for yet."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((0, 2))
+
+    def rows(self, count: int, spare: int) -> Array:
+        """Return at least ``count`` rows, with ``spare`` more where they must grow."""
+        if count > len(self._rows):
+            grown = np.full((count - 1 + spare, 2), -1.0)
+            grown[: len(self._rows)] = self._rows
+            self._rows = grown
+        return self._rows
+
+
 @dataclass(frozen=True, eq=False)
 class MeasuredSpeed:
     """Step and exchange times of one model on one kind of device.
@@ -49,7 +64,7 @@ class MeasuredSpeed:
     points: tuple[Array, Array]
     devices_per_node: int
     _known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _packed_steps: Array = field(default_factory=lambda: np.zeros((0, 2)), repr=False, compare=False)
+    _packed: PackedSteps = field(default_factory=lambda: PackedSteps(), repr=False, compare=False)
 
     @cached_property
     def _between(self) -> LinearNDInterpolator:
@@ -102,11 +117,7 @@ class MeasuredSpeed:
         """As ``goodput.StepTimes``, on packed placements: full nodes, then the rest on one more."""
         width = self.local_range[1] + 2  # the last column stands for all that is beyond, where nothing was measured
         keys = devices * width + np.clip(local, 0, width - 1)
-        steps = self._packed_steps
-        if keys.max(initial=0) >= len(steps):
-            grown = np.full((int(keys.max()) + width, 2), -1.0)
-            grown[: len(steps)] = steps
-            object.__setattr__(self, "_packed_steps", steps := grown)
+        steps = self._packed.rows(int(keys.max(initial=0)) + 1, width)
         for key in np.unique(keys[steps[keys, 0] == -1.0]).tolist():
             count, size = divmod(key, width)
             step, exchange = self.measured(packed(count, self.devices_per_node), size)

@@ -29,7 +29,7 @@ def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) ->
     """Return the same model with other modules at these paths.
 
     Args:
-        replacements: by path, empty for the whole network, ``kind`` and that kind's settings.
+        replacements: ``kind`` of each new module and the settings of that kind, by path; an empty path is the whole network.
 
     Raises:
         UserError: an unknown kind, or a module that it cannot replace.

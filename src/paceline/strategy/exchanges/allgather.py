@@ -20,7 +20,7 @@ class AllGather(ChunkedExchange):
     adds_on_host = True
 
     def carrier(self, coded: bool) -> Exchange:
-        """Return ``sharded`` for dense tensors: it sends only 2 (N-1)/N of their bytes."""
+        """Return the exchange of one stream: ``sharded`` for dense tensors, as it sends only 2 (N-1)/N of their bytes."""
         return self if coded else SHARDED
 
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:

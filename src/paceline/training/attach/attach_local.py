@@ -76,7 +76,7 @@ def attach_local(
     try:
         steps = _local_steps(local, {name: value for name, value in keywords.items() if name in _LOCAL})
         changes = {name: value for name, value in keywords.items() if name not in _LOCAL}
-        run = AttachOptions.everywhere("attach_local", options, changes)
+        run = AttachOptions.everywhere("attach_local", options, changes, _LOCAL)
         wanted = _exchange(exchange, dist.get_world_size(group))
         steps.check_compression(wanted.description)
         tensors = _trained(model)

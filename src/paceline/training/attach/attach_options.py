@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any
@@ -100,11 +100,14 @@ class AttachOptions:
         Bits(GATHER_BITS).check(self.gather_bits, "gather_bits")
 
     @staticmethod
-    def everywhere(caller: str, options: AttachOptions | None, changes: Mapping[str, Any]) -> AttachOptions:
+    def everywhere(
+        caller: str, options: AttachOptions | None, changes: Mapping[str, Any], others: Iterable[str] = ()
+    ) -> AttachOptions:
         """The options of a caller that takes seed, checks and time limit alone, with single fields changed.
 
         Args:
             caller: name of the function or class in errors.
+            others: further arguments of the caller, which errors list too.
 
         Raises:
             UserError: an unknown name, an illegal value, or an option of hooks that exchange gradients.
@@ -112,7 +115,7 @@ class AttachOptions:
         names = [option.name for option in fields(AttachOptions) if option.metadata["everywhere"]]
         for name in changes:
             if name not in names:
-                raise unknown(f"argument of {caller}", name, names)
+                raise unknown(f"argument of {caller}", name, [*others, *names])
         changed = replace(options or AttachOptions(), **changes)
         for option in fields(changed):
             if option.name not in names and getattr(changed, option.name) != option.default:

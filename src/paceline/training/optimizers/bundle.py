@@ -75,7 +75,7 @@ class Bundle:
     def add(
         self, name: str, parameter: Tensor, weight: Tensor, gradient: Tensor, words: list[Tensor], step: Tensor | None
     ) -> None:
-        """One more parameter."""
+        """Add a parameter with its weight, gradient and state."""
         if not self.words:
             self.words = [[] for _ in words]
         self.names.append(name)

@@ -64,7 +64,7 @@ class LoRA:
 
     @property
     def text(self) -> str:
-        """As it is written: ``r=16,targets=q_proj+v_proj``."""
+        """The adapters as a user types them: ``r=16,targets=q_proj+v_proj``."""
         return f"r={self.rank},targets={'+'.join(self.targets)}"
 
 

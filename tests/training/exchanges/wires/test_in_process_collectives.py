@@ -28,7 +28,7 @@ from paceline.training.exchanges.wires.in_process_collectives import LocalGroup,
 from paceline.training.exchanges.wires.meter import Meter
 from strategy_toys import describe
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "benchmarks"))
 
 T = TypeVar("T")
 SHAPES = ((65, 70), (3,), (2048,), (5, 7, 11, 13), (10, 65))

@@ -198,9 +198,9 @@ def widest_unit(units: Sequence[Unit]) -> Unit:
 
 
 def check_root(model: nn.Module) -> None:
-    """Raises UserError for a part of a larger model that is sharded too.
+    """Raises UserError if the model is a part of a larger sharded model.
 
-    FSDP2 itself settles the root in the first forward pass. Before, the modules that it knows are searched for one around this.
+    FSDP2 determines the root in the first forward pass. Until then, this searches its modules for one that contains the model.
     """
     around = _around(model)
     if not around and may_be_root(model):

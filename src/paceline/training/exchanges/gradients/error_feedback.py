@@ -149,7 +149,7 @@ class Feedback:
         self.velocity.end_step(keep)
 
     def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
-        """Multiply elements ``start`` to ``stop`` of a layout, on the codec's device, and forget what another rank sends."""
+        """Multiply elements ``start`` to ``stop`` of a layout on the codec's device. Drop what another rank sends."""
         for memory in (self.residual, self.velocity):
             if memory.holds(layout):
                 values = memory.flat(layout, device)

@@ -44,7 +44,7 @@ class PartsStream(ABC):
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements in the stream."""
         return self._stops[-1] if self._stops else 0
 
     @abstractmethod

@@ -92,7 +92,7 @@ class Wire:
 
     @property
     def exact(self) -> Wire:
-        """The wire of the same ranks whose messages arrive as they were sent: this one, unless cards compress it."""
+        """Wire of the same ranks that no network card compresses."""
         return self
 
     def job_rank(self, rank: int) -> int:

@@ -54,7 +54,7 @@ FRESH: Buffers = _Fresh()
 
 
 class BufferPool:
-    """The buffers of a wire: as many as it had chunks in flight.
+    """Buffers of a wire, one for each chunk that was in flight at once.
 
     One thread uses a pool. The idle buffers of the lowest number are lent first. So equal exchanges lend the same buffers, and
     every buffer soon has its final size.

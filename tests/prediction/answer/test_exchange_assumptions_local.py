@@ -29,7 +29,7 @@ def test_the_samples_that_local_steps_need_are_unknown_and_what_is_published_is_
 
 def test_how_often_and_beside_what_is_said() -> None:
     said = assumptions(sync_every=32, fragments=2, sync_delay=4)
-    assert any("an exchange every 32 steps, 2 fragments in turn, beside 4 steps" in text for text in said["exchange"])
+    assert any("an exchange every 32 steps, 2 fragments in turn, overlapping 4 steps" in text for text in said["exchange"])
     assert said["overlap"] == ["The exchange of a fragment overlaps 4 steps; the next one waits for the rest."]
     assert assumptions(sync_every=32)["overlap"] == [
         "The exchange begins after the last local step, and the next one waits for it."

@@ -1,0 +1,1 @@
+"""Checkpoints and the state that ranks restore."""

@@ -71,6 +71,13 @@ print(json.dumps({
 """
 
 
+FROM_HERE = """
+import sys
+sys.path.insert(0, ".")
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in type(finder).__name__]  # of an editable install
+"""
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """What a copy of the package says that has one more field in one file and one more compression in another."""
@@ -86,7 +93,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
     with (package / "strategy" / "compressions.py").open("a", encoding="utf-8") as file:
         file.write(COMPRESSION)
-    run = [sys.executable, "-c", "import sys; sys.path.insert(0, '.')\n" + PROGRAM.replace("\\\\n", "\\n")]
+    run = [sys.executable, "-c", FROM_HERE + PROGRAM.replace("\\\\n", "\\n")]
     done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     plan, said = map(json.loads, done.stdout.splitlines())

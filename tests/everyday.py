@@ -1,4 +1,4 @@
-"""Which cases of a test run every day, where its other cases are more of the same kind."""
+"""Selection of the cases of a test that run every day; its other cases are of the same kind."""
 
 from __future__ import annotations
 

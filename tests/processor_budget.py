@@ -124,7 +124,7 @@ class ProcessorBudget:
                 self.next_unit = end + EVERY
 
     def pytest_collection_finish(self) -> None:
-        """What was used before the first test."""
+        """Processor seconds before the first test."""
         self.files[COLLECTION] += self.processor_s()
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

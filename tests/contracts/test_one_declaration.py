@@ -80,7 +80,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in t
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What a copy of the package says that has one more field in one file and one more compression in another."""
+    """Output of a copy of the package with one more field in one file and one more compression in another."""
     root = tmp_path_factory.mktemp("declared")
     package = root / "paceline"
     package.mkdir()

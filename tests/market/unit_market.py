@@ -26,7 +26,7 @@ class Trader:
 
     @property
     def asks(self) -> tuple[int, ...]:
-        """Least that it takes for each of its own units; 0 for a unit without use."""
+        """Lowest price that it accepts for each unit it owns; 0 for a unit without use."""
         used = self.values[: self.owned]
         return (0,) * (self.owned - len(used)) + used[::-1]
 

@@ -82,7 +82,7 @@ def serve(listening: socket.socket, command: str) -> list[str]:
                         os.kill(program, signal.SIGKILL)
                 _, status, used = os.wait4(program, 0)
                 code = os.waitstatus_to_exitcode(status)
-                if ledger := ledgers.pop(program, None):  # before its test goes on
+                if ledger := ledgers.pop(program, None):  # before its test continues
                     with open(ledger, "a") as lines:  # noqa: PTH123
                         lines.write(f"{used.ru_utime + used.ru_stime}\n")
                 for number in (connection.fileno(), ended):

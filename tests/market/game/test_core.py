@@ -15,7 +15,7 @@ from paceline.market.game.shapley import exact
 
 
 def excesses(game: Game, shares: np.ndarray | list[float]) -> np.ndarray:
-    """What each coalition gains by leaving."""
+    """Return the gain of each coalition if it leaves."""
     return game.table - game.membership @ np.asarray(shares, float)
 
 

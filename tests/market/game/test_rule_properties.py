@@ -70,7 +70,7 @@ def test_reported_traces_can_be_bent(name: str, share: Callable[[Game], float]) 
 
 @pytest.mark.parametrize(("name", "share"), [("shapley", shapley), ("least-core", least_core)])
 def test_shares_of_a_loss(name: str, share: Callable[[Game], float]) -> None:
-    """Where pooling costs more than it saves, the core is empty and each bears a part."""
+    """Each site bears a part of a pool that costs more than it saves; its core is empty."""
     assert properties_of(name).individual_rationality.kept == "partly"
     assert share(savings(10, 10, 24)) == pytest.approx(-2)
 

@@ -68,7 +68,7 @@ def test_a_module_of_transformers_has_these_parameters_and_flops(kind: str, give
             return self.network(**arguments).logits
 
     if kind == "bart":
-        pytest.skip("needs a trace of a mask that asks whether all tokens are there: none can answer it")
+        pytest.skip("needs a trace of a mask that asks whether all tokens are there: no test can answer it")
     its = Workload.trace(Logits(), inputs(kind, given))
     assert table.flops_forward == pytest.approx(its.flops_forward, rel=1e-9)
     assert table.flops_per_sample == pytest.approx(its.flops_per_sample, rel=1e-9)

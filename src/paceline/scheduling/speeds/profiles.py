@@ -64,7 +64,7 @@ class MeasuredSpeed:
     points: tuple[Array, Array]
     devices_per_node: int
     _known: dict[tuple[tuple[int, ...], int], tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _packed: PackedSteps = field(default_factory=lambda: PackedSteps(), repr=False, compare=False)
+    _packed: PackedSteps = field(default_factory=PackedSteps, repr=False, compare=False)
 
     @cached_property
     def _between(self) -> LinearNDInterpolator:

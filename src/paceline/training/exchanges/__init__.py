@@ -33,7 +33,7 @@ CHUNKED: Mapping[Exchange, ChunkExchange] = {
     PARAMETER_SERVER: partial(push_pull, exchange=PARAMETER_SERVER),
     SWITCH: in_switch,
 }
-"""What executes an exchange. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
+"""Executor of an exchange. ``allreduce`` is the engine's, and ``hierarchical`` wraps ``sharded`` (``exchange_group``)."""
 
 
 def exchange_streams(

@@ -31,7 +31,7 @@ def test_a_codec_that_keeps_too_little_names_layer_and_remedy(caplog):
 
 @pytest.mark.parametrize(("sent", "warned"), [(51, False), (49, True)])
 def test_the_guard_warns_where_less_than_half_of_the_energy_arrives(sent: int, warned: bool) -> None:
-    """Of a hundred nearly equal values so many are sent: as many percent of the energy are kept."""
+    """Number sent of a hundred nearly equal values: as many percent of the energy are kept."""
     values = torch.cat([torch.full((sent,), 1.001), torch.ones(100 - sent)])
     (piece,) = Layout([TensorSpec("a.weight", (100,), 0)], ()).packed(0, 100)
     guard = EnergyGuard("use another")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from paceline.errors import UserError, shown, unknown
 
@@ -23,7 +23,7 @@ _MODULE_ALIASES = {"norm": "layernorm"}
 _ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recompute(ABC):
     """Activations that the backward pass computes again.
 
@@ -78,12 +78,23 @@ class Recompute(ABC):
     @abstractmethod
     def __bool__(self) -> bool: ...
 
+    if not TYPE_CHECKING:  # a type checker refuses comparisons with names, as of every value (``values.Value``)
+
+        def __eq__(self, other: object) -> bool:
+            if isinstance(other, str):
+                return other == self.name
+            same = type(self) is type(other)
+            return same and all(getattr(self, each.name) == getattr(other, each.name) for each in fields(self))
+
+        def __hash__(self) -> int:
+            return hash(self.name)
+
     def __str__(self) -> str:
         return self.name
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class NoRecompute(Recompute):
     """No recomputation: all activations are kept."""
 
@@ -94,7 +105,7 @@ class NoRecompute(Recompute):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SelectiveRecompute(Recompute):
     """Selective recomputation: parts of a block that take much memory and few operations.
 
@@ -121,7 +132,7 @@ class SelectiveRecompute(Recompute):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FullRecompute(Recompute):
     """Full recomputation: only the inputs of whole blocks are kept (Chen et al. 2016, arXiv:1604.06174)."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rows import append
 
-from paceline.cli.bench import optimizer_screen
+from paceline.cli.commands.bench import optimizer_screen
 from paceline.training.optimizers import bench
 
 COLUMNS = (

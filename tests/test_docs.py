@@ -22,7 +22,7 @@ from distributed import free_port
 from doc_outputs import commands, shown
 from paceline import hardware, lab
 from paceline.cli import build_parser, main
-from paceline.cli.training_arguments import training_run
+from paceline.cli.arguments.training_arguments import training_run
 from paceline.errors import UserError
 from paceline.rundir import RunDir
 from page_figures import says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command import objects, run
-from paceline.cli.bench import codec_screen
+from paceline.cli.commands.bench import codec_screen
 from paceline.codecs import bench
 
 

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from paceline.cli.choice_arguments import (
+from paceline.cli.arguments.choice_arguments import (
     OF_EXCHANGE,
     PREDICTED,
     SEARCHED,

@@ -208,7 +208,7 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
     monkeypatch.setattr("paceline.hardware.cluster", stop)
     assert run(capsys, ON_FOUR) == (130, "", "paceline: interrupted\n")
-    monkeypatch.setattr("paceline.cli.train.training_run", stop)
+    monkeypatch.setattr("paceline.cli.commands.train.training_run", stop)
     assert run(capsys, "train") == (130, "", "paceline: interrupted\n")  # nothing is kept yet
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.choice_arguments import PREDICTED, add_choice_arguments
-from paceline.cli.exchange_arguments import add_compression_arguments, exchange_choices
+from paceline.cli.arguments.choice_arguments import PREDICTED, add_choice_arguments
+from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import DenseRule, GradientExchange
 

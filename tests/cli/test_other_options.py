@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from command import run
+from paceline.cli.arguments.other_options import _OF, instead_of
 from paceline.cli.command_line import build_parser
-from paceline.cli.other_options import _OF, instead_of
 
 
 @pytest.mark.parametrize(

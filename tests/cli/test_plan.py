@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from command import answer, run
-from paceline.cli import plan as cli_plan
+from paceline.cli.commands import plan as cli_plan
 from paceline.planning.search.choice import Plan
 from planning_commands import PLAN, SMALL
 

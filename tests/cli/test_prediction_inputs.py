@@ -11,7 +11,7 @@ import pytest
 
 import paceline
 from command import answer, run
-from paceline.cli.training_arguments import add_training_arguments, training_run
+from paceline.cli.arguments.training_arguments import add_training_arguments, training_run
 from paceline.hardware import cluster
 from planning_commands import JOB
 

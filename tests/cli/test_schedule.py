@@ -10,7 +10,7 @@ import pytest
 
 from command import answer, run
 from paceline.cli import main
-from paceline.cli.schedule import _progress
+from paceline.cli.commands.schedule import _progress
 from schedule_toys import TRACE
 from scheduling_toys import write_profiles
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from paceline.cli import build_parser
-from paceline.cli.schedule_arguments import scenario_of
+from paceline.cli.arguments.schedule_arguments import scenario_of
 from paceline.scheduling.fleet import Outage
 from paceline.scheduling.simulate.scenario import Scenario
 from schedule_toys import TRACE

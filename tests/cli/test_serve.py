@@ -26,7 +26,7 @@ def test_the_address_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[st
         asked.append(schedule)
         say("http://127.0.0.1:7223/")
 
-    monkeypatch.setattr("paceline.cli.serve.run", run)
+    monkeypatch.setattr("paceline.cli.commands.serve.run", run)
     assert main(["serve"]) == 0
     assert capsys.readouterr().out.startswith("Paceline: http://127.0.0.1:7223/\nCtrl-C")
     written(tmp_path, 1e6)

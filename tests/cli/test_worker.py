@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from paceline.cli import build_parser
-from paceline.cli.training_arguments import training_run
+from paceline.cli.arguments.training_arguments import training_run
 from paceline.cli.worker import worker_options
 from paceline.errors import UserError
 

@@ -19,9 +19,9 @@ FAMILIES = {
 }
 """Folders of like files, and the file that tests all of them by the same cases."""
 ELSEWHERE = {
-    "cli/hardware": "reporting/text/test_catalogue_text.py",
-    "cli/training_arguments": "cli/test_worker.py",
-    "cli/validate": "validation/test_validate.py",
+    "cli/commands/hardware": "reporting/text/test_catalogue_text.py",
+    "cli/arguments/training_arguments": "cli/test_worker.py",
+    "cli/commands/validate": "validation/test_validate.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
     "lab/status": "cli/test_lab.py",

@@ -158,7 +158,7 @@ def test_every_choice_is_executed_or_refused(name: str) -> None:
 DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}
 ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
-    "cli/training_arguments.py": "options of a training run, not of a strategy",
+    "cli/arguments/training_arguments.py": "options of a training run, not of a strategy",
     "integrations/step_comparison.py": "choices that another program's trainer has",
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
     "planning/search/nearest_fit.py": "choices that the search of what fits makes",

@@ -1,9 +1,8 @@
-"""What slimming would give, here and on a published device, and what the command line says of it."""
+"""Prediction of what slimming would give, here and on a published device."""
 
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -11,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from paceline.cli import main
 from paceline.edge import slim_prediction
 from paceline.edge.slim_prediction import predict
 from paceline.edge.slim_run import SlimRun
 from paceline.errors import UserError
-from paceline.hardware.edge import edge_device, edge_devices
-from paceline.slim_record import SlimPrediction
+from paceline.hardware.edge import edge_device
 from paceline.slimming.latency.edge_times import WARNING, edge_times, on_device
-from paceline.slimming.latency.targets import SlimTarget
 from paceline.slimming.methods.budget import Budget
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.slim import Slim
@@ -123,34 +119,6 @@ def test_the_warning_is_what_was_measured() -> None:
     errors = [abs(float(row["error"])) for row in csv.DictReader(file.open(newline=""))]
     assert len(errors) == 10
     assert f"up to {100 * max(errors):.0f} % " in WARNING and f", {100 * median(errors):.0f} % in the median" in WARNING
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--device", "pi 4"], "--device without --predict; add --predict"),
-        (["--predict", "--device", "snapdragon-801"], "did you mean Snapdragon 810?"),
-        (["--predict", "--device", "list"], ", ".join(device.name for device in edge_devices())),
-    ],
-)
-def test_devices_that_cannot_be_are_refused_in_one_line(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SlimTarget, "check_installed", lambda self: None)
-    assert main(["slim", "lenet5", "--data", "digits", *words]) == 2
-    error = capsys.readouterr().err
-    assert says in error and error.count("\n") == 1
-
-
-def test_the_answer_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["slim", "lenet5", "--data", "digits", "--predict", "--device", "n100", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert set(data) == {"version", *SlimPrediction.__dataclass_fields__} and data["version"] == 1
-    row = data["rows"][0]
-    assert set(row) == {"varied", "share", "layers", "latency_s", "weight_bytes", "low_s", "high_s"}
-    assert row["varied"] == data["varied"] == "width" and row["low_s"] < row["latency_s"] < row["high_s"]
-    assert set(data["device"]) == {"name", "cores", "one_core", "all_cores", "bandwidth", "sources"}
-    assert data["device"]["name"] == "Intel N100" and data["device"]["one_core"] == 54.4e9
 
 
 def test_the_stages_of_a_record() -> None:

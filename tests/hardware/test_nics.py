@@ -59,7 +59,7 @@ def test_a_cluster_keeps_its_card_through_changes_and_json() -> None:
 
 
 def test_the_help_of_the_command_line_names_those_of_the_catalogue() -> None:
-    from paceline.cli.prediction_arguments import CARDS, SWITCHES
+    from paceline.cli.arguments.prediction_arguments import CARDS, SWITCHES
     from paceline.hardware import aggregations, nics
 
     assert CARDS.split(", ") == [card.name for card in nics()]

@@ -8,9 +8,9 @@ import pytest
 
 import paceline
 from paceline import predict
+from paceline.cli.arguments.prediction_inputs import prediction_inputs
 from paceline.cli.command_line import build_parser
 from paceline.cli.parser import parse
-from paceline.cli.prediction_inputs import prediction_inputs
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
 from paceline.serve.configurations import Configurations

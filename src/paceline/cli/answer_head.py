@@ -10,8 +10,8 @@ from textwrap import wrap
 from typing import Any
 
 from paceline import hardware
+from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
 from paceline.cli.parser import Parser
-from paceline.cli.prediction_inputs import Inputs, plain_predictor
 from paceline.hardware import Cluster, Link
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, Predictor

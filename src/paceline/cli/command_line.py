@@ -59,7 +59,7 @@ def build_parser(only: str | None = None) -> Parser:
     for name, text in COMMANDS.items():
         command = add(name, text)
         if only in (None, name):
-            import_module(f"paceline.cli.{name}").add(command)
+            import_module(f"paceline.cli.commands.{name}").add(command)
     return parser
 
 

@@ -82,8 +82,8 @@ def _probed(o: argparse.Namespace) -> str:
 
 def training_run_of(words: Sequence[str]) -> TrainingRun:
     """Return the training run described by the words after ``paceline train``. Raises UserError."""
-    from paceline.cli import train
-    from paceline.cli.training_arguments import training_run
+    from paceline.cli.arguments.training_arguments import training_run
+    from paceline.cli.commands import train
 
     parser = Parser(prog="paceline train")
     train.add(parser)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from paceline.cli.other_options import instead_of
+from paceline.cli.arguments.other_options import instead_of
 from paceline.errors import UserError, unknown
 from paceline.names import near_names
 

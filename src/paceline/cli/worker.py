@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.cli.arguments.training_arguments import add_training_arguments, timeout_s, training_run
 from paceline.cli.parser import Parser, parse
-from paceline.cli.training_arguments import add_training_arguments, timeout_s, training_run
 from paceline.training.runs.training_run import TrainingRun
 
 

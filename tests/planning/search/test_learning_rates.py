@@ -105,8 +105,8 @@ def test_one_run_with_its_noise_scale_is_a_target(capsys: pytest.CaptureFixture[
     one = samples.record("dense", workload="lenet5")
     curve = tuple({**entry, "noise_scale": 900.0} for entry in one.curve)
     runs: list[RunRecord] = [replace(one, curve=curve)]
-    monkeypatch.setattr("paceline.cli.training_target.run_records", lambda paths: runs)
-    monkeypatch.setattr("paceline.cli.prediction_inputs.measured_steps", lambda o: [])
+    monkeypatch.setattr("paceline.cli.arguments.training_target.run_records", lambda paths: runs)
+    monkeypatch.setattr("paceline.cli.arguments.prediction_inputs.measured_steps", lambda o: [])
     asked = "plan lenet5 --device A100 --max-nodes 1 --records here --target accuracy=0.9"
     data = answer(capsys, asked)
     assert data["critical_batch"] == pytest.approx(900) and "noise scale" in data["assumptions"][0]

@@ -9,9 +9,9 @@ from typing import Any
 from paceline import hardware
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import is_probe, machine, observations
-from paceline.cli.choice_arguments import PREDICTED, given_choices
-from paceline.cli.exchange_arguments import exchange_choices
-from paceline.cli.prediction_arguments import with_fabric
+from paceline.cli.arguments.choice_arguments import PREDICTED, given_choices
+from paceline.cli.arguments.exchange_arguments import exchange_choices
+from paceline.cli.arguments.prediction_arguments import with_fabric
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription

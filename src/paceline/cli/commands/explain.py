@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 from paceline.cli.answer_head import with_head
+from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
+from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.arguments.report_argument import add_report_argument, with_report
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import prediction_inputs, predictor
-from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
 from paceline.reporting.pages import answer_page

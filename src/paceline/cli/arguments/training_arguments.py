@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.choice_arguments import OF_EXCHANGE, add_choice_arguments, given_choices, trained
-from paceline.cli.exchange_arguments import add_compression_arguments, exchange_choices
+from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, add_choice_arguments, given_choices, trained
+from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.recipe import RATE_SCALINGS

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from paceline.cli.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
+from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
 from paceline.errors import UserError
 from paceline.strategy import CLIP, DenseRule, GradientExchange, parse_options
 from paceline.strategy.compressions import COMPRESSIONS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from paceline.cli.prediction_arguments import add_price_argument
+from paceline.cli.arguments.prediction_arguments import add_price_argument
 from paceline.errors import UserError, known_name, shorten
 from paceline.hardware.prices import parse_prices
 from paceline.units import parse_seconds

@@ -8,15 +8,15 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
-from paceline.cli.parser import Answer, Parser
-from paceline.cli.prediction_arguments import (
+from paceline.cli.arguments.prediction_arguments import (
     add_price_argument,
     add_records_argument,
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.prediction_inputs import predictor, workload_of
-from paceline.cli.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.arguments.prediction_inputs import predictor, workload_of
+from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.parser import Answer, Parser
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster

@@ -6,10 +6,10 @@ import argparse
 
 from paceline import hardware
 from paceline.cli.answer_head import taken, with_head
+from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
+from paceline.cli.arguments.prediction_inputs import cluster_of, prediction_inputs, predictor
+from paceline.cli.arguments.report_argument import add_report_argument, with_report
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
-from paceline.cli.prediction_arguments import add_prediction_arguments
-from paceline.cli.prediction_inputs import cluster_of, prediction_inputs, predictor
-from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
 from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport

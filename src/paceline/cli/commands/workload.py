@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from paceline.cli.arguments.prediction_arguments import add_workload_arguments
+from paceline.cli.arguments.prediction_inputs import workload_of
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.prediction_arguments import add_workload_arguments
-from paceline.cli.prediction_inputs import workload_of
 from paceline.reporting.text.catalogue_text import workload_screen, workloads_screen
 from paceline.workload import Workload, names
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.answer_head import with_head
+from paceline.cli.arguments.prediction_arguments import add_prediction_arguments, add_price_argument
+from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.arguments.report_argument import add_report_argument, with_report
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.prediction_arguments import add_prediction_arguments, add_price_argument
-from paceline.cli.prediction_inputs import prediction_inputs, predictor
-from paceline.cli.report_argument import add_report_argument, with_report
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
 from paceline.hardware.upgrade_price import FORMS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from paceline.cli.arguments.training_arguments import add_training_arguments, training_run
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.training_arguments import add_training_arguments, training_run
 
 EXAMPLE = """example:
   paceline train --model lenet5 --data digits --workers 4 --compression terngrad --epochs 10 --out runs/mine"""

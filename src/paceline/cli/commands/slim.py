@@ -6,8 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.cli.arguments.training_arguments import MODELS, add_recipe_arguments, training_run
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.training_arguments import MODELS, add_recipe_arguments, training_run
 
 EXAMPLE = """example:
   paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim"""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.calibration.records import run_records
-from paceline.cli.prediction_inputs import workload_of
+from paceline.cli.arguments.prediction_inputs import workload_of
 from paceline.errors import UserError
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.learning_rates import Recipes, of_records

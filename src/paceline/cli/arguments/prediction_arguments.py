@@ -6,8 +6,8 @@ import argparse
 
 from paceline.calibration import attention
 from paceline.calibration.constants import LEVELS
-from paceline.cli.choice_arguments import PREDICTED, add_choice_arguments
-from paceline.cli.exchange_arguments import add_compression_arguments
+from paceline.cli.arguments.choice_arguments import PREDICTED, add_choice_arguments
+from paceline.cli.arguments.exchange_arguments import add_compression_arguments
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes

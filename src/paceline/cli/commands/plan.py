@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.choice_arguments import SEARCHED, add_search_arguments
-from paceline.cli.parser import Answer, Parser
-from paceline.cli.plan_clusters import add_plan_cluster_arguments, plan_clusters
-from paceline.cli.prediction_arguments import (
+from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments
+from paceline.cli.arguments.plan_clusters import add_plan_cluster_arguments, plan_clusters
+from paceline.cli.arguments.prediction_arguments import (
     add_fabric_arguments,
     add_price_argument,
     add_records_argument,
@@ -20,9 +19,10 @@ from paceline.cli.prediction_arguments import (
     add_workload_arguments,
     with_fabric,
 )
-from paceline.cli.prediction_inputs import predictor, workload_of
-from paceline.cli.report_argument import add_report_argument, with_report
-from paceline.cli.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.arguments.prediction_inputs import predictor, workload_of
+from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on

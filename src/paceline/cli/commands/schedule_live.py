@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.arguments.schedule_arguments import add_stop_early
 from paceline.cli.live_forecast import PREDICTED, check_decides, live_nodes, say, say_forecast, training_run_of
 from paceline.cli.parser import Answer, Parser
-from paceline.cli.schedule_arguments import add_stop_early
 from paceline.errors import Interrupted, UserError, known_name
 from paceline.reporting.text.screen import Paragraph, Screen, Table
 from paceline.units import format_seconds, parse_seconds

@@ -61,9 +61,9 @@ def test_each_line_of_a_walk_is_called_by_one_above(title: str) -> None:
 
 
 def test_a_walk_through_a_wall_is_seen() -> None:
-    assert unlinked(["cli.predict._predict", "cli.plan.add"]) == ["cli.plan.add"]
+    assert unlinked(["cli.commands.predict._predict", "cli.commands.plan.add"]) == ["cli.commands.plan.add"]
     with pytest.raises((IndexError, LookupError)):
-        unlinked(["cli.predict.nothing"])
+        unlinked(["cli.commands.predict.nothing"])
 
 
 def test_every_package_and_sub_package_is_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_an_exchange_writes_into_the_buffer_of_its_future(monkeypatch: pytest.Mo
     work.submit(lambda: buffer.mul_(2.0), [(buffer, future)])
     assert future.wait().tolist() == [2.0] * 3 and wire.soundness.sound
     work.check()
+
+
+def test_nothing_refers_to_the_caller_once_its_future_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be attached again as soon as its last exchange has ended and its hook is thrown away."""
+
+    class Hook:
+        def exchange(self) -> None:
+            thrown_away.wait()
+
+    work, _ = exchanges(monkeypatch)
+    thrown_away, hook, buffer = threading.Event(), Hook(), torch.zeros(1)
+    caller, done = weakref.ref(hook), promise(buffer)
+    seen = done.then(lambda _: caller() is None)
+    work.submit(partial(Hook.exchange, hook), [(buffer, done)])
+    del hook
+    thrown_away.set()
+    assert seen.wait()
 
 
 def test_the_first_that_fails_fails_all_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

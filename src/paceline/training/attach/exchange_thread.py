@@ -60,15 +60,17 @@ class Exchanges:
 
     def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
         """Run ``exchange`` in its turn; the futures then hold their buffers, of any content where it failed."""
-        self._work.submit(lambda: self._finish(exchange, waiting))
+        self._work.submit(partial(self._finish, [exchange], waiting))
 
-    def _finish(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
+    def _finish(self, exchange: list[Task], waiting: Sequence[Waiting]) -> None:
+        """Run the one exchange of the list and set its futures, which free the caller: nothing here refers to it by then."""
         try:
             if self._failed is not None:  # the ranks are no longer in step
                 raise self._failed
-            exchange()
+            exchange.pop()()
         except Exception as error:
             self._fail(error)
+        exchange.clear()
         for buffer, future in waiting:
             future.set_result(buffer)
 

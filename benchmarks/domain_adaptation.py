@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from paceline.models.compact import ConvM, narrow
+from paceline.models.vision.compact import ConvM, narrow
 from paceline.slimming.methods.domain_adaptation import Strengths, normalised_for
 from paceline.slimming.methods.group_lasso import GroupLasso, StructureNorms
 from paceline.slimming.structures.shrink import shrunk

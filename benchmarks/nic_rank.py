@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import paceline
-from paceline.models.hdc import hdc
+from paceline.models.vision.hdc import hdc
 from paceline.training.runs.data import Dataset
 
 

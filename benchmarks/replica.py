@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import _orthogona
 from torch.nn import functional
 
 from paceline.strategy import GradientExchange
-from paceline.strategy.compression import low_rank_factors
+from paceline.strategy.compression.compression import low_rank_factors
 from paceline.training.attach.hooks.powersgd import START
 from paceline.training.exchanges import allreduce
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room

@@ -31,11 +31,11 @@ from rows import append, read
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.models.alexnet import alexnet
-from paceline.models.googlenet import googlenet
-from paceline.models.gpt2 import Gpt2
-from paceline.models.lenet import lenet5
-from paceline.models.resnet import resnet18, resnet18_cifar
+from paceline.models.sequences.gpt2 import Gpt2
+from paceline.models.vision.alexnet import alexnet
+from paceline.models.vision.googlenet import googlenet
+from paceline.models.vision.lenet import lenet5
+from paceline.models.vision.resnet import resnet18, resnet18_cifar
 from paceline.slimming.export.onnx_export import to_onnx
 from paceline.slimming.latency.latency import latencies
 from paceline.slimming.latency.layer_times import LayerTimes

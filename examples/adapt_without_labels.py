@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from paceline.errors import UserError, check_count
-from paceline.models.compact import narrow
+from paceline.models.vision.compact import narrow
 from paceline.slimming.methods.domain_adaptation import DomainLoss, Strengths, normalised_for
 from paceline.training.runs import data
 

@@ -8,7 +8,7 @@ import paceline
 
 SRC, TESTS = Path(paceline.__file__).parent, Path(__file__).parents[1]
 FAMILIES = {
-    "models": "workload/test_table.py",
+    **dict.fromkeys(("models", "models/vision", "models/sequences", "models/speech"), "workload/test_table.py"),
     "validation/sets": "validation/test_sets.py",
     "codecs/reference": "codecs/test_container.py",
     "codecs/triton": "codecs/test_triton.py",
@@ -33,6 +33,10 @@ ELSEWHERE = {
 """Modules without a file of their own, and the file that tests them through what uses them. Only fewer may follow."""
 
 
+MODULES = 22
+"""Modules that a newcomer can take in at a glance: more of them are chapters."""
+
+
 def has_tests(module: Path) -> bool:
     """Whether a file of its name is in the folder of its package or in the one above."""
     names = [path.stem for folder in (module.parent, module.parent.parent) for path in (TESTS / folder).glob("test_*.py")]
@@ -49,3 +53,9 @@ def test_every_module_has_tests_of_its_name_but_for_those_listed() -> None:
 def test_the_files_that_test_others_are_there() -> None:
     assert [path for path in {*FAMILIES.values(), *ELSEWHERE.values()} if not (TESTS / path).is_file()] == []
     assert [folder for folder in FAMILIES if not (SRC / folder).is_dir()] == []
+
+
+def test_no_room_is_crowded() -> None:
+    rooms = [path.parent for path in SRC.rglob("__init__.py")]
+    modules = {str(room.relative_to(SRC)): sum(not path.name.startswith("__") for path in room.glob("*.py")) for room in rooms}
+    assert {room: number for room, number in modules.items() if number > MODULES} == {}

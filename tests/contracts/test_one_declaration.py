@@ -91,7 +91,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     mesh = package / "strategy" / "parallelism.py"
     text, method = mesh.read_text(encoding="utf-8"), "    def __post_init__"
     mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
-    with (package / "strategy" / "compressions.py").open("a", encoding="utf-8") as file:
+    with (package / "strategy" / "compression" / "compressions.py").open("a", encoding="utf-8") as file:
         file.write(COMPRESSION)
     run = [sys.executable, "-c", FROM_HERE + PROGRAM.replace("\\\\n", "\\n")]
     done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
 from paceline.planning.emit import targets
 from paceline.planning.emit.targets import searched
-from paceline.strategy.values import plain
+from paceline.strategy.choices.values import plain
 
 LLAMA = Workload.named("llama-2-7b")  # 32 blocks
 FRAMEWORKS = ("megatron", "torchtitan", "deepspeed", "nemo")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.strategy import COMPRESSIONS, FP32
-from paceline.strategy.card_frames import message_bytes, segment_bytes
+from paceline.strategy.compression.card_frames import message_bytes, segment_bytes
 
 
 def packets(values: int, bits: float, block: int) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice, collected, declared
-from paceline.strategy.choice_values import Flag, Name, WholeNumber
+from paceline.strategy.choices.choice import RUNS, Need, check_needs, check_values, choice, collected, declared
+from paceline.strategy.choices.choice_values import Flag, Name, WholeNumber
 from paceline.strategy.strategy import CHOICES
 
 

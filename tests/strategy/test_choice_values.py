@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy.choice_values import Bits, ByteSize, Compound, Flag, LegalValues, Name, RealNumber, WholeNumber
+from paceline.strategy.choices.choice_values import Bits, ByteSize, Compound, Flag, LegalValues, Name, RealNumber, WholeNumber
 
 COLOURS = Name("colour", ("red", "blue"), {"crimson": "red"}, listed=("crimson",))
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, cluster, nic
 from paceline.strategy import COMPRESSIONS, FP32, PLACES, BucketPlan, CodecWork, GradientExchange, Strategy
-from paceline.strategy.card_frames import message_bytes
 from paceline.strategy.codec_place import PLAIN, Fabric, check_fabric, check_runs, fabric
+from paceline.strategy.compression.card_frames import message_bytes
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
 from strategy_toys import describe, exchanges_of, owned_bounds
 

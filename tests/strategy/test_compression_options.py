@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.strategy import parse_options
-from paceline.strategy.compression_options import Option, resolve
+from paceline.strategy.compression.compression_options import Option, resolve
 
 
 def test_options_as_text():

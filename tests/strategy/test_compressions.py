@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.strategy import COMPRESSIONS, carriers
-from paceline.strategy.compressions import DENSE
+from paceline.strategy.compression.compressions import DENSE
 
 ALL = ["allreduce", "sharded", "parameter_server", "ring", "allgather", "hierarchical"]
 CODED = ALL[1:]

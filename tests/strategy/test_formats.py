@@ -12,7 +12,7 @@ from each_row import each_row
 from paceline.codecs.container import HEADER_BYTES as CODECS_HEADER
 from paceline.codecs.registry import BY_NAME
 from paceline.strategy import BF16, COMPRESSIONS, FP32, HEADER_BYTES, TERNARY
-from paceline.strategy.formats import TABLE_III, inceptionn, whole_numbers
+from paceline.strategy.compression.formats import TABLE_III, inceptionn, whole_numbers
 
 # TernGrad slides: bits of the sum of N ternaries, log2(2N+1), here rounded up to whole bits.
 PULL_BITS = {2: 2.32, 4: 3.17, 8: 4.09, 16: 5.04, 32: 6.02, 64: 7.01, 128: 8.01, 256: 9.003, 512: 10.001}

@@ -11,10 +11,10 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.strategy import COMPRESSIONS, EXCHANGES, PLACES, SHARDINGS, GradientExchange, Parallelism
+from paceline.strategy.choices.values import Value, chosen, plain
 from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, EXPERT_EXCHANGES
 from paceline.strategy.offload import OFFLOADS
 from paceline.strategy.pass_order import SCHEDULES
-from paceline.strategy.values import Value, chosen, plain
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "exchange": EXCHANGES,

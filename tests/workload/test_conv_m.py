@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.models.compact import ConvM, compact, narrow
+from paceline.models.vision.compact import ConvM, compact, narrow
 from paceline.workload import Workload
 
 PUBLISHED = Path(__file__).parents[2] / "validation" / "edge" / "compact.csv"

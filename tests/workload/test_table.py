@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from each_row import each_row
 from paceline.errors import UserError
 from paceline.models import REGISTRY, build, model
-from paceline.models.detection import MaskRcnn, RetinaNet
+from paceline.models.speech.tacotron2 import CHARACTERS, FRAMES, Tacotron2
 from paceline.models.tables import ZOO, fresh, main, render
-from paceline.models.tacotron2 import CHARACTERS, FRAMES, Tacotron2
+from paceline.models.vision.detection import MaskRcnn, RetinaNet
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
 from paceline.workload.layers import once_per_network
@@ -373,7 +373,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
 @pytest.mark.parametrize("name", RECURRENT)
 def test_flops_of_few_steps_are_those_that_torch_counts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch traces recurrent layers step by step; each step adds the same work."""
-    monkeypatch.setattr(sys.modules["paceline.models.rnnt"], "PIECES", 3)
+    monkeypatch.setattr(sys.modules["paceline.models.speech.rnnt"], "PIECES", 3)
     entry = model(name)
     few = {"deepspeech2": (..., slice(8)), "gnmt": (..., slice(5)), "rnnt": (slice(None), slice(8))}[name]
     table = Workload.trace(entry.function, entry.input.example(1, "meta")[few], loss=entry.loss)

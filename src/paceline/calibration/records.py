@@ -14,7 +14,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import parse_sizes
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
-from paceline.strategy.choice_values import Flag, RealNumber
+from paceline.strategy.choices.choice_values import Flag, RealNumber
 from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.workload import Workload
 

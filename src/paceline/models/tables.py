@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from paceline.models import REGISTRY, model
+from paceline.models.registry import REGISTRY, model
 from paceline.workload import Workload
 
 ZOO = Path(__file__).parents[1] / "workload" / "zoo"

@@ -28,7 +28,7 @@ from paceline.prediction.passes.memory import fit_of
 from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step import Step
 from paceline.prediction.step_model import PassTimes, StepModel, measured_ratio
-from paceline.strategy.formats import PayloadBound
+from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload

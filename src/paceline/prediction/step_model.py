@@ -47,7 +47,7 @@ from paceline.prediction.timeline import (
     with_exchange,
 )
 from paceline.record import Event
-from paceline.strategy.formats import PayloadBound
+from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

@@ -124,8 +124,8 @@ def accuracy_of(run: Metrics) -> float:
 @cache
 def _usual() -> Mapping[str, object]:
     """Choices of a strategy that are not shown where they have this value."""
+    from paceline.strategy.choices.values import plain
     from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
-    from paceline.strategy.values import plain
 
     return {item.name: plain(item.default) for item in CHOICES.values() if item.has_default and not item.said}
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from paceline import hardware
 from paceline.errors import UserError, shorten, unknown
-from paceline.strategy.choice import StrategyChoice
+from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.strategy import CHOICES
 from paceline.workload import names
 

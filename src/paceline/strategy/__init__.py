@@ -10,9 +10,10 @@ from paceline.strategy.buckets import (
     plan_bucket,
 )
 from paceline.strategy.codec_place import PLACES
-from paceline.strategy.compression import Compression, DenseRule
-from paceline.strategy.compression_options import Option, parse_options
-from paceline.strategy.compressions import COMPRESSIONS
+from paceline.strategy.compression.compression import Compression, DenseRule
+from paceline.strategy.compression.compression_options import Option, parse_options
+from paceline.strategy.compression.compressions import COMPRESSIONS
+from paceline.strategy.compression.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.exchanges import (
     CHUNK_ELEMENTS,
     EXCHANGES,
@@ -22,7 +23,6 @@ from paceline.strategy.exchanges import (
     carriers,
     shard_bounds,
 )
-from paceline.strategy.formats import BF16, FP32, HEADER_BYTES, TERNARY, Format
 from paceline.strategy.gradient_exchange import CLIP, GradientExchange
 from paceline.strategy.local_steps import LocalSteps
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeVar
 
-from paceline.strategy.compression import Compression, NamedShape, low_rank_factors
-from paceline.strategy.formats import FP32, Format
+from paceline.strategy.compression.compression import Compression, NamedShape, low_rank_factors
+from paceline.strategy.compression.formats import FP32, Format
 
 T = TypeVar("T", bound=NamedShape)
 

@@ -13,10 +13,10 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.nics import Nic, nic
 from paceline.hardware.switches import Aggregation, aggregation
-from paceline.strategy.compression import Compression
-from paceline.strategy.compressions import COMPRESSIONS
+from paceline.strategy.choices.values import Value
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.compressions import COMPRESSIONS
 from paceline.strategy.exchanges import EXCHANGES, Exchange
-from paceline.strategy.values import Value
 
 
 class Exchanging(Protocol):

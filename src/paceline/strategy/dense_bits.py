@@ -10,9 +10,9 @@ from typing import Protocol
 
 from paceline.errors import UserError
 from paceline.strategy.codec_place import IN_CARD, Place
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import BF16, FP32, Format
 from paceline.strategy.exchanges import Exchange
-from paceline.strategy.formats import BF16, FP32, Format
 
 BITS = (32, 16)
 BITS_FIX = "give 32 for fp32 or 16 for bfloat16"

@@ -9,16 +9,16 @@ from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_name, shown
-from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
-from paceline.strategy.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
+from paceline.strategy.choices.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
+from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
+from paceline.strategy.choices.values import ByName, plain
 from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
-from paceline.strategy.compression import WARM_DENSITY, Compression, DenseRule
-from paceline.strategy.compression_options import Given, Values, resolve
-from paceline.strategy.compressions import COMPRESSIONS, DENSE
+from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
+from paceline.strategy.compression.compression_options import Given, Values, resolve
+from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
 from paceline.strategy.residuals import RESIDUAL_PLACES
-from paceline.strategy.values import ByName, plain
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)

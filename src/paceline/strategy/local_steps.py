@@ -15,9 +15,9 @@ from math import prod
 
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
-from paceline.strategy.choice import RUNS, Need, check_needs, check_values, choice
-from paceline.strategy.choice_values import RealNumber, WholeNumber
-from paceline.strategy.compression import Compression
+from paceline.strategy.choices.choice import RUNS, Need, check_needs, check_values, choice
+from paceline.strategy.choices.choice_values import RealNumber, WholeNumber
+from paceline.strategy.compression.compression import Compression
 
 OUTER_LR = 0.7
 OUTER_MOMENTUM = 0.9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from paceline.strategy.values import Value
+from paceline.strategy.choices.values import Value
 
 
 class Offload(Value):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError
-from paceline.strategy.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice, declared
-from paceline.strategy.choice_values import Bits, Flag, OneOf, Parsed, RealNumber, WholeNumber
+from paceline.strategy.choices.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice, declared
+from paceline.strategy.choices.choice_values import Bits, Flag, OneOf, Parsed, RealNumber, WholeNumber
+from paceline.strategy.choices.values import ByName
 from paceline.strategy.context_exchange import (
     CONTEXT_EXCHANGES,
     CONTEXT_RING,
@@ -23,7 +24,6 @@ from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
 from paceline.strategy.sharding import DDP, DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding, check_shares
-from paceline.strategy.values import ByName
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of

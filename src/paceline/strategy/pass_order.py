@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from paceline.strategy.values import Value
+from paceline.strategy.choices.values import Value
 
 
 class PassOrder(Value, ABC):

@@ -15,7 +15,8 @@ from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.codec_place import IN_CARD
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import FP32, Format
 from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import (
     EXCHANGES,
@@ -28,7 +29,6 @@ from paceline.strategy.exchanges import (
     column_bounds,
 )
 from paceline.strategy.exchanges.exchange import OwnerLane
-from paceline.strategy.formats import FP32, Format
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.phase import Pattern, Phase
 

@@ -13,10 +13,10 @@ from typing import Any, ClassVar, final
 from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
+from paceline.strategy.choices.values import Value
+from paceline.strategy.compression.formats import FP32, whole_numbers
 from paceline.strategy.exchanges.traffic import CodecWork, Traffic
-from paceline.strategy.formats import FP32, whole_numbers
 from paceline.strategy.phase import Phase
-from paceline.strategy.values import Value
 
 INT8 = whole_numbers("int8", 8, {"block": 1024})
 """Wire format of weights that are gathered in 8 bits."""

@@ -11,7 +11,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
-from paceline.strategy.choice import (
+from paceline.strategy.choices.choice import (
     ONE_OF,
     RUNS,
     RUNS_AS_GIVEN,
@@ -23,12 +23,13 @@ from paceline.strategy.choice import (
     collected,
     filled,
 )
-from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import IN_CARD, USUAL_PLACE, check_fabric
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import Traffic, codes_in_place
-from paceline.strategy.formats import PayloadBound
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
@@ -37,7 +38,6 @@ from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, scatter, units
 from paceline.strategy.usual_precision import RULE
-from paceline.strategy.values import plain
 from paceline.workload.table import Workload
 
 

@@ -15,8 +15,8 @@ from paceline.prediction import Predictor
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.passes.costs import exchange_seconds
 from paceline.strategy import COMPRESSIONS, Strategy
-from paceline.strategy.card_frames import message_bytes
 from paceline.strategy.codec_place import Fabric
+from paceline.strategy.compression.card_frames import message_bytes
 from prediction_toys import IDEAL, make_calibration, make_cluster, make_workload, strategy
 
 ELEMENTS = 1000 * 1000

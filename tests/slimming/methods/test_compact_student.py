@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import paceline
 from paceline.errors import UserError
-from paceline.models.compact import ConvM
-from paceline.models.lenet import lenet5
+from paceline.models.vision.compact import ConvM
+from paceline.models.vision.lenet import lenet5
 from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, seconds
 from paceline.slimming.methods.compact_student import removed_by, student, tied, widest, without
 from paceline.slimming.slim_plan import SlimPlan

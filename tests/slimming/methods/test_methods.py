@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError
-from paceline.models.rhn import Rhn
+from paceline.models.sequences.rhn import Rhn
 from paceline.slimming.latency.sparse_roofline import Advice, SparseRoof
 from paceline.slimming.methods import methods
 from paceline.slimming.methods.low_rank import rank_at

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.models.rhn import Rhn
+from paceline.models.sequences.rhn import Rhn
 from paceline.slimming.export.onnx_export import difference, to_onnx
 from paceline.slimming.methods.group_lasso import GroupLasso
 from paceline.slimming.structures.recurrent_stack import RecurrentStack

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from paceline.models import resnet18_cifar
-from paceline.models.compact import narrow
-from paceline.models.googlenet import googlenet
-from paceline.models.gpt2 import Gpt2
+from paceline.models.sequences.gpt2 import Gpt2
+from paceline.models.vision.compact import narrow
+from paceline.models.vision.googlenet import googlenet
+from paceline.models.vision.resnet import resnet18_cifar
 from paceline.slimming.structures.recurrent_stack import RecurrentStack
 from paceline.slimming.structures.shrink import BYTES, differs, masked, shrunk, weight_bytes
 from paceline.slimming.structures.structures import Structures

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.models import resnet18_cifar
+from paceline.models.vision.resnet import resnet18_cifar
 from paceline.slimming.methods.methods import METHODS
 from paceline.slimming.structures.shrink import differs, masked, shrunk
 from paceline.slimming.structures.structures import OUTPUT, Structures

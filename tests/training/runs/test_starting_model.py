@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError
-from paceline.models.lenet import lenet5
+from paceline.models.vision.lenet import lenet5
 from paceline.slimming.slim_plan import SlimPlan
 from paceline.slimming.structures.tracing import structures_of
 from paceline.training.runs.loop import classification_loss, distillation_loss

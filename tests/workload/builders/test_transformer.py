@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.models.bert import Bert
-from paceline.models.gpt2 import Gpt2
+from paceline.models.sequences.bert import Bert
+from paceline.models.sequences.gpt2 import Gpt2
 from paceline.workload import TransformerShape, Workload
 from paceline.workload.builders.shapes import SHAPES
 

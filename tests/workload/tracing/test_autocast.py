@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from paceline.models import build
-from paceline.models.bert import Bert
-from paceline.models.gpt2 import Gpt2
+from paceline.models.sequences.bert import Bert
+from paceline.models.sequences.gpt2 import Gpt2
 from paceline.workload import Workload
 from paceline.workload.tracing.autocast import NARROW, WIDE, WIDEST, autocast
 from traced_layers import layer
@@ -86,7 +86,7 @@ def test_a_trace_keeps_what_torch_keeps_under_autocast(name: str, monkeypatch: p
         monkeypatch.setattr("paceline.workload.tracing.autocast.WIDE", WIDE_ON_CPU)
     build_it, example, loss = NETWORKS[name]
     for module in ("bert", "gpt2"):
-        monkeypatch.setattr(sys.modules[f"paceline.models.{module}"], "_DROPOUT", 0.0)
+        monkeypatch.setattr(sys.modules[f"paceline.models.sequences.{module}"], "_DROPOUT", 0.0)
     network = build_it().train()
     for part in network.modules():
         if isinstance(part, nn.Dropout):

@@ -1,4 +1,4 @@
-"""Options of the choices about a run, built from their declarations (``strategy/choice.py``)."""
+"""Options of the choices about a run, built from their declarations (``strategy/choices/choice.py``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from paceline.strategy.choice import StrategyChoice
-from paceline.strategy.choice_values import Flag
+from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.choice_values import Flag
 from paceline.strategy.strategy import CHOICES
 
 OF_EXCHANGE = frozenset({"gradient_exchange", "local"})

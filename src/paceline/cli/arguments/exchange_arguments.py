@@ -9,7 +9,7 @@ from typing import Any
 from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
 from paceline.errors import UserError
 from paceline.strategy import CLIP, DenseRule, GradientExchange, parse_options
-from paceline.strategy.compressions import COMPRESSIONS
+from paceline.strategy.compression.compressions import COMPRESSIONS
 
 
 def add_compression_arguments(parser: argparse.ArgumentParser) -> None:

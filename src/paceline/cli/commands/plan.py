@@ -39,8 +39,8 @@ from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen
 from paceline.strategy import SHARDINGS, GradientExchange
+from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
-from paceline.strategy.values import plain
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:

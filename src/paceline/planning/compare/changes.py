@@ -15,7 +15,7 @@ from paceline.hardware.placement import parse_sizes
 from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fixed
 from paceline.prediction import Predictor
 from paceline.strategy import EXCHANGES, Strategy
-from paceline.strategy.choice_values import Name
+from paceline.strategy.choices.choice_values import Name
 from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.parallelism import MODEL
 

@@ -12,12 +12,12 @@ from paceline.planning.search.space import Space
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.memory import FRAGMENTED, fit_of, usable_bytes
-from paceline.strategy.choice_values import ByteSize
-from paceline.strategy.compressions import COMPRESSIONS, DENSE
+from paceline.strategy.choices.choice_values import ByteSize
+from paceline.strategy.choices.values import plain
+from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import DDP
-from paceline.strategy.values import plain
 from paceline.units import format_bytes, format_gib, format_seconds
 from paceline.workload.table import Workload
 

@@ -13,7 +13,7 @@ from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.ranking import PLAIN, RankedTable
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction.learning.convergence import accuracies
-from paceline.strategy.compressions import DENSE
+from paceline.strategy.compression.compressions import DENSE
 from paceline.workload import Workload
 from paceline.workload.family import family
 

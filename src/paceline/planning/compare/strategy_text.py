@@ -10,12 +10,12 @@ from paceline.hardware.placement import nodes_text
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.recompute import saved_bytes
 from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.strategy.choice import StrategyChoice
-from paceline.strategy.choice_values import WholeNumber
+from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.choice_values import WholeNumber
+from paceline.strategy.choices.values import plain
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.strategy.strategy import CHOICES, titles
-from paceline.strategy.values import plain
 from paceline.units import format_bytes
 from paceline.workload.table import Workload
 

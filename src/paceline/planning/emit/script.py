@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
-from paceline.strategy.choice import declared
+from paceline.strategy.choices.choice import declared
+from paceline.strategy.choices.values import plain
 from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, ZERO1
-from paceline.strategy.values import plain
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SHARDINGS = ("ddp", "zero1", "zero2", "zero3")

@@ -13,15 +13,15 @@ from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, SHARDINGS
-from paceline.strategy.choice import StrategyChoice
-from paceline.strategy.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.values import chosen, plain
 from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
-from paceline.strategy.compressions import DENSE
+from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges import OF_HOSTS
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.strategy.strategy import CHOICES
-from paceline.strategy.values import chosen, plain
 
 DOUBLINGS = 11
 """Number of default batches of a worker: powers of two from 1 to 1024."""

@@ -10,7 +10,7 @@ from paceline.errors import UserError
 from paceline.planning.search.learning_rates import TUNED, Recipes
 from paceline.prediction.learning.convergence import Convergence
 from paceline.prediction.learning.published_batches import PublishedBatch
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 

@@ -13,10 +13,10 @@ from paceline.hardware.nics import Nic
 from paceline.hardware.switches import Aggregation
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.passes.residual_memory import residual_bytes
-from paceline.strategy.card_frames import CARD_HEADER, HEADERS, PAYLOAD
 from paceline.strategy.codec_place import ON_HOST, fabric
+from paceline.strategy.compression.card_frames import CARD_HEADER, HEADERS, PAYLOAD
+from paceline.strategy.compression.formats import INCEPTIONN_BITS
 from paceline.strategy.exchanges.ring import RING
-from paceline.strategy.formats import INCEPTIONN_BITS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_bandwidth,

@@ -29,8 +29,8 @@ from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import Places, placement
 from paceline.prediction.exchange.group_view import group_view, nodes_of_ranks
-from paceline.strategy.card_frames import HEADERS, PAYLOAD
 from paceline.strategy.codec_place import PLAIN, Fabric
+from paceline.strategy.compression.card_frames import HEADERS, PAYLOAD
 from paceline.strategy.phase import Phase
 
 Algorithm = Literal["ring", "tree", "switch", "hierarchical"]

@@ -20,8 +20,8 @@ from paceline.prediction.passes.frozen_layers import frozen_beside
 from paceline.prediction.passes.residual_memory import copied_elements
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.codec_place import ON_HOST
+from paceline.strategy.compression.formats import FP32, PayloadBound
 from paceline.strategy.exchanges import Traffic
-from paceline.strategy.formats import FP32, PayloadBound
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharding import ZERO1
 from paceline.strategy.strategy import Strategy

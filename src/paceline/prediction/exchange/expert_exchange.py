@@ -17,7 +17,7 @@ from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.mesh.tensor_parallel import is_expert
 from paceline.prediction.passes.costs import ExchangeSeconds, priced
 from paceline.prediction.passes.memory import fixed_bytes
-from paceline.strategy.formats import PayloadBound
+from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import once_per_network
 from paceline.workload.table import Workload

@@ -12,7 +12,7 @@ from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
 from paceline.prediction.exchange.exchange_plan import ExchangePlan
 from paceline.prediction.passes.compute import FUSED, memory_rate
-from paceline.strategy.formats import FP32
+from paceline.strategy.compression.formats import FP32
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 

@@ -25,7 +25,7 @@ from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
 from paceline.prediction.learning.noise_scale import LEAST_STEPS, BatchEfficiency, critical_batch
 from paceline.record import RunRecord
-from paceline.strategy.compression_options import Given
+from paceline.strategy.compression.compression_options import Given
 
 COLUMNS = ("global_batch", "samples_to_target")
 NOISE_FACTOR: float = assumed("noise_scale_factor")

@@ -27,9 +27,9 @@ from paceline.prediction.passes.compute import Seconds, memory_rate, optimizer_s
 from paceline.prediction.passes.offload import copy_seconds, host_update_seconds
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.codec_place import ON_HOST, Fabric, fabric
-from paceline.strategy.compression import Compression
-from paceline.strategy.compressions import COMPRESSIONS
-from paceline.strategy.formats import FP32
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.compressions import COMPRESSIONS
+from paceline.strategy.compression.formats import FP32
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
 from paceline.strategy.recompute import Recompute
@@ -321,7 +321,7 @@ def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficienc
 def codec_seconds(compression: Compression, work: CodecOperation, count: int, device: Device, efficiency: Efficiency) -> float:
     """Return seconds of a codec over ``count`` elements on one device.
 
-    Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/codec_rates.py``) may be the lower limit.
+    Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/compression/codec_rates.py``) may be the lower limit.
     """
     moved = compression.encode_bytes if work == "encode" else compression.decode_bytes
     seconds = moved * count / memory_rate(device, efficiency)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.errors import UserError, check_name, shown
-from paceline.models.compact import FORMS, conv_m_of
+from paceline.models.vision.compact import FORMS, conv_m_of
 from paceline.slimming.structures.eval_mode import eval_mode
 from paceline.slimming.structures.structures import Structures
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
 from paceline.strategy.exchanges.exchange import ChunkedExchange, Exchange, codes_in_place
 from paceline.strategy.exchanges.messages import message_bytes
 from paceline.strategy.exchanges.traffic import (

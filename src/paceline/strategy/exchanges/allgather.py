@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
+from paceline.strategy.compression.formats import Format
 from paceline.strategy.exchanges.exchange import ChunkedExchange, Exchange
 from paceline.strategy.exchanges.messages import ChunkTraffic, message_bytes, with_sizes
 from paceline.strategy.exchanges.sharded import SHARDED
 from paceline.strategy.exchanges.traffic import CodecWork
-from paceline.strategy.formats import Format
 
 
 @final

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import final
 
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import FP32, Format
 from paceline.strategy.exchanges.exchange import Exchange
 from paceline.strategy.exchanges.traffic import FLAGS, CodecWork, Traffic
-from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Phase
 
 

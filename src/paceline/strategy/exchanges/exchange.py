@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.compression import Compression
+from paceline.strategy.choices.values import Value
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import FP32, Format
 from paceline.strategy.exchanges.messages import ChunkTraffic, MessageLane, StreamTraffic, message_bytes
 from paceline.strategy.exchanges.traffic import CHUNK_ELEMENTS, FLAGS, SIZE_BYTES, CodecWork, Traffic, shard_sizes
-from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Pattern, Phase
-from paceline.strategy.values import Value
 
 OwnerLane = tuple[tuple[str, Pattern], int, int]
 """Collective of a reduce-scatter to owners: name, pattern, bytes as in a ``Phase``, rounds."""

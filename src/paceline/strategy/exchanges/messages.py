@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.strategy.compression.formats import FP32, Format
 from paceline.strategy.exchanges.traffic import SIZE_BYTES, CodecWork
-from paceline.strategy.formats import FP32, Format
 from paceline.strategy.phase import Pattern, Phase
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)

@@ -9,10 +9,10 @@ from typing import final
 import numpy as np
 
 from paceline.array_types import Ints
+from paceline.strategy.compression.formats import Format
 from paceline.strategy.exchanges.exchange import ChunkedExchange, OwnerLane
 from paceline.strategy.exchanges.messages import ChunkTraffic, all_message_bytes, message_bytes, with_sizes
 from paceline.strategy.exchanges.traffic import SIZE_BYTES, CodecWork, shard_sizes
-from paceline.strategy.formats import Format
 
 
 @final

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
+from paceline.strategy.compression.formats import Format
 from paceline.strategy.exchanges.exchange import ChunkedExchange
 from paceline.strategy.exchanges.messages import ChunkTraffic, all_message_bytes, with_sizes
 from paceline.strategy.exchanges.traffic import CodecWork, shard_sizes
-from paceline.strategy.formats import Format
 
 
 class PushPull(ChunkedExchange):

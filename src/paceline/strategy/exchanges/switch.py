@@ -6,11 +6,11 @@ from typing import final
 
 import numpy as np
 
-from paceline.strategy.compression import Compression
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.compression.formats import Format
 from paceline.strategy.exchanges.exchange import ChunkedExchange
 from paceline.strategy.exchanges.messages import ChunkTraffic, MessageLane, message_bytes
 from paceline.strategy.exchanges.traffic import CodecWork
-from paceline.strategy.formats import Format
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Any
 from paceline.errors import UserError, unknown
 from paceline.names import likeliest
 from paceline.strategy import COMPRESSIONS, DenseRule, GradientExchange
-from paceline.strategy.values import plain as name_or_value
+from paceline.strategy.choices.values import plain as name_or_value
 from paceline.training.attach.attach_options import CANDIDATES, AttachOptions, is_names, is_number, is_whole, plain
 from paceline.training.attach.auto import exchanges_to_try
 

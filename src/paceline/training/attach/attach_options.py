@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from paceline.errors import UserError, unknown
-from paceline.strategy.choice_values import Bits
+from paceline.strategy.choices.choice_values import Bits
 from paceline.strategy.parallelism import GATHER_BITS
 
 CANDIDATES = ("bf16", "int8", "inceptionn-scaled", "terngrad")

@@ -12,7 +12,7 @@ from paceline.codecs import Codec
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
 from paceline.strategy.codec_place import IN_CARD
-from paceline.strategy.compression import density_at
+from paceline.strategy.compression.compression import density_at
 from paceline.training.exchanges.exchange_group import ExchangeSetup
 from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
 from paceline.training.exchanges.gradients.error_feedback import Feedback

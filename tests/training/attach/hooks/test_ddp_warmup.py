@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from distributed import launch_once
 from paceline.strategy import EXCHANGES, Strategy, ring_bytes
-from paceline.strategy.compression import WARM_DENSITY, density_at
+from paceline.strategy.compression.compression import WARM_DENSITY, density_at
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.loop import Trainer, make_optimizer

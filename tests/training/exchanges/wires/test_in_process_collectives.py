@@ -16,7 +16,7 @@ from torch import nn
 
 from distributed import launch
 from each_row import each_row
-from paceline.models.cifar import cifar10_terngrad
+from paceline.models.vision.cifar import cifar10_terngrad
 from paceline.strategy import BucketPlan, GradientExchange
 from paceline.training.exchanges.exchange_group import Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup

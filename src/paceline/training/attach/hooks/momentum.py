@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from paceline.strategy.formats import FP32
+from paceline.strategy.compression.formats import FP32
 from paceline.training.attach.exchange_thread import Future, promise
 from paceline.training.attach.hooks.base import StepEnd, finish_queued, step_end
 from paceline.training.attach.hooks.ddp import Hook

@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, ring_bytes
-from paceline.strategy.compression import low_rank_factors
-from paceline.strategy.formats import FP32
+from paceline.strategy.compression.compression import low_rank_factors
+from paceline.strategy.compression.formats import FP32
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.bucketing import Group, Groups
 from paceline.training.attach.exchange_thread import Future, promise

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown, unknown
 from paceline.names import NO_ALIASES
-from paceline.strategy.values import chosen, plain
+from paceline.strategy.choices.values import chosen, plain
 from paceline.units import parse_bytes
 
 _FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, erfc, sqrt
 from typing import Literal
 
-from paceline.strategy import card_frames
+from paceline.strategy.compression import card_frames
 
 HEADER_BYTES = 32
 """Bytes before every message of a codec (docs/wire-format.md). A test compares this with the codecs' constant."""

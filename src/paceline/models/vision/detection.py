@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paceline.models.resnet import MIDDLE, Basic, Bottleneck, FrozenNorm, body
+from paceline.models.vision.resnet import MIDDLE, Basic, Bottleneck, FrozenNorm, body
 
 SSD_CLASSES, RETINA_CLASSES, MASK_CLASSES = 81, 264, 81
 PROPOSALS, MASKS = 512, 128

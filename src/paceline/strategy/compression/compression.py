@@ -13,9 +13,9 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, shown
-from paceline.strategy.codec_rates import CodecRate
-from paceline.strategy.compression_options import Given, Option, Values, resolve
-from paceline.strategy.formats import FP32, Format, PayloadBound
+from paceline.strategy.compression.codec_rates import CodecRate
+from paceline.strategy.compression.compression_options import Given, Option, Values, resolve
+from paceline.strategy.compression.formats import FP32, Format, PayloadBound
 
 
 class NamedShape(Protocol):

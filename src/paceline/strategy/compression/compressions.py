@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from paceline.strategy import formats
-from paceline.strategy.codec_rates import ASSUMED, cpu_rate
-from paceline.strategy.compression import WARM_DENSITY, Compression, DenseRule
-from paceline.strategy.compression_options import Option
-from paceline.strategy.formats import BF16, FP32, TERNARY, Format
+from paceline.strategy.compression import formats
+from paceline.strategy.compression.codec_rates import ASSUMED, cpu_rate
+from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
+from paceline.strategy.compression.compression_options import Option
+from paceline.strategy.compression.formats import BF16, FP32, TERNARY, Format
 
 _RATIO = Option(
     name="ratio", default=0, least=0, most=16, text="measured compression ratio, for prediction; 0 takes the published range"

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from paceline.errors import UserError
-from paceline.strategy.choice_values import Compound, LegalValues
+from paceline.strategy.choices.choice_values import Compound, LegalValues
 
 Effect = Literal["bytes", "time", "memory", "numerics"]
 """Effect of a choice: on bytes of any link, on seconds, on a device's memory, or on computed numbers."""

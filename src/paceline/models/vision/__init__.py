@@ -1,0 +1,1 @@
+"""Networks that see or make images."""

@@ -1,0 +1,1 @@
+"""Compressions: what each sends, its options and its cost."""

@@ -164,6 +164,7 @@ class GradientExchange:
         rule="where the gradients live",
         metavar="PLACE",
         example=IN_CARD.name,
+        title="codec {value.text}",
         follows="compression",
         later=True,
         train=RUNS,
@@ -181,6 +182,7 @@ class GradientExchange:
         "(default {default})",
         metavar="N",
         example="16",
+        title="residuals in bf16",
         follows="compression",
         later=True,
         resumable=True,
@@ -195,6 +197,7 @@ class GradientExchange:
         rule="where the codec works",
         metavar="PLACE",
         example=ON_HOST.name,
+        title="residuals on the host",
         follows="compression",
         later=True,
         resumable=True,
@@ -209,6 +212,7 @@ class GradientExchange:
         "(default {default})",
         metavar="N",
         example="16",
+        title="the rest in bf16",
         follows="compression",
         later=True,
         train=RUNS,
@@ -311,12 +315,8 @@ class GradientExchange:
         return cls(**{**data, "dense_rule": DenseRule(**rule)})
 
     def __str__(self) -> str:
-        parts = [f"{self.compression} over {self.exchange}"]
-        parts += [f"codec {self.codec_at.text}"] if self.codec_at else []
-        parts += ["residuals in bf16"] if self.residual_bits == 16 else []
-        parts += ["residuals on the host"] if self.residuals_at else []
-        parts += ["the rest in bf16"] if self.dense_bits == 16 else []
-        return ", ".join(parts)
+        texts = (item.described(self) for item in declared(GradientExchange))
+        return ", ".join([f"{self.compression} over {self.exchange}", *filter(None, texts)])
 
 
 @lru_cache(maxsize=256)

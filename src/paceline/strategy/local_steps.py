@@ -50,6 +50,8 @@ class LocalSteps:
         "steps that each worker takes alone before the workers exchange how far they have come (default {default}: gradients)",
         metavar="H",
         example="32",
+        title=lambda local: local.title,
+        title_rank=-1,
         train=RUNS,
         source="Stich 2019, arXiv:1805.09767",
     )

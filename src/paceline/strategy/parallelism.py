@@ -68,6 +68,25 @@ _STAGES = Need(
 )
 
 
+def _parts_text(virtual_stages: int) -> str:
+    """Describe the parts of the network on each stage; empty for one part."""
+    return f" of {virtual_stages} parts each" if virtual_stages > 1 else ""
+
+
+def _expert_text(mesh: Parallelism) -> str:
+    """Describe how the experts are divided."""
+    wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+    uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+    return f"expert {mesh.expert}{wide}{uneven}"
+
+
+def _recompute_text(mesh: Parallelism) -> str:
+    """Describe what the backward pass computes again."""
+    parts = "" if mesh.recompute.whole_blocks else f" ({mesh.recompute})"
+    blocks = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
+    return f"recomputing{parts}{blocks}"
+
+
 def _check_groups(mesh: Parallelism) -> None:
     """Raise UserError if shards leave groups of one rank, or only one group."""
     if mesh.sharding.weights:
@@ -135,8 +154,11 @@ class Parallelism:
         1,
         WholeNumber("tensor"),
         "devices that divide each layer, neighbours in a node (default {default})",
+        of_layout=True,
         metavar="T",
         example="4",
+        title=lambda mesh: f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}",
+        title_rank=1,
         train=Trained("tensor parallelism of {value}", _ELSEWHERE.format("torch's parallelize_module")),
         plan=Searched("tensors", help=f"devices that divide each layer, within a node; {_SEVERAL}"),
     )
@@ -144,8 +166,11 @@ class Parallelism:
         1,
         WholeNumber("pipeline"),
         "stages that follow each other (default {default})",
+        of_layout=True,
         metavar="P",
         example="4",
+        title=lambda mesh: f"pipeline {mesh.pipeline}{_parts_text(mesh.virtual_stages)}",
+        title_rank=2,
         train=Trained("a pipeline of {value} stages", _ELSEWHERE.format("torch.distributed.pipelining")),
         plan=Searched("pipelines", help="stages that follow each other; may be repeated"),
     )
@@ -153,8 +178,11 @@ class Parallelism:
         1,
         WholeNumber("context"),
         "devices that divide each sequence (default {default})",
+        of_layout=True,
         metavar="C",
         example="2",
+        title="context {value}",
+        title_rank=1,
         train=Trained("context parallelism of {value}", _ELSEWHERE.format("torch's context_parallel")),
         plan=Searched("contexts", help="devices that divide each sequence; may be repeated"),
     )
@@ -162,8 +190,11 @@ class Parallelism:
         1,
         WholeNumber("expert"),
         "devices of a stage that share the experts of a mixture (default {default})",
+        of_layout=True,
         metavar="E",
         example="8",
+        title=_expert_text,
+        title_rank=1,
         needs=(_GROUPS,),
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
         plan=Searched(
@@ -177,6 +208,8 @@ class Parallelism:
         "devices that share each expert, by its width (default {default})",
         metavar="T",
         example="2",
+        title=lambda mesh: "" if mesh.expert > 1 else _expert_text(mesh),
+        title_rank=1,
         needs=(_GROUPS,),
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
     )
@@ -223,6 +256,7 @@ class Parallelism:
         DDP,
         OneOf("sharding", SHARDINGS, ALIASES, listed=("fsdp",)),
         f"{_SHARDED}, distributed_optimizer (zero1 of Megatron-Core)",
+        of_layout=True,
         metavar="S",
         example="ddp",
         train=Trained(
@@ -241,6 +275,7 @@ class Parallelism:
         WholeNumber("devices that share one copy", 0),
         "devices that share one copy, neighbours; other groups hold copies (HSDP; default {default}: all)",
         title="shared by groups of {value}",
+        of_layout=True,
         metavar="N",
         example="8",
         train=RUNS,
@@ -283,10 +318,13 @@ class Parallelism:
         name="grad_accum_steps",
         option="grad-accum",
         other_options=("micro-batches",),
+        of_layout=True,
         metavar="A",
         word="accumulation",
         other_words=("grad-accum",),
         example="2",
+        title="{value} micro steps",
+        title_rank=4,
         column="grad_accum",
         affects=("time", "memory"),
         train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
@@ -296,8 +334,11 @@ class Parallelism:
         NO_RECOMPUTE,
         Parsed(Recompute.of, tuple(RECOMPUTES)),
         f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
+        of_layout=True,
         metavar="R",
         example="full",
+        title=_recompute_text,
+        title_rank=4,
         bare="full",
         affects=("time", "memory"),
         plan=Searched("recomputes", option=False),
@@ -308,6 +349,7 @@ class Parallelism:
         0,
         WholeNumber("layers to recompute", 0),
         "blocks of each stage that recompute (default {default}: all)",
+        of_layout=True,
         metavar="L",
         example="4",
         affects=("time", "memory"),
@@ -323,6 +365,7 @@ class Parallelism:
         False,
         Flag(),
         "the devices of --tensor also divide norms, dropout and sums, by tokens",
+        of_layout=True,
         example="yes",
         needs=(
             Need(
@@ -337,6 +380,7 @@ class Parallelism:
         1,
         WholeNumber("virtual stages"),
         "parts of the network on each stage: more than 1 is the interleaved schedule (default {default})",
+        of_layout=True,
         metavar="V",
         example="2",
         needs=(
@@ -364,8 +408,11 @@ class Parallelism:
         0,
         WholeNumber("first stage layers", 0),
         "blocks of the first stage (default {default}: as many as the others)",
+        of_layout=True,
         metavar="L",
         example="3",
+        title="{value} blocks in the first stage",
+        title_rank=3,
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-first-pipeline-num-layers",
     )
@@ -373,8 +420,11 @@ class Parallelism:
         0,
         WholeNumber("last stage layers", 0),
         "blocks of the last stage (default {default}: as many as the others)",
+        of_layout=True,
         metavar="L",
         example="3",
+        title="{value} blocks in the last stage",
+        title_rank=3,
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
     )
@@ -382,8 +432,11 @@ class Parallelism:
         ONE_FORWARD_ONE_BACKWARD,
         OneOf("pipeline schedule", SCHEDULES, exact=True),
         "order of a pipeline's passes: {legal} (default {default})",
+        of_layout=True,
         metavar="S",
         example="1f1b",
+        title="schedule {value}",
+        title_rank=2,
         needs=(
             Need(
                 lambda mesh: mesh.pipeline > 1,
@@ -400,6 +453,7 @@ class Parallelism:
         CONTEXT_RING,
         OneOf("context exchange", CONTEXT_EXCHANGES, exact=True),
         "how attention gets the others' tokens: {legal} (default {default})",
+        of_layout=True,
         metavar="E",
         example="all_to_all",
         needs=(

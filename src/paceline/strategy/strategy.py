@@ -38,6 +38,7 @@ from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, scatter, units
 from paceline.strategy.usual_precision import RULE
+from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
 
@@ -141,6 +142,8 @@ class Strategy:
         example="25MiB",
         said=True,
         train=RUNS_AS_GIVEN,
+        title=lambda strategy: f"buckets of {format_bytes(strategy.bucket_bytes)}",
+        title_rank=5,
         plan=Searched("buckets", option=False),
         source="PyTorch, DistributedDataParallel",
     )
@@ -456,6 +459,8 @@ class Strategy:
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
 CHOICES: Mapping[str, StrategyChoice] = collected(Strategy, _PARTS)
 """Every choice by its name in ``Strategy.of``."""
+LAYOUT = tuple(name for name, item in CHOICES.items() if item.of_layout)
+"""Names of the choices that a search of layouts decides."""
 _DATA = "data"
 _WORLD = "world_size"
 _NAMES = (*CHOICES, _DATA)
@@ -506,12 +511,12 @@ def untrained(strategy: Strategy) -> Iterator[UserError]:
 
 
 def titles(strategy: Strategy) -> list[str]:
-    """Return the declared texts that describe the choices with other values than the default."""
-    return [
-        filled(item.title, strategy, item.name, value)
-        for item in _TITLED
-        if (value := strategy.choice(item.name)) != plain(item.default)
-    ]
+    """Return the declared texts that describe the choices with other values than the default, without the exchange's."""
+    texts = (item.described(getattr(strategy, item.part) if item.part else strategy) for item in _TITLED)
+    return [text for text in texts if text]
 
 
-_TITLED = tuple(item for item in CHOICES.values() if item.title)
+_TITLED = sorted(
+    (item for item in CHOICES.values() if item.title and item.part != "gradient_exchange"), key=lambda item: item.title_rank
+)
+"""Choices with titles, in the order of a description. A gradient exchange describes its own."""

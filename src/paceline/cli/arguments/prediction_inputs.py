@@ -17,7 +17,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Predictor, fit
-from paceline.strategy import Strategy
+from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
@@ -29,7 +29,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     """Return the inputs given by the options of ``add_prediction_arguments``. ``servers`` replaces ``--servers``. Raises
     UserError."""
     machines = cluster_of(o)
-    if o.exchange == "hierarchical" and machines.num_nodes == 1:
+    if o.exchange and o.exchange in EXCHANGES and EXCHANGES[o.exchange].uses_nodes and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
     network = workload_of(o)
     choices: dict[str, Any] = {

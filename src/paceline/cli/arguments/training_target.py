@@ -90,7 +90,7 @@ def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Converg
         accuracy = 0.0
     if not 0 < accuracy <= 1:
         raise UserError(f"accuracy {text!r}", "give a share from 0 to 1, such as accuracy=0.97")
-    dense = [run for run in runs if run.strategy.get("compression") == "dense"]
+    dense = convergence.uncompressed(runs)
     if not dense:
         raise UserError(f"no run of {network.name} without compression is among --records", "give its directory")
     reaching = [run for run in dense if convergence.reached(run, accuracy)]

@@ -14,34 +14,34 @@ from paceline.planning.search.choice import Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.plan import plan
-from paceline.planning.search.space import Space
+from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.strategy import BUCKET_BYTES
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
+from paceline.strategy.sharding import TORCH_SHARDINGS, ZERO1
 from paceline.workload.table import Workload
 
 FASTEST = Goal("fastest")
 PLAIN: Mapping[str, Any] = {
-    "compressions": ("dense",),
-    "exchanges": ("allreduce",),
-    "shardings": ("ddp", "zero1", "zero2", "zero3"),
+    **PLAIN_GRADIENTS,
+    "shardings": TORCH_SHARDINGS,
     "buckets": (BUCKET_BYTES,),
-    "tensors": (1,),
-    "contexts": (1,),
-    "pipelines": (1,),
+    **dict.fromkeys(MODEL_AXES, (1,)),
 }
 """Choices that run in plain PyTorch: DDP and FSDP. ``plan`` also tries divided networks and compression."""
 DIVIDED: Mapping[str, Any] = {
-    "compressions": ("dense",),
+    "compressions": PLAIN_GRADIENTS["compressions"],
     "virtual_stages": (1,),
-    "schedules": ("1f1b",),
+    "schedules": (ONE_FORWARD_ONE_BACKWARD.name,),
     "node_groups": False,
 }
 """Choices to try if nothing plain fits. The aim is any layout that fits; ``plan`` finds the fastest."""
 
 FEW: Mapping[str, Any] = {"tensors": (2, 4, 8), "contexts": (1,), "pipelines": (1, 2, 4, 8, 16), "offloads": False}
 """Subset of the layouts that most large networks are trained with."""
-QUICK: Mapping[str, Any] = {**FEW, "shardings": ("zero1",), "recomputes": ("none", "full")}
+QUICK: Mapping[str, Any] = {**FEW, "shardings": (ZERO1.name,), "recomputes": (NO_RECOMPUTE.name, FULL_RECOMPUTE.name)}
 """Subset that is searched in a fraction of a second."""
 ALL: Mapping[str, Any] = {}
 """All layouts, also with optimizer state in host memory."""

@@ -27,6 +27,7 @@ from paceline.prediction.passes.compute import optimizer_seconds
 from paceline.prediction.passes.costs import run_again
 from paceline.prediction.predictor import ORDINARY, Predictor
 from paceline.prediction.step_model import StepModel
+from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_bandwidth, format_seconds
@@ -184,7 +185,7 @@ def predict_asynchronous(
     )
     return AsyncPrediction(
         workload=workload.name,
-        strategy={**synchronous.strategy, "exchange": "parameter_server", "servers": servers},
+        strategy={**synchronous.strategy, "exchange": PARAMETER_SERVER.name, "servers": servers},
         cluster={**synchronous.cluster, "servers": servers, "server_device": serving.name},
         result=result,
         worker=worker,

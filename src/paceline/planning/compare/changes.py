@@ -16,6 +16,7 @@ from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fi
 from paceline.prediction import Predictor
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.choices.choice_values import Name
+from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.parallelism import MODEL
 
@@ -96,7 +97,7 @@ def apply(
     after = strategy.changed(world_size=n, **fields)
     x = after.gradient_exchange
     if cluster.num_nodes == 1 and x.exchange.uses_nodes and not x.compression.compresses:
-        after = after.changed(exchange="allreduce", ranks_per_node=1)
+        after = after.changed(exchange=ALLREDUCE, ranks_per_node=1)
     return cluster, after, scaled
 
 

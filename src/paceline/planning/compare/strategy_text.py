@@ -9,14 +9,12 @@ from paceline.hardware import Cluster, device
 from paceline.hardware.placement import nodes_text
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.recompute import saved_bytes
-from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.strategy import Strategy
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import WholeNumber
 from paceline.strategy.choices.values import plain
-from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.strategy.strategy import CHOICES, titles
-from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
 Wanted = Mapping[str, object]
@@ -96,7 +94,7 @@ def describe(cluster: Cluster, s: Strategy) -> str:
         plain = x.is_plain
         parts += [s.parallelism.sharding.name] if s.parallelism.sharding.shares_out else []
         parts += [served] if not s.parallelism.sharding.shares_out or not plain else []
-    return ", ".join([*parts, *_divisions(s)])
+    return ", ".join([*parts, *titles(s)])
 
 
 def choices_text(s: Strategy) -> str:
@@ -104,31 +102,4 @@ def choices_text(s: Strategy) -> str:
     x = s.gradient_exchange
     compressed = [] if x.is_plain else [str(x)]
     replicated = s.parallelism.data > 1 or s.parallelism.model_devices == 1
-    return ", ".join([*([s.parallelism.sharding.name] if replicated else []), *compressed, *_divisions(s)])
-
-
-def _divisions(s: Strategy) -> list[str]:
-    """Describe the choices of the mesh and the step that are not the default."""
-    mesh, parts = s.parallelism, [s.local.title] if s.sync_every > 1 else []
-    parts += titles(s)
-    if mesh.tensor > 1:
-        parts.append(f"tensor {mesh.tensor}{' with sequence' if mesh.sequence else ''}")
-    if mesh.context > 1:
-        parts.append(f"context {mesh.context}")
-    if mesh.expert_devices > 1:
-        wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
-        uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
-        parts.append(f"expert {mesh.expert}{wide}{uneven}")
-    if mesh.pipeline > 1:
-        parts.append(f"pipeline {mesh.pipeline}{f' of {mesh.virtual_stages} parts each' if mesh.virtual_stages > 1 else ''}")
-        parts += [f"schedule {mesh.schedule}"] if mesh.schedule is not ONE_FORWARD_ONE_BACKWARD else []
-        named = zip(("first", "last"), mesh.ends, strict=True)
-        parts += [f"{count} blocks in the {end} stage" for end, count in named if count]
-    if s.parallelism.micro_batches > 1:
-        parts.append(f"{s.parallelism.micro_batches} micro steps")
-    if mesh.recompute:
-        layers = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
-        parts.append(f"recomputing{'' if mesh.recompute.whole_blocks else f' ({mesh.recompute})'}{layers}")
-    if s.bucket_bytes != BUCKET_BYTES:
-        parts.append(f"buckets of {format_bytes(s.bucket_bytes)}")
-    return parts
+    return ", ".join([*([s.parallelism.sharding.name] if replicated else []), *compressed, *titles(s)])

@@ -140,6 +140,6 @@ ACCELERATE = Emitter(
     write=_write,
     launch=_launch,
     precisions=("fp32", "tf32", "bf16", "fp16"),
-    searched={**SEARCHED, "recomputes": ("none", "full")},
+    searched=SEARCHED,
     runs_script=True,
 )

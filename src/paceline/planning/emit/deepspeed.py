@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Emitter
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
+from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
+from paceline.strategy.recompute import NO_RECOMPUTE
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 
 STAGES = {DDP: 0, ZERO1: 1, DISTRIBUTED: 1, ZERO2: 2, ZERO3: 3}
@@ -79,5 +81,5 @@ DEEPSPEED = Emitter(
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),
     left=_left,
-    searched={**DENSE, **ONE_ORDER, "recomputes": ("none",), **UNDIVIDED},
+    searched={**PLAIN_GRADIENTS, **ONE_ORDER, "recomputes": (NO_RECOMPUTE.name,), **UNDIVIDED},
 )

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.emit.job import UNDIVIDED, EmittedJob
+from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.targets import TARGETS, Emitted, check_machine, emitted, searched
 from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.space import UNDIVIDED
 from paceline.prediction import Predictor
 from paceline.strategy import Strategy
 from paceline.units import format_seconds

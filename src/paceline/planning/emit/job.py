@@ -11,6 +11,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.prediction.mesh.stages import block_begins, part_sizes
 from paceline.strategy.optimizer import usual_optimizer
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -94,12 +95,8 @@ class Emitter:
     trains_transformers: bool = False
 
 
-DENSE: Mapping[str, Any] = {"compressions": ("dense",), "exchanges": ("allreduce",)}
-"""Space without compressed gradients."""
-ONE_ORDER: Mapping[str, Any] = {"schedules": ("1f1b",), "node_groups": False, "offloads": False}
+ONE_ORDER: Mapping[str, Any] = {"schedules": (ONE_FORWARD_ONE_BACKWARD.name,), "node_groups": False, "offloads": False}
 """Space with 1F1B as the only schedule and shards across all devices."""
-UNDIVIDED: Mapping[str, Any] = dict.fromkeys(("tensors", "contexts", "pipelines", "experts"), (1,))
-"""Space without divided networks."""
 
 
 def torchrun(job: EmittedJob, script: str) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import DENSE, ONE_ORDER, EmittedJob, Options
+from paceline.planning.emit.job import ONE_ORDER, EmittedJob, Options
+from paceline.planning.search.space import PLAIN_GRADIENTS
 from paceline.strategy.context_exchange import CONTEXT_RING, CONTEXT_SWAP
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import MODULES
@@ -21,7 +22,7 @@ FSDP = {ZERO2: "optim_grads", ZERO3: "optim_grads_params"}
 CP_COMM = {CONTEXT_RING: "p2p", CONTEXT_SWAP: "a2a"}
 """Its names of context exchanges."""
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8")
-SEARCHED: Mapping[str, Any] = {**DENSE, **ONE_ORDER}
+SEARCHED: Mapping[str, Any] = {**PLAIN_GRADIENTS, **ONE_ORDER}
 
 
 def uneven(job: EmittedJob) -> bool:

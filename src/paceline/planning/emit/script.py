@@ -16,7 +16,6 @@ from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, ZERO1
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-SHARDINGS = ("ddp", "zero1", "zero2", "zero3")
 _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 

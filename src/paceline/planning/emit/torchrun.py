@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, UNDIVIDED, EmittedJob, Emitter, torchrun
-from paceline.planning.emit.script import PRECISIONS, SHARDINGS, check, lines
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.script import PRECISIONS, check, lines
+from paceline.planning.search.space import UNDIVIDED
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
+from paceline.strategy.sharding import TORCH_SHARDINGS
 
 SEARCHED: Mapping[str, Any] = {
     **ONE_ORDER,
     **UNDIVIDED,
     "node_groups": True,
-    "recomputes": ("none", "full"),
-    "shardings": SHARDINGS,
-    "divided_shardings": SHARDINGS,
+    "recomputes": (NO_RECOMPUTE.name, FULL_RECOMPUTE.name),
+    "shardings": TORCH_SHARDINGS,
+    "divided_shardings": TORCH_SHARDINGS,
 }
 """Space of strategies in which the user's script wraps the model."""
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from paceline.planning.emit.job import DENSE, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.job import EmittedJob, Emitter, torchrun
+from paceline.planning.search.space import PLAIN_GRADIENTS
 from paceline.strategy.pass_order import GPIPE, ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.sharding import DDP, SHARDINGS, TORCH_SHARDINGS
 
 
 def _write(job: EmittedJob) -> str:
@@ -115,17 +117,19 @@ def _launch(job: EmittedJob, place: str) -> str:
     return torchrun(job, f"-m torchtitan.train --job.config_file {place}")
 
 
+_OF_FSDP = tuple(name for name in TORCH_SHARDINGS if SHARDINGS[name].weights)
+"""Names of the shardings of FSDP2."""
 TORCHTITAN = Emitter(
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp8-current"),  # its float8 has one scale a tensor, of the tensor itself
     searched={
-        **DENSE,
-        "schedules": ("1f1b",),
+        **PLAIN_GRADIENTS,
+        "schedules": (ONE_FORWARD_ONE_BACKWARD.name,),
         "offloads": False,
         "recomputes": ("none", "selective:op", "full"),
-        "shardings": ("ddp", "zero2", "zero3"),
-        "divided_shardings": ("zero2", "zero3"),
+        "shardings": (DDP.name, *_OF_FSDP),
+        "divided_shardings": _OF_FSDP,
     },
     left=_left,
     trains_transformers=True,

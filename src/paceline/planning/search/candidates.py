@@ -17,6 +17,9 @@ from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import IN_CARD, check_fabric
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
+from paceline.strategy.exchanges.allreduce import ALLREDUCE
+from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
+from paceline.strategy.exchanges.sharded import SHARDED
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -101,7 +104,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 )
 
 
-_SHARED = ("allreduce", "sharded", "hierarchical")
+_SHARED = (ALLREDUCE.name, SHARDED.name, HIERARCHICAL.name)
 """Exchanges to try with compressed gradients and a sharded optimizer unless one is named."""
 
 

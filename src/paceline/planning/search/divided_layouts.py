@@ -23,9 +23,12 @@ from paceline.prediction.layouts.layout_slices import Common
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.offload import offloads
 from paceline.prediction.passes.recompute import choices_that_save
-from paceline.strategy import Strategy
+from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.offload import NO_OFFLOAD, Offload
 from paceline.strategy.parallelism import DIVIDING
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import SHARDINGS
 from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
@@ -93,7 +96,7 @@ class LayoutSearches:
 def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
     """Return whether layouts are searched: sizes are named, or no device holds the whole training state (DDP)."""
     if space.divides:
-        return any(max(sizes) > 1 for sizes in (space.tensors, space.contexts, space.pipelines) if sizes)
+        return any(max(sizes) > 1 for sizes in space.model_sizes)
     if not any(cluster.world_size > 1 for cluster in space.clusters):
         return False
     fits = steps.fits.tolist()
@@ -147,10 +150,10 @@ def _plain(layouts: LayoutSpace) -> LayoutSpace:
 
     Bounds of its many groups are too far from the step to rank all combinations within a minute.
     """
-    recomputes = tuple(x for x in layouts.recomputes if not str(x).startswith("selective"))
-    return replace(
-        layouts, contexts=(1,), schedules=("1f1b",), recomputes=recomputes or ("none",), balanced=False, node_groups=False
-    )
+    recomputes = tuple(each for each in map(Recompute.of, layouts.recomputes) if not each.parts)
+    schedules = (ONE_FORWARD_ONE_BACKWARD.name,)
+    recomputes = recomputes or (NO_RECOMPUTE,)
+    return replace(layouts, contexts=(1,), schedules=schedules, recomputes=recomputes, balanced=False, node_groups=False)
 
 
 def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
@@ -169,7 +172,8 @@ def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
 
 
 def _dense(space: Space) -> bool:
-    return "dense" in (space.compressions or ("dense",)) and "allreduce" in space.exchanges
+    compressions = space.compressions or (DENSE.name,)
+    return DENSE.name in compressions and any(EXCHANGES[name].by_engine for name in space.exchanges)
 
 
 def narrowed(wanted: Wanted, best: Choice, workload: Workload, space: Space) -> Space | None:

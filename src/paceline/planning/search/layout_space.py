@@ -13,8 +13,8 @@ from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.stages import block_begins, part_sizes
 from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, CONTEXT_RING
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES
-from paceline.strategy.recompute import Recompute
-from paceline.strategy.sharding import SHARDINGS, block
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE, Recompute
+from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block
 from paceline.workload.table import Workload
 
 MOST_VIRTUAL = 8
@@ -50,9 +50,9 @@ class LayoutSpace:
     virtual_stages: tuple[int, ...] = tuple(range(1, MOST_VIRTUAL + 1))
     micro_batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
     micro_batches: tuple[int, ...] = ()
-    schedules: tuple[str, ...] = ("1f1b",)
-    shardings: tuple[str, ...] = ("ddp", "zero1", "zero2", "zero3")
-    recomputes: tuple[str | bool, ...] = ("none", "full")
+    schedules: tuple[str, ...] = (ONE_FORWARD_ONE_BACKWARD.name,)
+    shardings: tuple[str, ...] = TORCH_SHARDINGS
+    recomputes: tuple[Recompute | str | bool, ...] = (NO_RECOMPUTE, FULL_RECOMPUTE)
     sequences: tuple[bool, ...] = (True,)
     balanced: bool = True
     node_groups: bool = True

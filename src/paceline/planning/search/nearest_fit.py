@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -26,11 +26,12 @@ from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.memory import usable_bytes
 from paceline.prediction.passes.offload import offloads
-from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy import OPTIMIZERS, GradientExchange, Strategy
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.strategy.strategy import LAYOUT
 from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
 
@@ -38,12 +39,6 @@ DENSE = "dense all-reduce"
 ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
 """Kinds of change, the nearest first."""
 _KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
-_LAYOUT = (
-    *DIVIDING,
-    *("sequence", "context_exchange", "virtual_stages", "schedule", "first_stage_layers", "last_stage_layers"),
-    *("grad_accum_steps", "sharding", "shard_devices", "recompute", "recompute_layers"),
-)
-"""Choices of a search of layouts."""
 _IN_NODE = 8
 """Devices of a node, if more are offered than the cluster has."""
 _DOUBLINGS = 4
@@ -245,7 +240,7 @@ class _ChangeSearch:
         search = search_layouts(self.workload, cluster, space, predictor=self.predictor, keep=1)
         divided = [best for _, best in search.candidates if best.parallelism.model_devices > 1]
         try:
-            return [(cluster, strategy.changed(**{name: best.choice(name) for name in _LAYOUT})) for best in divided]
+            return [(cluster, strategy.changed(**{name: best.choice(name) for name in LAYOUT})) for best in divided]
         except UserError:  # it conflicts with another choice of the strategy
             return []
 
@@ -269,7 +264,7 @@ def _dense(strategy: Strategy) -> Strategy:
     exchange = strategy.gradient_exchange
     if exchange.is_plain:
         return strategy
-    return strategy.changed(compression="dense", exchange="allreduce", servers=1, ranks_per_node=1)
+    return replace(strategy, gradient_exchange=GradientExchange())
 
 
 def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:

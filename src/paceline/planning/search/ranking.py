@@ -260,7 +260,8 @@ def _plain(strategy: Strategy, fastest: Strategy) -> bool:
         and not s.gradient_exchange.compression.compresses
         for s in (strategy, fastest)
     ]
-    again = strategy.parallelism.recompute not in ("none", fastest.parallelism.recompute)
+    recompute = strategy.parallelism.recompute
+    again = recompute and recompute != fastest.parallelism.recompute
     return whole[0] and (whole[1] or (strategy.micro_batch_size >= fastest.micro_batch_size and not again))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -19,7 +19,10 @@ from paceline.strategy.choices.values import chosen, plain
 from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
 from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges import OF_HOSTS
+from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
+from paceline.strategy.parallelism import DIVIDING, MODEL
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, ZERO_BUBBLE
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.strategy.strategy import CHOICES
 
@@ -36,11 +39,24 @@ _NAMED: Mapping[str, StrategyChoice] = {
     for axis in (item.plan.axis, *(["divided_shardings"] if item.plan.axis == "shardings" else ()))
 }
 """Fields that hold names, each with its choice."""
+
+
+def axes(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields of ``Space`` that hold the values of some choices."""
+    return tuple(item.plan.axis for item in map(CHOICES.__getitem__, names) if item.plan is not None)
+
+
 _SIZES = (
     *(i.plan.axis for i in CHOICES.values() if i.plan and isinstance(i.values, WholeNumber | ByteSize) and i.plan.axis),
     "micro_batches",
 )
 """Fields that hold whole numbers."""
+MODEL_AXES = axes(MODEL)
+"""Fields of the sizes of dimensions whose devices together hold one replica."""
+UNDIVIDED: Mapping[str, tuple[int, ...]] = dict.fromkeys(axes(DIVIDING), (1,))
+"""Fields of a space without divided networks."""
+PLAIN_GRADIENTS: Mapping[str, tuple[str, ...]] = {"compressions": (DENSE.name,), "exchanges": (ALLREDUCE.name,)}
+"""Fields of a space without compressed gradients."""
 UNEVEN = "give nodes of equally many devices, or ask predict and whatif for these"
 """Advice if nodes have different numbers of devices."""
 
@@ -104,7 +120,7 @@ class Space:
     virtual_stages: tuple[int, ...] = ()
     micro_batches: tuple[int, ...] = ()
     experts: tuple[int, ...] = ()
-    schedules: tuple[str, ...] = ("1f1b", "zero_bubble")
+    schedules: tuple[str, ...] = (ONE_FORWARD_ONE_BACKWARD.name, ZERO_BUBBLE.name)
     node_groups: bool = True
     offloads: bool = True
     gather_bits: int = 0
@@ -194,14 +210,19 @@ class Space:
         return self.precisions or PRECISIONS
 
     @property
+    def model_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The named sizes of the dimensions whose devices together hold one replica."""
+        return tuple(sizes for axis in MODEL_AXES if (sizes := getattr(self, axis)))
+
+    @property
     def divides(self) -> bool:
         """Return whether sizes of a division are named."""
-        return bool(self.tensors or self.contexts or self.pipelines)
+        return bool(self.model_sizes)
 
     @property
     def whole(self) -> bool:
         """Return whether to try strategies in which each device holds the whole network."""
-        return all(1 in sizes for sizes in (self.tensors, self.contexts, self.pipelines) if sizes)
+        return all(1 in sizes for sizes in self.model_sizes)
 
     def barred(self, work: TrainingTarget) -> Mapping[str, str]:
         """Compressions that do not compete because of their accuracy, and why.

@@ -26,6 +26,7 @@ from paceline.errors import UserError, unknown
 from paceline.prediction.learning.noise_scale import LEAST_STEPS, BatchEfficiency, critical_batch
 from paceline.record import RunRecord
 from paceline.strategy.compression.compression_options import Given
+from paceline.strategy.compression.compressions import DENSE
 
 COLUMNS = ("global_batch", "samples_to_target")
 NOISE_FACTOR: float = assumed("noise_scale_factor")
@@ -177,11 +178,16 @@ def reached(record: RunRecord, accuracy: float) -> Point | None:
     return None
 
 
+def uncompressed(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return the runs without compression."""
+    return [record for record in records if record.strategy.get("compression") == DENSE.name]
+
+
 def from_records(records: Sequence[RunRecord], accuracy: float) -> Convergence:
     """Fit the curve of uncompressed runs. Raises UserError if too few reach ``accuracy``, or their networks differ."""
     if len({record.workload for record in records}) > 1:
         raise UserError("the records are of several networks", "give the runs of one")
-    dense = [r for r in records if r.strategy.get("compression") == "dense"]
+    dense = uncompressed(records)
     points = [point for point in (reached(record, accuracy) for record in dense) if point]
     source = f"{len(points)} of {len(dense)} runs without compression reach it"
     return fit(points, f"{accuracy:.1%} accuracy", source)
@@ -289,7 +295,7 @@ def accuracies(compression: str) -> tuple[Accuracy, ...]:
 
 def accuracy_notes(compression: str, options: Given = ()) -> tuple[str, ...]:
     """Describe the measured effect of a compression on accuracy, or that it is unknown. ``options``: non-default ones."""
-    if compression == "dense":
+    if compression == DENSE.name:
         return ()
     measured = [
         f"{a.points:+.2f} points (standard error {a.error:.2f}, {a.seeds} seeds) on {a.network}, {a.data}, {a.workers} workers"

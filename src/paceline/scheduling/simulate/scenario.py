@@ -22,6 +22,7 @@ from paceline.scheduling.speeds.expected_speed import EstimatePool, MeasuredEsti
 from paceline.scheduling.speeds.predicted_jobs import Predictions
 from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Policy
+from paceline.strategy.sharding import DDP
 
 Knowledge = Literal["measured", "online", "predicted"]
 """Knowledge of policies about speeds and remaining work: the truth, what a job saw since it began, or a prediction."""
@@ -141,7 +142,7 @@ class Scenario:
                 return "strategy", planned.job, lambda job: planned.run(job, self.knowledge == "measured")
             stated, profile = self.predictions.profile(job)
             fitting = replace(job, device_types=tuple(profile.speeds))
-            return "prediction", fitting, self._going(profile, pool, stated.batch, "ddp")
+            return "prediction", fitting, self._going(profile, pool, stated.batch, DDP.name)
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
             what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"

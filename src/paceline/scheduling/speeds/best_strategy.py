@@ -25,10 +25,12 @@ from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.speeds.profiles import packed
 from paceline.strategy import Strategy
 from paceline.strategy.optimizer import usual_optimizer
-from paceline.strategy.sharding import TORCH_SHARDINGS
+from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
+from paceline.strategy.sharding import DDP, TORCH_SHARDINGS
+from paceline.strategy.strategy import CHOICES, LAYOUT
 from paceline.workload import Workload
 
-KEPT = ("sharding", "tensor", "pipeline", "recompute", "sequence")
+KEPT = tuple(name for name in LAYOUT if CHOICES[name].field != "micro_batches")
 """Choices that a job keeps if the policy changes no strategies.
 
 The data dimension and the micro steps follow from the devices.
@@ -138,7 +140,7 @@ class BestStrategies:
 
     def _whole(self, cluster: Cluster) -> Iterator[Candidate]:
         """Candidates: the stated choices, or every sharding and recomputation, with every number of micro steps."""
-        shardings = TORCH_SHARDINGS if cluster.world_size > 1 else ("ddp",)
+        shardings = TORCH_SHARDINGS if cluster.world_size > 1 else (DDP.name,)
         free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._again)]
         for chosen in free if self.stated is None else [self.stated]:
             stated = chosen.get("grad_accum_steps")
@@ -150,7 +152,8 @@ class BestStrategies:
     @cached_property
     def _again(self) -> tuple[str, ...]:
         """Recomputation choices."""
-        return ("none", "full") if saves_memory(self.workload) else ("none",)
+        tried = (NO_RECOMPUTE, FULL_RECOMPUTE) if saves_memory(self.workload) else (NO_RECOMPUTE,)
+        return tuple(again.name for again in tried)
 
     def _divided(self, cluster: Cluster) -> list[tuple[float, BestStrategy]]:
         space = LayoutSpace(

@@ -7,7 +7,7 @@ metadata, a ``StrategyChoice``. ``Strategy.of``, JSON, the command line's option
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
 from operator import attrgetter
@@ -16,9 +16,14 @@ from typing import Any, Literal
 from paceline.errors import UserError
 from paceline.strategy.choices.choice_values import Compound, LegalValues
 
-Effect = Literal["bytes", "time", "memory", "numerics"]
-"""Effect of a choice: on bytes of any link, on seconds, on a device's memory, or on computed numbers."""
-EVERYTHING: tuple[Effect, ...] = ("bytes", "time", "memory", "numerics")
+Effect = Literal["groups", "exchange", "bytes", "time", "memory", "numerics"]
+"""Effect of a choice: on which tensors are exchanged together, on the traffic of one exchange, on the bytes of a step, on its
+seconds, on a device's memory, or on computed numbers."""
+EVERYTHING: tuple[Effect, ...] = ("groups", "exchange", "bytes", "time", "memory", "numerics")
+TRAFFIC: tuple[Effect, ...] = EVERYTHING[1:]
+"""Effects of a choice that leaves the groups as they are."""
+FIGURES: tuple[Effect, ...] = EVERYTHING[1:-1]
+"""Effects of a choice that changes what a step costs, but no computed number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +112,18 @@ class StrategyChoice:
         example: a value, as a user types it.
         column: of a table of jobs; empty if a table cannot hold it.
         needs: conditions on other choices of the same owner.
-        affects: what it changes; the cache of exchanges leaves out choices that change no bytes.
+        affects: what it changes. Caches of groups and of exchanges leave out choices that do not affect them.
+        grouped_by: what of the value the groups depend on; None: all of it.
         follows: the choice that sets it back to its default when it changes: ``compression`` or ``exchange``.
         later: True if JSON leaves the default out, as files of earlier versions do.
         resumable: True if a run may change it and still resume from a checkpoint.
         said: True if a description names it even with its default value.
         train: how ``train`` takes it; by default it refuses every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
-        title: text of a description for other values than the default, formatted as the texts of ``Need``. Empty: no text, or
-            the text of another choice covers it.
+        of_layout: True if a search of layouts decides it.
+        title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
+            returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
+        title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
         label: of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
         source: paper or software that defines it.
     """
@@ -137,13 +145,16 @@ class StrategyChoice:
     column: str = "*"
     needs: tuple[Need | Check, ...] = ()
     affects: tuple[Effect, ...] = EVERYTHING
+    grouped_by: Callable[[Any], Hashable] | None = None
     follows: Literal["", "compression", "exchange"] = ""
     later: bool = False
     resumable: bool = False
     said: bool = False
     train: Trained = Trained()
     plan: Searched | None = None
-    title: str = ""
+    of_layout: bool = False
+    title: str | Callable[[Any], str] = ""
+    title_rank: int = 0
     label: str = ""
     unset: str = ""
     source: str = ""
@@ -167,6 +178,13 @@ class StrategyChoice:
     def default_text(self) -> str:
         """Default value as a user types it."""
         return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    def described(self, owner: Any) -> str:
+        """Return the title for the value that the owner of the field has; empty for the default."""
+        value = getattr(owner, self.field)
+        if not self.title or value is self.default or value == self.default:
+            return ""
+        return filled(self.title, owner, self.name, value) if isinstance(self.title, str) else self.title(owner)
 
     def written(self, value: object) -> bool:
         """Return whether JSON includes ``value``."""

@@ -20,6 +20,9 @@ import torch.distributed as dist
 from paceline.calibration.constants import assumed
 from paceline.errors import UserError, unknown
 from paceline.strategy import COMPRESSIONS, GradientExchange
+from paceline.strategy.compression.compressions import DENSE
+from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
+from paceline.strategy.exchanges.ring import RING
 from paceline.training.exchanges import allreduce
 from paceline.training.exchanges.exchange_group import ExchangeSetup, Gradients, exchange_group, room
 from paceline.training.exchanges.exchange_setup import make_setup
@@ -137,7 +140,7 @@ def exchanges_to_try(
     Raises:
         UserError: an unknown candidate, one of low rank, or an exchange that cannot carry it.
     """
-    to_try = [make("dense", "")]
+    to_try = [make(DENSE.name, "")]
     for candidate in candidates:
         name, _, exchange = candidate.partition(":")
         if name not in COMPRESSIONS:
@@ -146,9 +149,9 @@ def exchanges_to_try(
             raise UserError(f"auto cannot try {name}: it is a hook of PyTorch's own", f"name it: attach(model, {name!r})")
         names = [exchange]
         if not exchange and workers > 2:  # between two, a ring sends what the others do
-            names.append("ring")
+            names.append(RING.name)
         if not exchange and 1 < ranks_per_node < workers and workers % ranks_per_node == 0:
-            names.append("hierarchical")
+            names.append(HIERARCHICAL.name)
         to_try += [make(name, exchange) for exchange in names]
     return [exchange for index, exchange in enumerate(to_try) if exchange not in to_try[:index]]
 

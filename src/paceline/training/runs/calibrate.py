@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.prediction import Calibration, Line
 from paceline.strategy import BucketPlan, Strategy
+from paceline.strategy.sharding import DDP
 from paceline.training.attach.attach import attach, wrap
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.runs.loop import classification_loss, make_optimizer
@@ -48,7 +49,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
     """
     device = batch[0].device
     over = strategy.gradient_exchange.exchange  # what is sharded sends over the same links
-    strategy = strategy.changed(sharding="ddp", shard_devices=0, gather_bits=0, exchange=over)
+    strategy = strategy.changed(sharding=DDP, shard_devices=0, gather_bits=0, exchange=over)
     compute = _ComputeStep(model, batch, strategy)
     points: dict[str, list[tuple[float, float]]] = defaultdict(list)
     totals: list[float] = []

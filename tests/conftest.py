@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -16,13 +17,16 @@ import samples
 import warm_python
 from everyday import mark_the_rest_full
 from paceline.rundir import RunDir
-from processor_budget import ProcessorBudget
+from processor_budget import LEDGER, ProcessorBudget
 
 # No test asserts an absolute time, hypothesis neither: a busy machine makes examples slowly. What CI runs takes the same
 # examples every time, so that one commit has one outcome; `make test-all` looks for others.
 settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("full", settings.get_profile("all"), derandomize=True)
 settings.register_profile("paceline", settings.get_profile("full"), max_examples=30)
+
+# Collection makes a million objects and drops hardly any: a search for garbage would find none.
+gc.disable()
 
 # A shell that starts a job in the background has it ignore them; what is started from here is to be told to end.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
@@ -44,8 +48,16 @@ _LONG = ("test_docs", "test_bench", "training/", "workload/", "planning/", "code
 
 
 def _group(nodeid: str) -> str:
-    path = nodeid.partition("::")[0].removeprefix("tests/")
-    return "in a row" if path.startswith(_IN_A_ROW) else path
+    return _place(nodeid.partition("::")[0])[1]
+
+
+@functools.cache
+def _place(file: str) -> tuple[int, str, str]:
+    """Place of a test file: the number of its kind, the group of tests that one worker runs, and its path."""
+    path = file.removeprefix("tests/")
+    group = "in a row" if path.startswith(_IN_A_ROW) else path
+    first = ["in a row", *_LONG]
+    return next((number for number, name in enumerate(first) if group.startswith(name)), len(first)), group, path
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,9 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"everyday() names no case of its test: {', '.join(unknown)}")
 
     def place(item: pytest.Item) -> tuple[int, str]:
-        path = item.nodeid.partition("::")[0].removeprefix("tests/")
-        first = ["in a row", *_LONG]
-        return next((number for number, name in enumerate(first) if _group(path).startswith(name)), len(first)), path
+        number, _, path = _place(item.nodeid.partition("::")[0])
+        return number, path
 
     items.sort(key=place)
 
@@ -84,14 +95,24 @@ def pytest_configure(config: pytest.Config) -> None:
         {everyday: "paceline", "long and not full": "paceline", "full": "full"}.get(config.option.markexpr, "all")
     )
     config.pluginmanager.register(ProcessorBudget(config))
-    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        os.environ[warm_python.SHARED] = warm_python.start()  # its workers inherit it
+    if sys.executable == os.environ.get(warm_python.SHARED):  # a worker; what its tests start is a fresh Python
+        sys.executable = sys.orig_argv[0]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers of ``pytest -n`` are programs of the warm Python: torch and the rest are imported once for all of them."""
+    option = session.config.option
+    if getattr(option, "tx", None) and not hasattr(session.config, "workerinput"):
+        command = os.environ[warm_python.SHARED] = warm_python.start()  # its workers inherit it
+        os.environ.pop(LEDGER)  # they count their own time
+        option.tx = [f"popen//python={command}" if spec == "popen" else spec for spec in option.tx]
 
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays until the end; every later search for garbage leaves it out."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

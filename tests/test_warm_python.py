@@ -39,6 +39,14 @@ def test_torch_is_there_and_modules_and_scripts_run(tmp_path: Path) -> None:
     )
 
 
+def test_workers_of_pytest_are_its_programs_and_start_fresh_ones() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("needs workers: pytest -n 1")
+    assert Path(sys.orig_argv[1]) == warm_python.SERVER and sys.executable != warm_python.executable()
+    fresh = [sys.executable, "-c", "import sys; print('torch' in sys.modules)"]
+    assert subprocess.check_output(fresh, text=True, timeout=200) == "False\n"
+
+
 @pytest.mark.parametrize(
     ("code", "ends"),
     [

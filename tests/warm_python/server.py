@@ -27,6 +27,7 @@ import pytest
 import sklearn.datasets
 import torch._dynamo
 import torch.distributed.launcher.api
+import torch.distributed.optim
 import torch.distributed.run
 
 import paceline.cli

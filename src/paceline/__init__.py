@@ -1,4 +1,4 @@
-"""Know how fast a distributed training job will run before the hardware is there; then make it run that fast.
+"""Predict how fast a distributed training job will run before the hardware exists, then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
 Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for your own script ``attach``,

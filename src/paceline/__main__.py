@@ -1,4 +1,4 @@
-"""``python -m paceline``."""
+"""Entry point of ``python -m paceline``."""
 
 import sys
 

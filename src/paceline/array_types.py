@@ -1,4 +1,4 @@
-"""The types of NumPy arrays that several modules share. Each has one name."""
+"""Types of NumPy arrays that several modules share."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _FIX = "write the trace again with paceline predict or paceline train"
 
 
 def chrome_trace(timelines: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
-    """The timelines by run label (events in seconds) as one Chrome trace (microseconds, to the nanosecond)."""
+    """Convert timelines by run label (in seconds) to one Chrome trace (in microseconds, to the nanosecond)."""
     trace: list[dict[str, Any]] = []
     pids: dict[tuple[str, int], int] = {}
     tids: dict[tuple[int, str], int] = {}
@@ -38,7 +38,7 @@ def chrome_trace(timelines: Mapping[str, Iterable[Event]]) -> dict[str, Any]:
 
 
 def _names(pid: int, name: str, tid: int | None = None) -> list[dict[str, Any]]:
-    """The metadata that names a process or thread and fixes its place on the screen."""
+    """Return the metadata that names a process or thread and fixes its position on the screen."""
     what = "process" if tid is None else "thread"
     at = {"ph": "M", "pid": pid, "tid": tid or 0}
     return [
@@ -48,14 +48,14 @@ def _names(pid: int, name: str, tid: int | None = None) -> list[dict[str, Any]]:
 
 
 def _complete(event: Event, pid: int, tid: int) -> dict[str, Any]:
-    """Both ends are rounded, so that what follows without a gap neither overlaps nor leaves one."""
+    """Return a complete event, with both ends rounded so that adjacent bars neither overlap nor leave a gap."""
     start, end = round(event.start_s * 1e6, 3), round(event.end_s * 1e6, 3)
     times = {"ts": start, "dur": round(end - start, 3)}
     return {"name": event.name, "cat": event.lane, "ph": "X", "pid": pid, "tid": tid, **times}
 
 
 def read_chrome_trace(trace: Mapping[str, Any]) -> dict[str, tuple[Event, ...]]:
-    """The inverse of ``chrome_trace``: events in seconds by run label. Raises UserError for anything else."""
+    """Parse a trace of ``chrome_trace`` into events in seconds by run label. Raises UserError for anything else."""
     try:
         return _read(trace["traceEvents"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""A file of measurements as rows: every mistake in it is one line that names the file, the row and the column."""
+"""Rows of a CSV file of measurements, with one-line errors that name the file, the row and the column."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Row:
     file: str
 
     def text(self, column: str) -> str:
-        """The cell without surrounding blanks; empty for an empty cell and for a column that the file lacks."""
+        """Return the cell without surrounding blanks; empty for an empty cell or a missing column."""
         return self.values.get(column, "").strip()
 
     def number_of(self, column: str) -> float | None:
-        """The number in the cell; None for an empty cell. Raises UserError for text or a negative number."""
+        """Return the number in the cell; None for an empty cell. Raises UserError for text or a negative number."""
         text = self.text(column)
         if not text:
             return None
@@ -42,11 +42,11 @@ class Row:
         return value
 
     def positive(self, column: str) -> float | None:
-        """The number in the cell; None for an empty cell or 0. Raises UserError as ``number_of``."""
+        """Return the number in the cell; None for an empty cell or 0. Raises UserError as ``number_of``."""
         return self.number_of(column) or None
 
     def whole(self, column: str) -> int | None:
-        """The whole number in the cell; None for an empty cell or 0. Raises UserError for anything else."""
+        """Return the whole number in the cell; None for an empty cell or 0. Raises UserError for anything else."""
         value = self.number_of(column)
         if value is not None and value != int(value):
             raise self.wrong(column, "a whole number")
@@ -54,16 +54,16 @@ class Row:
 
     @property
     def place(self) -> str:
-        """File, row and line, for an error."""
+        """File, row and line for an error."""
         return f"{self.file}, row {self.number} (line {self.line})"
 
     def wrong(self, column: str, expected: str) -> UserError:
-        """The error for the cell in ``column``."""
+        """Return the error for the cell in ``column``."""
         return UserError(f"{self.place}, column {column}: {shorten(self.text(column))!r} is not {expected}")
 
 
 def header(path: str | Path) -> tuple[list[str], str]:
-    """The columns that a file names in its first line, and what parts them: a comma or a bar.
+    """Return the columns in the first line of a file, and the separator: a comma or a bar.
 
     Raises:
         UserError: it cannot be read or is empty.
@@ -84,7 +84,7 @@ def header(path: str | Path) -> tuple[list[str], str]:
 
 
 def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list[Row]:
-    """The rows of a CSV file that has at least ``columns``. Values between bars are not quoted.
+    """Read the rows of a CSV file that has at least ``columns``. Values separated by bars are not quoted.
 
     Raises:
         UserError: it cannot be read, is empty, lacks a column, or has a row with too many or too few values.
@@ -121,7 +121,7 @@ def read(path: str | Path, columns: Sequence[str], delimiter: str = ",") -> list
 
 
 def check_parted(header: Sequence[str], columns: Collection[str], name: str) -> None:
-    """Raises UserError for a header in which semicolons or tabs part some of ``columns``."""
+    """Raise UserError for a header that separates some of ``columns`` by semicolons or tabs."""
     known = {column.casefold() for column in columns}
     for sign, signs in _PARTED.items():
         if len(header) == 1 and known.intersection(column.strip().casefold() for column in header[0].split(sign)[1:]):

@@ -1,4 +1,4 @@
-"""The one error a user can cause, checks of what a user gave, and the end of a run by a signal."""
+"""The error for a user's mistake, checks of arguments, and the end of a run by a signal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LARGEST_COUNT = 1 << 53
 
 
 class UserError(Exception):
-    """A mistake of the user's: the command line prints it on one line and exits with code 2, without a traceback.
+    """A user's mistake, which the command line prints on one line with exit code 2 and no traceback.
 
     Args:
         message: what was given and what is legal. Both texts name an argument of Python as `` `scale_from` ``; the command line
@@ -29,7 +29,7 @@ class UserError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended a run in order; Ctrl-C is SIGINT. ``code`` is the exit code, 128 and the signal's number.
+    """A run ended in order after a signal, such as SIGINT for Ctrl-C. ``code`` is the exit code, 128 and the signal's number.
 
     Args:
         number: of the signal.
@@ -64,12 +64,12 @@ def unknown(kind: str, given: object, legal: Iterable[str], fix: str = "", few: 
 
 
 def shorten(text: str, most: int = 200) -> str:
-    """The text, cut where it is longer than ``most`` characters: what a damaged file holds may be long."""
+    """Shorten a text to ``most`` characters, because a damaged file may contain long ones."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def shown(value: object) -> str:
-    """``value`` on one short line of an error, whatever it is."""
+    """Format ``value`` of any type on one short line of an error."""
     try:
         return reprlib.repr(value)
     except Exception:  # Python refuses to print an int of more than 4,300 digits; a class may have a broken __repr__
@@ -77,13 +77,13 @@ def shown(value: object) -> str:
 
 
 def check_name(kind: str, value: object, legal: Iterable[str]) -> None:
-    """Raises UserError where ``value`` is not one of the ``legal`` names."""
+    """Raise UserError if ``value`` is not one of the ``legal`` names."""
     if not isinstance(value, str) or value not in legal:
         raise unknown(kind, value, legal)
 
 
 def known_name(kind: str, value: object, legal: Collection[str], aliases: Mapping[str, str] = NO_ALIASES, few: int = 6) -> str:
-    """The ``legal`` name that ``value`` means, in any case, with any separators, or by an alias.
+    """Return the ``legal`` name that ``value`` means, in any case, with any separators, or by an alias.
 
     Args:
         few: as of ``unknown``.
@@ -100,7 +100,7 @@ def known_name(kind: str, value: object, legal: Collection[str], aliases: Mappin
 
 
 def check_count(value: object, what: str, least: int = 1) -> int:
-    """``value`` as a plain int from ``least`` to ``LARGEST_COUNT``. NumPy's whole numbers are legal too.
+    """Return ``value`` as a plain int from ``least`` to ``LARGEST_COUNT``. NumPy's whole numbers are legal too.
 
     Args:
         what: what is counted, such as ``"workers"``; the error puts it behind the value.
@@ -118,14 +118,14 @@ def check_count(value: object, what: str, least: int = 1) -> int:
 
 
 def check_flag(value: object, name: str) -> None:
-    """Raises UserError where ``value`` is not True or False."""
+    """Raise UserError if ``value`` is not True or False."""
     if type(value) is not bool:
         raise UserError(f"{name}={shown(value)}", "give True or False")
 
 
 @contextmanager
 def needs_torch(what: str) -> Iterator[None]:
-    """Raises UserError, with what to install, where PyTorch is missing in here."""
+    """Raise UserError, with the package to install, if PyTorch is missing in this context."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -75,7 +75,7 @@ def running(device: Device, precision: str, e: Efficiency) -> str:
 
 
 def share(device: Device, precision: str, e: Efficiency) -> float:
-    """Return the kernel's share of the best matrix product, relative to FlashAttention-2 on an A100."""
+    """Return the kernel's rate as a share of the best matrix product, relative to FlashAttention-2 on an A100."""
     kernel = running(device, precision, e)
     shares: Mapping[str, float] = assumed("attention_kernels").get(_family(device), {})
     if kernel in (_FIRST, "triton"):
@@ -135,5 +135,5 @@ def _family(device: Device) -> str:
 
 
 def _narrow(precision: str) -> bool:
-    """Return whether attention computes in 16 bits; it does under a recipe."""
+    """Return whether attention computes in 16 bits. It does so under a recipe."""
     return precision in RECIPES or BYTES_PER_ELEMENT[precision] == 2

@@ -54,7 +54,7 @@ class Calibration:
     ratio: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         return asdict(self)
 
     @classmethod

@@ -130,7 +130,7 @@ class Efficiency:
         return math.hypot(estimate, math.log(carried) / Z80)
 
     def seconds_of(self, other: Efficiency) -> float:
-        """Return the factor on the seconds of every layer against ``other``; 0 if it differs between layers."""
+        """Return the ratio of the seconds of every layer to those under ``other``; 0 if the ratio differs between layers."""
         return self.time_factor / other.time_factor if all(getattr(self, n) == getattr(other, n) for n in _KERNELS) else 0.0
 
     def of_year(self, year: float) -> Efficiency:
@@ -168,7 +168,7 @@ class Efficiency:
 
 
 def design(workload: str) -> str:
-    """Return the design of a workload: its name without the size at the end."""
+    """Return the design of a workload, which is its name without the size at the end."""
     return workload.partition("-")[0]
 
 

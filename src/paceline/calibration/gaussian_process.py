@@ -37,7 +37,7 @@ devices per node, log nodes, several nodes, other links, other precision or shar
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a step: four names, where another name is one unit away, and numbers (see ``_SCALES``)."""
+    """Position of a step: four names, which are equal or one unit apart, and numbers (see ``_SCALES``)."""
 
     names: tuple[str, str, str, str]
     numbers: tuple[float, float, float, float, float, float]
@@ -76,7 +76,7 @@ class Position:
 
 
 def coordinates(places: Sequence[Position], names: tuple[str, ...]) -> Array:
-    """Return the positions relative to these names, in units of ``_SCALES``, (n, 10)."""
+    """Return positions as coordinates relative to these names, (n, 10), in units of ``_SCALES``."""
     numbers = np.array([place.numbers for place in places]).reshape(-1, 6)
     alike = [[name != here for name, here in zip(place.names, names, strict=True)] for place in places]
     other = np.array(alike, dtype=np.bool_).reshape(-1, 4)
@@ -118,7 +118,7 @@ class CovarianceKernel:
 
     @property
     def prior(self) -> float:
-        """Standard deviation far from all observations."""
+        """Standard deviation of the log ratio far from all observations."""
         return math.sqrt(self.every**2 + self.task**2 + self.near**2)
 
 
@@ -149,7 +149,7 @@ class Process:
 
 
 def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:
-    """Return the root mean square of the amplitude, the factor on ``near``, given log ratios (n,) at ``places`` (n, 10)."""
+    """Fit the amplitude (the root mean square factor on ``near``) to log ratios (n,) at ``places`` (n, 10)."""
     if not len(places):
         return 1.0
     costs = []

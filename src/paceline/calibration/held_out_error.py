@@ -1,4 +1,4 @@
-"""Prediction errors on published runs that are not part of any fit, by kind of prediction."""
+"""Prediction errors on published runs outside every fit, by kind of prediction."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class HeldOut:
 
     @property
     def _of_range(self) -> str:
-        """Further sources of the range, in sentences."""
+        """Describe further sources of the range, in sentences."""
         slow = f" The slow end has a host that takes {format_seconds(self.launch_s)} more a kernel." if self.launch_s else ""
         few = f" Too few sets are of this kind: the range has the tails of {self.tails_of}." if self.tails_of else ""
         return slow + few
@@ -75,7 +75,7 @@ def kind(software: str, nodes: int, corrected: bool, divided: bool = False) -> s
 
 @cache
 def _read() -> dict[str, Any]:
-    """Read the file; empty if missing, because the script that writes it makes predictions too."""
+    """Read the file. Return an empty result if it is missing, because the script that writes it makes predictions too."""
     import tomllib
 
     file = files("paceline.calibration").joinpath(FILE)
@@ -84,7 +84,7 @@ def _read() -> dict[str, Any]:
 
 @cache
 def unseen_shift() -> float:
-    """Return the further extension at both ends if links of that kind limited no held-out run."""
+    """Return the additional extension of both ends if links of that kind limited no held-out run."""
     return float(_read().get("unseen", 0.0))
 
 

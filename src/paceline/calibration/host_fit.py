@@ -1,4 +1,4 @@
-"""Fit of the time in which the host launches a kernel, from measured steps of different micro batches.
+"""Fit of the time that the host needs to launch a kernel, from measured steps of different micro batches.
 
 The host runs ahead of the device. A pass takes as long as its kernels, but at least as long as the host launches them. Steps
 with a small micro batch that take as long as those with a larger one reveal that time. The fit takes the time that best
@@ -42,7 +42,7 @@ class ObservedHost:
         self._seconds: dict[str, float] = {}
 
     def of(self, device: str) -> float:
-        """Return seconds a kernel of the hosts with that device; 0 if the measured steps do not determine it."""
+        """Return the seconds per kernel of hosts with that device; 0 if the measured steps do not determine it."""
         if device not in self._seconds:
             seen = [step for step in self._seen if step.cluster.device.name == device]
             self._seconds[device] = self._search(_thinned(seen))

@@ -32,11 +32,11 @@ HIDDEN: float = assumed("hidden_wait")
 
 
 class Waits(Protocol):
-    """The part of a prediction that the fit needs."""
+    """Quantities of a prediction that the fit needs."""
 
     @property
     def exposed_comm_s(self) -> float:
-        """Seconds of the step that are spent on waiting for the exchange."""
+        """Seconds of the step spent waiting for the exchange."""
 
 
 Predict = Callable[[Workload, Cluster, Strategy], Waits]
@@ -109,7 +109,7 @@ class ObservedLinks:
         return best
 
     def _off(self, step: Observation, cluster: Cluster) -> float:
-        """Return the logarithm of predicted wait / measured wait."""
+        """Return the logarithm of the ratio of predicted to measured wait."""
         floor = HIDDEN * step.step_s
         waited = self._predict(step.workload, cluster, step.strategy).exposed_comm_s
         return math.log((waited + floor) / ((step.sync_s or 0.0) + floor))

@@ -1,4 +1,4 @@
-"""The protocols of an engine's collectives: some have low latency and half the bandwidth, others the reverse.
+"""Protocols of a collective engine, which trade latency against bandwidth.
 
 The efficiency of a link depends on the size of a message, because the engine chooses for each size the algorithm and the
 protocol that it expects to be fastest. NCCL has three protocols: LL (each word has a flag: no barrier, half the bandwidth),

@@ -1,4 +1,4 @@
-"""Measured steps from files: run directories of ``paceline train``, or a table of jobs from any other software."""
+"""Measured steps from files: run directories of ``paceline train``, or a table of jobs of other software."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROBE = "write it with paceline hardware probe --json > FILE.json"
 
 
 def observations(paths: Sequence[str | Path]) -> list[Observation]:
-    """Read the observations in files: every run of a directory, every row of a CSV file, nothing from a probe.
+    """Read the observations in files: every run of a directory and every row of a CSV file. Probes contain none.
 
     Raises:
         UserError: a run or file is missing, broken or empty, a row is impossible, or a JSON file is not a probe.
@@ -113,7 +113,8 @@ _RECOMPUTE = {"0": "none", "1": "full"}
 
 
 def _chosen(row: Row) -> dict[str, Any]:
-    """Return the choices of a row by name. An empty cell and the number 0 choose nothing. Raises UserError."""
+    """Return the choices of a row by name. An empty cell or the number 0 makes no choice. Raises UserError. An empty cell and
+    the number 0 choose nothing. Raises UserError."""
     chosen: dict[str, Any] = {}
     for column, item in _CHOSEN.items():
         text = row.text(column)

@@ -1,4 +1,4 @@
-"""The 80 % interval of a predicted step, from errors on held-out measurements by the resource that the step waits for.
+"""The 80 % interval of a predicted step, from held-out errors of the resources that the step waits for.
 
 The model takes log(measured / predicted) as normal, and the errors of the device, the links and the codec as independent.
 Device and codec count by their share of the step. Links count by their effect: the step is scheduled again with links at
@@ -67,7 +67,7 @@ def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int
 
 
 def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[float, float]:
-    """Return factors on the predicted step, at most 1 and at least 1, that should enclose 80 % of measured steps.
+    """Return two factors on the predicted step, one at most 1 and one at least 1, that should enclose 80 % of measured steps.
 
     Args:
         step_s: the predicted step, the median.

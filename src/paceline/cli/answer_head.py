@@ -82,7 +82,7 @@ def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[F
 
 
 def _between(o: argparse.Namespace) -> Link | None:
-    """Return the network that the options name between nodes, for more nodes than there are."""
+    """Return the network between nodes that the options name, for a cluster of more nodes."""
     if o.network or not (o.device and hardware.instance(o.device)):
         return hardware.network(o.network) if o.network else None
     return hardware.cluster(o.device, o.devices_per_node, 2).network
@@ -155,7 +155,7 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
 
 
 def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -> dict[str, Any]:
-    """Return the options that name a cluster, in the form of the user's options for the cluster ``asked`` about."""
+    """Return options for a cluster in the form that the user chose for the cluster ``asked`` about."""
     network = machines.network.name if machines.num_nodes > 1 else None
     device, local = machines.device.name, machines.levels[0].size
     if machines.device == asked.device and o.cluster is None:  # the name may be an instance or a probe
@@ -166,7 +166,7 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
-    """Return sentences on the default precision and the default batch, if they were used."""
+    """Return sentences about the default precision and the default batch if they were used."""
     workload, cluster, _ = inputs
     if o.lora:
         trained, frozen = (format_count(count) for count in (workload.num_parameters, workload.frozen))
@@ -179,7 +179,7 @@ def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
 
 
 def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:
-    """Return a sentence on the default batch and its reason."""
+    """Return a sentence about the default batch and its reason."""
     workload, cluster, strategy = inputs
     micro = strategy.parallelism.micro_batches
     each = strategy.global_batch_size // (strategy.world_size * micro)

@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
     def runs(
         self, run: Handler, example: str, prints: str = "one JSON object", shapes: Sequence[str] = ("brief", "why")
     ) -> None:
-        """Make this a command that ``run`` answers.
+        """Make this a command that calls ``run``.
 
         Args:
             prints: output of ``--json``, in words.
@@ -112,12 +112,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def _word(value: object) -> str:
-    """Format a value as a user types it: ``10000``, not ``10000.0``."""
+    """Format a value as a user would type it: ``10000``, not ``10000.0``."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parser]:
-    """Return a function that adds a command to ``parser``, by its name and one line of help."""
+    """Return a function that adds a command with a one-line help to ``parser``."""
     commands = parser.add_subparsers(dest=dest, metavar=metavar, parser_class=Parser)
 
     def add(name: str, text: str) -> Parser:

@@ -1,5 +1,4 @@
-"""Output of an answer on stdout, in the terminal's width, and in colour if the terminal has colours and the user allows
-them."""
+"""Output of an answer on stdout, in the terminal's width and colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of one worker under ``torchrun … -m paceline.training``."""
+"""Arguments of one worker started by ``torchrun … -m paceline.training``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class WorkerOptions:
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that this worker waits for the others, available before the run is known."""
+        """Seconds that this worker waits for the others. It is needed before the run is known."""
         return timeout_s(self.options)
 
     def run(self, world_size: int) -> TrainingRun:
-        """Return the run with ``world_size`` workers. Raises UserError."""
+        """Return the run with its number of workers set to ``world_size``. Raises UserError."""
         return training_run(self.options, world_size)
 
 

@@ -1,10 +1,10 @@
-"""The wire formats; ``docs/wire-format.md`` is the specification.
+"""Wire formats of compressed gradients; ``docs/wire-format.md`` is the specification.
 
     codec = codecs.get("int8", block=256)
     payload = codecs.encode(codec, gradient, codecs.key(seed, step, rank))
     codecs.decode(payload, total, codecs.ADD)
 
-A payload says itself of which codec it is.
+A payload names its codec.
 """
 
 from __future__ import annotations

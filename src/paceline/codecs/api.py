@@ -1,6 +1,7 @@
 """Interface of the codecs: find a codec by name, encode values, decode payloads.
 
-A payload is a header of 32 bytes and a body (``container``). The fastest backend that serves writes and reads the body.
+A payload is a header of 32 bytes and a body (``container``). The fastest backend with kernels for the codec writes and reads
+the body.
 """
 
 from __future__ import annotations
@@ -157,15 +158,14 @@ def moments_of(values: Any) -> Moments:
 
 
 def peak_of(values: Any) -> float:
-    """Return max |x| of a 1-D array or tensor: infinity or NaN if it holds one, 0 if empty. Raises as ``moments_of``."""
+    """Return max |x| of a 1-D array or tensor; 0 if empty, infinity or NaN if one is in it. Raises as ``moments_of``."""
     x = arrays.vector(values)
     return float(backends.pick(Fp32(), x).peak(x))
 
 
 def _codec(header: Header, only: tuple[type[Codec], ...]) -> Codec:
-    """Return the codec that wrote a payload. Raises PayloadError for an unknown one, for one not of ``only``, and as
-    ``Codec.of``.
-    """
+    """Return the codec that wrote a payload. Raises PayloadError for an unknown codec, for one outside ``only``, and as
+    ``Codec.of``."""
     if header.codec not in BY_CODE:
         raise PayloadError(f"codec number {header.codec} is unknown to this Paceline: install the same one on every rank")
     kind = BY_CODE[header.codec]

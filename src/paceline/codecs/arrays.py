@@ -1,4 +1,4 @@
-"""Convert a user's memory to the form of the kernels: NumPy arrays on the host, tensors on a GPU."""
+"""Conversion of a user's memory to the form of the kernels: NumPy arrays on the host, tensors on a GPU."""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ def host_bytes(data: Any) -> bytes:
 
 
 def empty_bytes(like: Any, count: int) -> Bytes:
-    """Allocate room for a payload on the device of ``like``."""
+    """Allocate memory for a payload on the device of ``like``."""
     return np.empty(count, np.uint8) if isinstance(like, np.ndarray) else like.new_empty(count, dtype=_torch().uint8)
 
 
 def empty_floats(like: Any, count: int) -> Any:
-    """Allocate room for ``count`` fp32 values on the device of ``like``. Raises PayloadError if the memory does not suffice."""
+    """Allocate memory for ``count`` fp32 values on the device of ``like``. Raises PayloadError if the memory does not
+    suffice."""
     try:
         return np.empty(count, np.float32) if isinstance(like, np.ndarray) else like.new_empty(count, dtype=_torch().float32)
     except (MemoryError, ValueError, RuntimeError):
@@ -78,7 +79,7 @@ def empty_floats(like: Any, count: int) -> Any:
 
 
 def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
-    """Return ``out`` in the form that the kernels write: a NumPy array if ``like`` is one, else the tensor.
+    """Convert ``out`` to the form that the kernels write: a NumPy array if ``like`` is one, else a tensor.
 
     Args:
         dtypes: what ``out`` may hold; bytes must also be contiguous.
@@ -103,7 +104,7 @@ def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
 
 
 def _described(out: Any) -> str:
-    """Describe an argument."""
+    """Describe an argument for an error."""
     if not isinstance(out, np.ndarray) and not is_tensor(out):
         return f"of type {type(out).__name__}"
     where = f"on {out.device}" if is_tensor(out) else "" if out.flags.writeable else "read-only"

@@ -1,4 +1,4 @@
-"""Backends of the codecs: NumPy, C++ and Triton, with equal bits."""
+"""Backends of the codecs in NumPy, C++ and Triton, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ NAMES = ("reference", "native", "triton")
 
 
 class Backend(Statistics, Protocol):
-    """An implementation of all kernels; a module is one."""
+    """Implementation of all kernels, such as a module."""
 
     name: str
 
     def serves(self, codec: Codec) -> bool:
-        """Return whether it has kernels for this codec here."""
+        """Return whether this backend has kernels for the codec on this machine."""
 
     def encode(self, codec: Codec, x: Any, body: Any, key: counter.Key, start: int) -> int:
-        """Write the body of ``x``; return its bytes. Raises ValueError for what the codec cannot hold."""
+        """Write the body of ``x`` and return the number of bytes. Raises ValueError for values that the codec cannot
+        represent."""
 
     def decode(self, codec: Codec, body: Any, out: Any, mode: int) -> None:
         """Read a body of exactly ``out.size`` elements. Raises PayloadError for a body that no encoder writes."""
 
     def checksum(self, head: bytes, body: Any) -> tuple[int, int]:
-        """``container.checksum``."""
+        """Compute ``container.checksum``."""
 
 
 class DeviceBackend(Backend, Protocol):
-    """A backend with memory that the host cannot read. It handles whole payloads to avoid a wait between body and checksum."""
+    """A backend whose memory the host cannot read. It handles whole payloads to avoid a wait between body and checksum."""
 
     def write(self, codec: Codec, x: Any, out: Any, key: counter.Key, start: int) -> int:
-        """Write the payload of ``x`` into ``out``, sized for the longest payload. Return its bytes. Raises as ``encode``."""
+        """Write the payload of ``x`` into ``out``, which has room for the longest payload. Returns its bytes. Raises as
+        ``encode``."""
 
     def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
-        """``decode``, unless the checksums of ``head`` and ``body`` are not ``sums``: then PayloadError, ``out`` unchanged."""
+        """Decode a payload if the checksums of ``head`` and ``body`` equal ``sums``. Else raise PayloadError and leave ``out``
+        unchanged."""
 
 
 @cache
@@ -60,7 +63,7 @@ def triton() -> Any:
 
 
 def check(codec: Codec, backend: str) -> None:
-    """Raise UserError when a backend of that name does not exist, is not here or has no such codec; ``""`` is the fastest."""
+    """Raise UserError if no backend of that name exists, runs here and has the codec; ``""`` means the fastest."""
     if not backend:
         return
     if backend not in NAMES:

@@ -1,4 +1,4 @@
-"""Measure the speed of the codecs on this machine, relative to a plain copy of the same memory in the same run."""
+"""Measurement of codec speeds on this machine, relative to a plain copy of the same memory in the same run."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def measure(
 
 
 def gradient(elements: int, seed: int = 0) -> F32:
-    """Values as gradients have them: about zero, of magnitudes over several decades (log-normal times normal), seeded."""
+    """Generate values distributed as gradients are: around zero, over several orders of magnitude, from a seed."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(elements, dtype=np.float32)
     magnitude = rng.standard_normal(elements, dtype=np.float32)
@@ -163,7 +163,7 @@ def _codec(codec: Codec, x: Any, out: Any, backend: str, repetitions: int) -> li
 
 
 def _finish(x: Any) -> None:
-    """Wait for what is queued on a GPU."""
+    """Wait for queued GPU work."""
     if arrays.is_tensor(x):
         import torch
 
@@ -182,7 +182,7 @@ def _copier(x: Any, out: Any) -> Callable[[], Any]:
 
 
 def _rates(seconds: Sequence[float], size: int) -> tuple[float, float, float]:
-    """GB/s at the 90th percentile of the time, at its median and at its 10th percentile."""
+    """Return GB/s at the 90th percentile, the median and the 10th percentile of the time."""
     slow, fast = (float(np.percentile(seconds, q)) for q in (90, 10))
     low, median, high = (size / 1e9 / t for t in (slow, statistics.median(seconds), fast))
     return low, median, high

@@ -1,6 +1,6 @@
-"""Base of the codecs: parameters, a layout, and the two kernels in NumPy that are its specification.
+"""Base class of the codecs: parameters, a layout, and two reference kernels in NumPy.
 
-A codec is a value. It knows no other implementation of itself, no header and no device: ``api`` adds those.
+A codec is a value. Headers, devices and other implementations are in ``api`` and ``backends``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Codec(ABC):
     # Layout, defined by subclasses.
 
     def parameters(self) -> bytes:
-        """Parameters that a decoder needs in addition to the body, at most 8 bytes."""
+        """Parameters that a decoder needs in addition to the body; at most 8 bytes."""
         return b""
 
     @classmethod
@@ -61,7 +61,8 @@ class Codec(ABC):
 
     @abstractmethod
     def body_range(self, count: int) -> tuple[int, int]:
-        """Return the least and the most bytes of a body of ``count`` elements; equal for a layout of fixed size."""
+        """Return the minimum and maximum size in bytes of a body of ``count`` elements; equal if the layout has a fixed
+        size."""
 
     def resolved(self, x: F32, statistics: Statistics) -> Self:
         """Return this codec with the parameters that depend on ``x``. Raises ValueError for values that it cannot encode."""
@@ -71,26 +72,25 @@ class Codec(ABC):
 
     @abstractmethod
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Write ``x`` into ``body``, return the bytes written. Element k takes draw ``start + k`` of ``key``."""
+        """Write ``x`` into ``body`` and return the number of bytes. Element k uses draw ``start + k`` of ``key``."""
 
     @abstractmethod
     def decode_body(self, body: Bytes, count: int) -> F32:
         """Return the ``count`` values of a body. Raises PayloadError for a body that no encoder writes."""
 
     def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
-        """Put the values of a body into ``out``, add or subtract them. Raises as ``decode_body``."""
+        """Write the values of a body into ``out``, add them to it or subtract them from it. Raises as ``decode_body``."""
         apply(out, self.decode_body(body, out.shape[0]), mode)
 
     # For exchanges of several ranks.
 
     def prepare(self, m: Moments) -> float:
-        """Return this rank's contribution to the agreement on one tensor, fp32 and at least 0. Only for a codec that
-        ``agrees``.
-        """
+        """Return this rank's contribution (fp32, at least 0) to the agreement on one tensor. Only for a codec that
+        ``agrees``."""
         return 0.0
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
-        """Return how that tensor is encoded by ``summing(1)``. Only for a codec that ``agrees``.
+        """Return how ``summing(1)`` encodes the tensor after the agreement. Only for a codec that ``agrees``.
 
         Args:
             own: result of ``prepare`` here.
@@ -99,12 +99,12 @@ class Codec(ABC):
         return MessageScaling(float("inf"), 1.0, 1.0)
 
     def summing(self, workers: int) -> Codec:
-        """Return the codec for the sum of what ``workers`` ranks encoded; for 1, of what one rank encodes."""
+        """Return the codec for the sum of what ``workers`` ranks encoded; with 1, the codec of a single rank."""
         return self
 
 
 def apply(out: F32, values: F32, mode: int) -> None:
-    """The reference's last step: put ``values`` into ``out``, add or subtract them."""
+    """Write ``values`` into ``out``, add them to it or subtract them from it; last step of the reference decoder."""
     if mode == SET:
         out[:] = values
     elif mode == ADD:
@@ -114,6 +114,6 @@ def apply(out: F32, values: F32, mode: int) -> None:
 
 
 def legal(condition: bool, message: str, fix: str) -> None:
-    """Raise UserError for an option outside its range."""
+    """Raise UserError for an option outside its legal range."""
     if not condition:
         raise UserError(message, fix)

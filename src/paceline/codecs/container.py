@@ -1,4 +1,4 @@
-"""Envelope of every message: a header of 32 bytes with checksums (docs/wire-format.md)."""
+"""Header of every message: 32 bytes with checksums (docs/wire-format.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _BLOCK = 1 << 16  # words: 256 KiB of products stays in the second-level cache
 
 
 class PayloadError(ValueError):
-    """A payload that is truncated, corrupted, or of another codec or version."""
+    """Error for a payload that is truncated, corrupted, or of another codec or version."""
 
 
 class Header(NamedTuple):
-    """Header of a payload: the codec's number, its elements, and 8 bytes of parameters."""
+    """Header of a payload: number of the codec, number of elements, and 8 bytes of parameters."""
 
     codec: int
     elements: int
@@ -30,13 +30,13 @@ class Header(NamedTuple):
 
 
 def header_bytes(header: Header) -> bytes:
-    """Return the 24 bytes of a header that the checksums cover."""
+    """Return the 24 header bytes that the checksums cover."""
     packed = _HEADER.pack(_MAGIC, VERSION, header.codec, 0, header.elements, header.parameters.ljust(8, b"\0"), 0, 0)
     return packed[:_CHECKED]
 
 
 def checksum(head: bytes, body: Bytes) -> tuple[int, int]:
-    """Sum and index-weighted sum, modulo 2**32, of the 24 header bytes and the zero-padded body as 32-bit words.
+    """Return the sum and the index-weighted sum, modulo 2**32, of 24 header bytes and the zero-padded body as 32-bit words.
 
     Any change within one word changes the first, a swap of two words the second. Unlike a CRC it is two sums, so vector
     units and GPUs compute it at memory speed (Fletcher 1982, IEEE Trans. Communications 30(1), with a power of two as modulus).
@@ -66,7 +66,8 @@ def write_header(payload: Bytes, head: bytes, sums: tuple[int, int]) -> None:
 
 
 def read_header(data: bytes) -> tuple[Header, tuple[int, int]]:
-    """Header and expected checksums from the first 32 bytes. Raises PayloadError for anything but version 2 of this format."""
+    """Parse the header and the expected checksums from the first 32 bytes. Raises PayloadError for anything but version 2 of
+    this format."""
     if len(data) < HEADER_BYTES:
         raise PayloadError(f"payload of {len(data)} bytes is shorter than the {HEADER_BYTES}-byte header")
     magic, version, codec, reserved, count, parameters, first, second = _HEADER.unpack(data[:HEADER_BYTES])

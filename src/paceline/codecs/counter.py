@@ -24,7 +24,7 @@ class Key(NamedTuple):
 
 
 def _splitmix64(x: int) -> int:
-    """One output of SplitMix64 (Steele, Lea, Flood 2014): mixes seed, step and rank into a key, once a step."""
+    """Return one output of SplitMix64 (Steele, Lea, Flood 2014), which mixes seed, step and rank into a key once a step."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
@@ -40,14 +40,14 @@ def key(seed: int, step: int, rank: int = 0) -> Key:
 
 
 def second_word(stream: Key, index: int) -> int:
-    """Return the key's second word at element ``index``: the upper half of the index enters it."""
+    """Return the second word of the key at element ``index``, which depends on the upper half of the index."""
     return stream.high ^ (_splitmix64(index >> 32) & 0xFFFFFFFF if index >> 32 else 0)
 
 
 def uniform24(stream: Key, start: int, count: int) -> NDArray[np.uint32]:
-    """``count`` draws for elements ``start``, ``start + 1``, ...: integers, uniform on 0 to 2**24 - 1.
+    """Return ``count`` draws for elements ``start``, ``start + 1``, ...: integers, uniform from 0 to 2**24 - 1.
 
-    Twenty-four bits, so that a draw is exact as fp32. Element indices are 64-bit; their upper half enters the key.
+    With 24 bits, a draw is exact in fp32. Element indices are 64-bit; their upper half enters the key.
     """
     out = np.empty(count, np.uint32)
     scratch = np.empty(min(count, _CHUNK), np.uint32)

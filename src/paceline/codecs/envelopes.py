@@ -1,4 +1,4 @@
-"""Payloads for fused passes that write and read bodies: allocate, write the header, check on arrival."""
+"""Payloads for fused passes that write and read bodies themselves: allocation, header, checks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.codecs.container import HEADER_BYTES, Header, PayloadError
 
 
 def room(out: Any, codec: Codec, count: int) -> Bytes:
-    """Return the bytes of ``out`` that the payload of ``count`` elements takes, of a codec whose payloads have one length.
+    """Return the part of ``out`` that the payload of ``count`` elements needs, for a codec of fixed payload size.
 
     Raises:
         ValueError: ``out`` is too small, or no array as ``api.encode`` takes.
@@ -26,7 +26,7 @@ def room(out: Any, codec: Codec, count: int) -> Bytes:
 
 
 def seal(out: Any, target: Bytes, codec: Codec, count: int) -> Bytes:
-    """Write the header in front of the body in ``target``, the ``room`` of ``out``; the payload, a view of ``out``."""
+    """Write the header in front of the body in ``target`` (from ``room``). Returns the payload, a view of ``out``."""
     head = container.header_bytes(Header(codec.code, count, codec.parameters()))
     container.write_header(target, head, native.checksum(head, target[HEADER_BYTES:]))
     payload: Bytes = out[: target.size]
@@ -34,13 +34,13 @@ def seal(out: Any, target: Bytes, codec: Codec, count: int) -> Bytes:
 
 
 def opened(message: Any) -> tuple[Header, tuple[int, int], Bytes]:
-    """Header, expected checksums and body of a payload on the host. Raises PayloadError as ``container.read_header``."""
+    """Return header, expected checksums and body of a payload on the host. Raises PayloadError as ``container.read_header``."""
     data: Bytes = arrays.as_bytes(message)
     return *container.read_header(data[:HEADER_BYTES].tobytes()), data[HEADER_BYTES:]
 
 
 def check(header: Header, sums: tuple[int, int], body: Bytes, codec: Codec, count: int) -> None:
-    """Raise PayloadError unless the payload is of ``count`` elements, as long as ``codec`` makes them, and unchanged."""
+    """Raise PayloadError unless the payload has ``count`` elements, the right length and correct checksums."""
     if header.elements != count or body.size != codec.body_range(count)[1]:
         raise PayloadError(f"{header.elements} elements in {body.size} bytes, {count} are expected")
     if native.checksum(container.header_bytes(header), body) != sums:

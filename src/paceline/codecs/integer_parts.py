@@ -1,8 +1,8 @@
-"""Messages of int8 and int4 between the wire and the gradients of several tensors, by the native kernels.
+"""Messages of int8 and int4, encoded from and decoded into the gradients of several tensors by native kernels.
 
-A message's elements are those of the tensors, one after the other. They are read where they lie. A sum is formed block by
-block, on its way into the next message, and a mean is written where the gradients lie. Bytes and values are those that
-``api.encode`` and ``api.decode`` give for a concatenated copy.
+A message's elements are those of the tensors, one after the other. They are read in place. A sum is formed block by block while
+the next message is written, and a mean is written in place. Bytes and values are those that ``api.encode`` and ``api.decode``
+give for a concatenated copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Integer, parts: Sequence[F32], more: Sequence[Any], key: counter.Key, start: int, out: Any) -> Bytes:
-    """Return the payload of the parts' elements plus those of the messages ``more``, added one after the other.
+    """Encode the elements of ``parts`` plus those of the messages ``more``, added in order.
 
     Args:
         parts: contiguous fp32 arrays, which stay as they are.
@@ -41,7 +41,7 @@ def encode(codec: Integer, parts: Sequence[F32], more: Sequence[Any], key: count
 
 
 def decode(codec: Integer, messages: Sequence[Any], parts: Sequence[F32], divisor: int, *, past_caches: bool = False) -> None:
-    """Replace ``parts`` by the sum of the messages, added one after the other, divided by ``divisor``.
+    """Replace ``parts`` by the sum of the messages, added in order, divided by ``divisor``.
 
     Args:
         past_caches: see ``native.parts_decode``.
@@ -55,7 +55,7 @@ def decode(codec: Integer, messages: Sequence[Any], parts: Sequence[F32], diviso
 
 
 def _open(codec: Integer, message: Any, count: int) -> Bytes:
-    """Return the body of a message, of the right codec, length and checksum."""
+    """Return the body of a message after a check of codec, length and checksum."""
     header, sums, body = envelopes.opened(message)
     if header.codec != codec.code:
         raise PayloadError(f"a payload of codec number {header.codec}, not of {codec.name!r}")

@@ -1,4 +1,5 @@
-"""Standard deviation and largest magnitude of a tensor, to the bit: the order of the additions is part of the definition."""
+"""Standard deviation and largest magnitude of a tensor, equal bit for bit everywhere because the order of additions is
+defined."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ class Statistics(Protocol):
     """Statistics of a tensor that a backend computes."""
 
     def peak(self, x: Any) -> float:
-        """max |x|; infinity or NaN when ``x`` holds one; 0 for no element."""
+        """max |x|; infinity or NaN if ``x`` contains one; 0 for no elements."""
 
     def sums(self, x: Any) -> tuple[float, float, float]:
-        """``sums`` of this module."""
+        """Result of this module's ``sums``."""
 
 
 class Moments(NamedTuple):
@@ -34,7 +35,7 @@ class Moments(NamedTuple):
 
 
 def moments(x: Any, statistics: Statistics) -> Moments:
-    """Standard deviation about the mean and max |x| of a 1-D fp32 array; zeros for an empty one."""
+    """Return the standard deviation about the mean and max |x| of a 1-D fp32 array; zeros for an empty one."""
     largest, first, second = statistics.sums(x)
     if not np.isfinite(largest):
         return Moments(np.float32(np.nan), np.float32(np.inf))
@@ -43,7 +44,8 @@ def moments(x: Any, statistics: Statistics) -> Moments:
 
 
 def sums(x: NDArray[np.float32]) -> tuple[float, float, float]:
-    """max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN when it holds one.
+    """Return max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN if it contains
+    one.
 
     fp64 addition is not associative, so the order is part of the definition: within blocks of 4,096 values, value k is added
     to lane k mod 16, then the lanes are added in order; the blocks' sums are summed likewise, until one is left. Taking the

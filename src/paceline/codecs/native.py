@@ -1,4 +1,4 @@
-"""The C++ kernels (``csrc/``) as a backend. A codec joins with two functions and a line in ``_KERNELS``."""
+"""Backend of the C++ kernels (``csrc/``). A new codec needs two functions and a line in ``_KERNELS``."""
 
 from __future__ import annotations
 
@@ -53,17 +53,18 @@ def isa() -> str:
 
 
 def serves(codec: Codec) -> bool:
-    """Return whether it has kernels for this codec."""
+    """Return whether this backend has kernels for the codec."""
     return codec.name in _KERNELS
 
 
 def encode(codec: Codec, x: F32, body: Any, key: counter.Key, start: int) -> int:
-    """See ``backends.Backend``."""
+    """Write the body of ``x``; see ``backends.Backend``."""
     return _KERNELS[codec.name].encode(codec, x, body, key, start)
 
 
 def decode(codec: Codec, body: Any, out: F32, mode: int) -> None:
-    """See ``backends.Backend``. The kernels take plain fp32 memory; any other ``out`` gets the reference's values."""
+    """Read a body into ``out``; see ``backends.Backend``. The kernels take plain fp32 memory; any other ``out`` gets the values
+    of the reference."""
     if out.flags.c_contiguous and out.dtype == np.float32:
         _KERNELS[codec.name].decode(codec, body, out, mode)
     else:
@@ -71,37 +72,38 @@ def decode(codec: Codec, body: Any, out: F32, mode: int) -> None:
 
 
 def checksum(head: bytes, body: Any) -> tuple[int, int]:
-    """See ``backends.Backend``."""
+    """Compute ``container.checksum``."""
     return _native.checksum(head, body, threads())
 
 
 def peak(x: F32) -> float:
-    """See ``backends.Backend``."""
+    """Return max |x|; see ``moments.Statistics``."""
     return _native.peak(x, threads())
 
 
 def sums(x: F32) -> tuple[float, float, float]:
-    """See ``backends.Backend``."""
+    """Return the sums for a standard deviation; see ``moments.Statistics``."""
     return _native.moments(x, threads())
 
 
 def draw_bf16(x: F32, out: NDArray[np.uint16], key: counter.Key, start: int) -> None:
-    """See ``stochastic_bf16.round_to``."""
+    """Round to bfloat16 stochastically; see ``stochastic_bf16.round_to``."""
     _native.bf16_draw(x, out, key.low, key.high, start, threads())
 
 
 def parts_encode(parts: Sequence[F32], body: Any, bounds: F32, factors: F32, key: counter.Key, start: int) -> int:
-    """Write the ternary codes of several tensors into ``body``. Return nonzero for NaN or infinity."""
+    """Write the ternary codes of several tensors into ``body``. Returns nonzero for NaN or infinity."""
     return _native.parts_encode(list(parts), body, bounds, factors, key.low, key.high, start, threads())
 
 
 def planes_sum(bodies: Sequence[Any], workers: Sequence[int], out: Any, count: int) -> None:
-    """The sum of ternary bodies (workers 0) and of sums into ``out``. Raises PayloadError for what no encoder writes."""
+    """Write the sum of bodies into ``out``; ``workers`` is 0 for a ternary body. Raises PayloadError for a code that no encoder
+    writes."""
     _sized(_native.planes_sum(list(bodies), list(workers), out, count, threads()), _NO_CODE)
 
 
 def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, past_caches: bool) -> None:
-    """A sum's body, times each tensor's scale, into several tensors. Raises PayloadError, the tensors unchanged.
+    """Write the body of a sum, times each tensor's scale, into several tensors. If PayloadError is raised, they are unchanged.
 
     ``past_caches`` writes to memory without a read of what was there. It pays where the next reader would not find the
     tensors in its cache anyway.
@@ -113,7 +115,8 @@ def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, pas
 def integer_parts_encode(
     codec: Integer, parts: Sequence[F32], more: Sequence[Any], body: Any, key: counter.Key, start: int
 ) -> None:
-    """Several tensors plus the bodies ``more`` into ``body``. Raises PayloadError for those, ValueError as ``encode``."""
+    """Encode several tensors plus the bodies ``more`` into ``body``. Raises PayloadError for a wrong body, ValueError as
+    ``encode``."""
     kernel = _native.int8_parts_encode if codec.levels == 127 else _native.int4_parts_encode
     status = kernel(list(parts), list(more), body, codec.log2_block, key.low, key.high, start, threads())
     if status == _BAD_VALUE:
@@ -122,7 +125,7 @@ def integer_parts_encode(
 
 
 def integer_parts_decode(codec: Integer, bodies: Sequence[Any], parts: Sequence[F32], divisor: int, past_caches: bool) -> None:
-    """The sum of bodies, divided, into several tensors, as ``parts_decode``. Raises PayloadError, the tensors unchanged."""
+    """Write the sum of bodies, divided, into several tensors. If PayloadError is raised, they are unchanged."""
     kernel = _native.int8_parts_decode if codec.levels == 127 else _native.int4_parts_decode
     _sized(kernel(list(bodies), list(parts), codec.log2_block, divisor, past_caches, threads()), _NO_CODE)
 
@@ -226,7 +229,7 @@ def _decode_topk(codec: TopK, body: Any, out: F32, mode: int) -> None:
 
 
 def _finite(status: int, body: Any) -> int:
-    """Return the bytes of ``body``. Raises ValueError when a kernel met NaN or infinity."""
+    """Return the length of ``body`` in bytes. Raises ValueError if a kernel found NaN or infinity."""
     if status:
         raise ValueError(NON_FINITE)
     return len(body)

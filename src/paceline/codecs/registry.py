@@ -1,4 +1,4 @@
-"""Every codec, by name and by its number in the header."""
+"""Table of all codecs by name, and by the number in the header."""
 
 from __future__ import annotations
 

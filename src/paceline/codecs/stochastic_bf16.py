@@ -31,12 +31,12 @@ def round_to(out: NDArray[np.uint16], x: F32, key: Key, start: int) -> None:
 
 
 def reference(out: NDArray[np.uint16], x: F32, key: Key, start: int) -> None:
-    """``round_to`` in NumPy: its specification."""
+    """Round as ``round_to``, in NumPy; the specification."""
     out[:] = x.view(np.uint32) + (counter.uniform24(key, start, x.size) >> 8) >> 16
 
 
 def round_tensor(out: Any, x: Any, key: Key, start: int) -> None:
-    """``round_to`` of torch tensors where they are: ``out`` bfloat16 and ``x`` fp32, (count,). It overwrites ``x`` on a GPU."""
+    """Round torch tensors as ``round_to``: ``x`` fp32 into ``out`` bfloat16, (count,). It overwrites ``x`` on a GPU."""
     import torch
 
     if x.device.type == "cpu":
@@ -46,7 +46,7 @@ def round_tensor(out: Any, x: Any, key: Key, start: int) -> None:
 
 
 def with_torch(out: Any, x: Any, key: Key, start: int) -> None:
-    """``round_to`` with torch's own operations, on any device. Overwrites ``x``."""
+    """Round as ``round_to`` with torch's own operations, on any device. Overwrites ``x``."""
     import torch
 
     done, bits = 0, x.view(torch.int32)
@@ -65,10 +65,10 @@ def with_torch(out: Any, x: Any, key: Key, start: int) -> None:
 
 
 def _shifted(x: Any, places: int) -> Any:
-    """``x ^ x >> places`` of unsigned words, in place."""
+    """Compute ``x ^ x >> places`` of unsigned words in place."""
     return x.bitwise_xor_((x >> places).bitwise_and_((1 << 32 - places) - 1))
 
 
 def _signed(word: int) -> int:
-    """Return an unsigned 32-bit word as the signed one of the same bits."""
+    """Return the signed 32-bit word with the bits of an unsigned one."""
     return word - (1 << 32) if word >> 31 else word

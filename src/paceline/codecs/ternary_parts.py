@@ -1,7 +1,7 @@
-"""TernGrad's messages between the wire and the gradients of several tensors, by the native kernels.
+"""TernGrad's messages, encoded from and decoded into the gradients of several tensors by native kernels.
 
-A message's elements are those of the tensors, one after the other. They are read where they lie, each tensor clipped and
-multiplied on the way, and sums are written back multiplied. Messages are added without decoding them. The bytes are those that
+A message's elements are those of the tensors, one after the other. They are read in place, each tensor is clipped and
+multiplied, and sums are written back multiplied. Messages are added without decoding them. The bytes are those that
 ``api.encode`` gives for the clipped, multiplied and concatenated values.
 """
 
@@ -48,7 +48,7 @@ def encode(parts: Sequence[F32], bounds: F32, factors: F32, key: counter.Key, st
 
 
 def add(messages: Sequence[Any], count: int, out: Any) -> Bytes:
-    """Return the payload of the exact sum of messages of ``count`` elements, of one worker or of several each.
+    """Add messages of ``count`` elements exactly; each is from one worker or already a sum.
 
     Raises:
         PayloadError: a message that is damaged, not of these codecs or of another length.
@@ -62,7 +62,7 @@ def add(messages: Sequence[Any], count: int, out: Any) -> Bytes:
 
 
 def decode(message: Any, parts: Sequence[F32], scales: F32, *, past_caches: bool = False) -> None:
-    """Replace ``parts`` by a message, of one worker or a sum, each multiplied by its scale.
+    """Replace ``parts`` by a message of one worker or a sum, each part multiplied by its scale.
 
     Args:
         past_caches: see ``native.parts_decode``.
@@ -79,7 +79,7 @@ def decode(message: Any, parts: Sequence[F32], scales: F32, *, past_caches: bool
 
 
 def _open(message: Any, count: int) -> tuple[int, Bytes]:
-    """Return the workers of a message, 0 for the ternaries of one, and its body, of the right length and checksum."""
+    """Return the number of workers of a message (0: one worker's ternary values) and its checked body."""
     header, sums, body = envelopes.opened(message)
     kinds: dict[int, type[Ternary | TernarySum]] = {Ternary.code: Ternary, TernarySum.code: TernarySum}
     if header.codec not in kinds:

@@ -23,7 +23,8 @@ def chosen() -> int | None:
 
 
 def threads() -> int:
-    """Threads of the next native call: what was set, else torch's if torch is loaded, else OMP_NUM_THREADS, else the cores."""
+    """Return the threads of the next native call: those set, else torch's if it is loaded, else OMP_NUM_THREADS, else the
+    cores."""
     if _chosen is not None:
         return _chosen
     torch = sys.modules.get("torch")
@@ -34,5 +35,5 @@ def threads() -> int:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,1 +1,1 @@
-"""From a trained network to a smaller one on a target: training stages, removal, export, measurement."""
+"""Stages from a trained network to a smaller one on a target: training, removal, export, measurement."""

@@ -63,7 +63,7 @@ def predict(run: SlimRun, device: EdgeDevice | None = None) -> SlimPrediction:
 
 
 class _Here:
-    """This machine."""
+    """Predictions for this machine."""
 
     device = None
     notes = ()
@@ -81,7 +81,7 @@ class _Here:
 
 
 class _There:
-    """Another processor."""
+    """Predictions for another processor."""
 
     def __init__(self, slim: Slim, device: EdgeDevice, threads: int) -> None:
         found = edge_times(_of_the_whole(slim), device, threads=threads)
@@ -108,7 +108,7 @@ def _span(found: EdgeTimes) -> Span:
 
 
 def _of_the_whole(slim: Slim) -> LayerTimes:
-    """Seconds of the whole network, even if another one replaces it."""
+    """Return the seconds of the whole network, even if another network replaces it."""
     if slim.subject is slim.model:
         return slim.times
     found = structures_of(slim.model, slim.inputs)

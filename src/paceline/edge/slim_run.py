@@ -112,7 +112,7 @@ class SlimRun:
         return self.tune_epochs or max(1, round(self.training.epochs * share))
 
     def trained(self, budgets: int, taught: bool = True) -> Training:
-        """Return how a network was trained after some budgets on its path, with or without the whole one as teacher."""
+        """Return how a network was trained after some budgets of its path, with or without the whole network as teacher."""
         given, strategy = self.training, self.training.strategy
         epochs = {} if given.start else {"whole network": given.epochs}
         epochs |= {"path": budgets * self.epochs_on_path} if METHODS[self.method].has_path else {}
@@ -146,7 +146,8 @@ class SlimRun:
         )
 
     def tuning(self, suffix: str, start: str, plan: Path, teacher: str) -> TrainingRun:
-        """Return the stage of the slimmed network. A new network learns as long and as fast as the whole one did."""
+        """Return the stage of the slimmed network. A new network trains for as many epochs, at the same learning rate, as the
+        whole one."""
         taught: dict[str, Any] = {"plan": str(plan), "teacher": teacher if self.distill else "", "distill": self.distill}
         name, given = f"tuned{suffix}", self.training
         epochs = self.epochs_of_tuning
@@ -190,7 +191,7 @@ def slim_network(run: SlimRun, say: Say = lambda words: None) -> SlimRecord:
 
 
 def _gives_scores(model: nn.Module, run: SlimRun, data: Dataset) -> None:
-    """Check the outputs of a network before it is measured or trained. Raises UserError for other outputs."""
+    """Check that the outputs of a network are scores, before it is measured or trained. Raises UserError for other outputs."""
     try:
         with torch.no_grad():
             output: object = model(data.train_x[:1])
@@ -222,7 +223,7 @@ def first_budget(run: SlimRun) -> Budget:
 
 
 def _budgets(budget: Budget) -> Iterator[Budget]:
-    """Slim to the budget, or for a loss of accuracy to speed-ups until the loss is too large."""
+    """Yield points: one at the budget or, for a loss of accuracy, one per speed-up until the loss is too large."""
     if budget.kind == "accuracy":
         yield from (Budget("speedup", factor) for factor in SPEEDUPS)
     else:
@@ -245,12 +246,12 @@ def _reachable(slim: Slim) -> bool:
 
 
 def _lost(before: tuple[float, float], point: _Point) -> float:
-    """Return the loss in percentage points of accuracy."""
+    """Return the loss of accuracy in percentage points."""
     return 100 * (before[0] - point.accuracy)
 
 
 def _whole_weights(run: SlimRun, say: Say) -> str:
-    """Return the file of the whole network's weights; train the network if there is none."""
+    """Return the file of the whole network's weights. Train the network if there is none."""
     if run.training.start:
         return run.training.start
     whole = replace(run.training, out=str(run.out / "whole"))
@@ -381,7 +382,7 @@ def _written(
     data: Dataset,
     drafts: Path,
 ) -> SlimRecord:
-    """Export and measure in a directory; the record names the final places of the files."""
+    """Export and measure in a directory. The record names the final paths of the files."""
     models = {"whole": whole, **{f"slimmed {number}": point.model for number, point in enumerate(points)}}
     suffix = slim.target.suffix
     files = {name: slim.target.export(model, slim.inputs, drafts / f"{name}{suffix}") for name, model in models.items()}
@@ -463,7 +464,7 @@ def _lost_much(run: SlimRun, before: tuple[float, float], point: _Point) -> Iter
 
 
 def _rescaled(now: float) -> Iterator[str]:
-    """Note that the machine was busier or less busy when predictions were made."""
+    """Note that the load of the machine changed since the predictions were made."""
     if abs(now - 1) > NOTICED:
         yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
 
@@ -480,7 +481,7 @@ def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Itera
 
 
 def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> Iterator[str]:
-    """Notes if int8 is worse than fp32."""
+    """Return notes if int8 is worse than fp32."""
     if quantised is None:
         return
     if quantised.latency_s >= slimmed.latency_s:
@@ -491,7 +492,7 @@ def int8_notes(slimmed: SlimMeasurement, quantised: SlimMeasurement | None) -> I
 
 
 def notes_on(slim: Slim) -> Iterator[str]:
-    """Notes on the reference of the widths, and on the basis of the predictions for a runtime."""
+    """Return notes on the reference of the widths, and on the basis of the predictions for a runtime."""
     if slim.subject is not slim.model:
         yield f"Widths are relative to a new network ({slim.method}) with about as many multiply-adds as the whole one."
     if slim.target.name != "onnxruntime":

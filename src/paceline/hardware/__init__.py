@@ -1,4 +1,4 @@
-"""Facts about machines: devices, links and clusters, and a catalogue of them with a source for every number.
+"""Data about devices, links and clusters, with a source for every number.
 
 >>> from paceline import hardware
 >>> hardware.device("a100").peak("bf16").value

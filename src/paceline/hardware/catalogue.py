@@ -1,4 +1,4 @@
-"""The catalogue: devices and links by name, read from ``devices.toml`` and ``links.toml`` when first asked for."""
+"""Catalogue of devices and links by name, read from ``devices.toml`` and ``links.toml`` at the first use."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def is_device(name: str) -> bool:
 
 
 def is_own_device(name: str) -> bool:
-    """Return whether the file that ``PACELINE_DEVICES`` names has a device of that name."""
+    """Return whether the file named by ``PACELINE_DEVICES`` has a device of that name."""
     own = os.environ.get(VARIABLE, "")
     return bool(own) and fold_hardware(name) in _index(_own(own))
 
 
 def device_names() -> list[str]:
-    """Return every name and alias of a device, names first."""
+    """Return all names and aliases of devices, names first."""
     return _all_names(_device_index())
 
 
@@ -63,8 +63,7 @@ def find(name: str) -> Device | Link:
 
 
 def devices() -> tuple[Device, ...]:
-    """Return every device of the catalogue, in the order of the file; before them those of the file that ``PACELINE_DEVICES``
-    names.
+    """Return all devices: those of the file named by ``PACELINE_DEVICES``, then the catalogue's in the order of its file.
 
     Raises:
         UserError: that file is not one of devices.
@@ -73,7 +72,7 @@ def devices() -> tuple[Device, ...]:
 
 
 def links() -> tuple[Link, ...]:
-    """Return every link of the catalogue, in the order of the file."""
+    """Return all links of the catalogue in the order of its file."""
     return _catalogue_links()
 
 
@@ -83,7 +82,7 @@ def known_link(text: str) -> Link | None:
 
 
 def link_names() -> list[str]:
-    """Return every name and alias of a link, names first."""
+    """Return all names and aliases of links, names first."""
     return _all_names(_link_index())
 
 
@@ -93,7 +92,8 @@ def _by_longer_name(name: str) -> Device | None:
 
 @cache
 def _named_longer(name: str, own: str) -> Device | None:
-    """Return the device that ``name`` means, or None. Additions to the name are removed step by step."""
+    """Return the device whose name is ``name`` without some of its last words, or None. Additions to the name are removed step
+    by step."""
     sizes = memory_sizes(name)
     for text in (text for rest in without_seller(name) for text in shorter(rest)):
         candidate = _indexed(own).get(fold_hardware(text))
@@ -112,7 +112,7 @@ def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named
 
 
 def _all_names(index: Mapping[str, Device | Link] | Mapping[str, Device] | Mapping[str, Link]) -> list[str]:
-    """Return every name and alias as the catalogue writes it, names first."""
+    """Return all names and aliases as the catalogue writes them, names first."""
     entries = list(dict.fromkeys((entry.name, entry.aliases) for entry in index.values()))
     return [name for name, _ in entries] + [alias for _, aliases in entries for alias in aliases]
 
@@ -144,7 +144,7 @@ def _own(own: str) -> tuple[Device, ...]:
 
 @cache
 def _devices(own: str) -> tuple[Device, ...]:
-    """Return the devices of the user's file ``own``, then the package's with other names."""
+    """Return the devices of the user's file ``own``, then those of the package that have other names."""
     data = load("devices.toml")
     names = {fold_hardware(entry.name) for entry in _own(own)}
     package = (device_of(entry, data["sources"], data["architectures"]) for entry in data["device"])

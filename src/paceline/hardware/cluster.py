@@ -40,7 +40,7 @@ _COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Cluster:
-    """Equal devices in levels, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
+    """Equal devices in levels of links, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
 
     Attributes:
         nic: the card of each node that compresses, where one was named; a strategy says whether it is used (``codec_at``).
@@ -96,8 +96,8 @@ class Cluster:
 
     @classmethod
     def named(cls, text: str, network: str | None = None) -> Cluster:
-        """``2x8 A100`` (two nodes of eight), ``1+7 A100`` (a node of one and a node of seven), ``8 A100`` or ``A100``, with a
-        ``network`` between nodes such as ``100Gb/s``; or instances with their own network, ``2x p5.48xlarge``
+        """Parse a cluster such as ``2x8 A100`` (two nodes of eight), ``1+7 A100`` (nodes of one and of seven), ``8 A100`` or
+        ``A100``, with a ``network`` between nodes such as ``100Gb/s``. Instances have their own network: ``2x p5.48xlarge``
         (``instances.toml``). The network may follow a comma, ``2x8 A100, 100Gb/s``. A name in the user's ``clusters.toml``
         means the text there.
 
@@ -154,7 +154,7 @@ class Cluster:
         leaf_nodes: int = 0,
         oversubscription: float = 1.0,
     ) -> Cluster:
-        """``num_nodes`` nodes of ``devices_per_node`` devices.
+        """Return a cluster of ``num_nodes`` nodes of ``devices_per_node`` devices.
 
         Args:
             devices_per_node: one number, or one for each node.
@@ -187,7 +187,7 @@ class Cluster:
         return cls(device=device, levels=(inside, Level("rack", leaf_nodes, outside), leaves))
 
     def changed(self, **choices: Any) -> Cluster:
-        """Return the same with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
+        """Return the cluster with other values of ``device``, ``devices_per_node``, ``num_nodes``, ``intra_link``, ``network``,
         ``leaf_nodes``, ``oversubscription``, ``nic`` or ``aggregation``.
 
         Raises:
@@ -212,12 +212,12 @@ class Cluster:
 
     @property
     def _groups(self) -> int:
-        """Members of the innermost level's parents, all together: nodes, where it is a node."""
+        """Number of groups on the innermost level, which are nodes if that level is the node."""
         return prod(level.most for level in self.levels[1:])
 
     @property
     def _of_leaves(self) -> bool:
-        """True if ``of_nodes`` makes such levels."""
+        """True if the levels are those that ``of_nodes`` makes."""
         names = tuple(level.name for level in self.levels)
         return names == ("node", "rack", "pod") and self.levels[1].link == self.levels[2].link and self.leaf_nodes > 0
 
@@ -242,32 +242,32 @@ class Cluster:
 
     @property
     def oversubscription(self) -> float:
-        """Bandwidth of a leaf's nodes together / bandwidth of the leaf; 1 where there is no such leaf."""
+        """Total bandwidth of a leaf's nodes / bandwidth of the leaf's links up; 1 without such a leaf."""
         return self._leaves[1]
 
     def fills_leaves(self, num_nodes: int) -> bool:
-        """Return whether a number of nodes fills whole leaf switches, or fits below one."""
+        """Return whether a number of nodes fills whole leaf switches or fits below one."""
         return not self.leaf_nodes or num_nodes <= self.leaf_nodes or num_nodes % self.leaf_nodes == 0
 
     @property
     def even(self) -> bool:
-        """True if all nodes hold equally many devices."""
+        """True if all nodes hold the same number of devices."""
         return isinstance(self.levels[0].size, int)
 
     @property
     def node_text(self) -> str:
-        """Devices of a node: ``8``, or ``1+7`` for nodes that differ."""
+        """Devices per node as a text: ``8``, or ``1+7`` for unequal nodes."""
         return str(self.devices_per_node) if self.even else sizes_text(self.levels[0].size)
 
     @cached_property
     def node_sizes(self) -> tuple[int, ...]:
-        """Devices of each node."""
+        """Number of devices of each node."""
         inner = self.levels[0].size
         return inner if isinstance(inner, tuple) else (self.devices_per_node,) * self.num_nodes
 
     @cached_property
     def unlike_sizes(self) -> tuple[int, ...]:
-        """Different numbers of devices that nodes hold, ascending."""
+        """The different numbers of devices per node, ascending."""
         return (self.devices_per_node,) if self.even else tuple(sorted(set(self.node_sizes)))
 
     @cached_property
@@ -285,37 +285,38 @@ class Cluster:
 
     @cached_property
     def devices_per_node(self) -> int:
-        """Devices that the innermost link joins, of the fullest node."""
+        """Devices that the innermost link joins, in the largest node."""
         return self._tiers[0].most
 
     @property
     def num_nodes(self) -> int:
-        """Groups of such devices."""
+        """Number of groups of devices that the innermost link joins."""
         return self._tiers[1].most if len(self._tiers) > 1 else 1
 
     @property
     def intra_link(self) -> Link:
-        """Between devices of one node; bandwidth per device, one direction."""
+        """Link between devices of one node; bandwidth per device, one direction."""
         return self._tiers[0].link
 
     @property
     def network(self) -> Link:
-        """Between nodes; bandwidth per node, one direction, shared by the node's devices. With one node, the link inside it."""
+        """Network between nodes; bandwidth per node, one direction, shared by its devices. With one node, the link inside
+        it."""
         return self._tiers[-1].link
 
     @property
     def outer_link(self) -> Link:
-        """The network between the nodes; the link inside the node where there is but one."""
+        """Network between nodes, or the link inside the node if there is only one."""
         return self.network if self.num_nodes > 1 else self.intra_link
 
     def __repr__(self) -> str:
-        """One line: a device and a link have dozens of numbers with their sources."""
+        """Return one line, because a device and a link have dozens of numbers with their sources."""
         levels = ", ".join(f"{level.name} of {sizes_text(level.size)} by {level.link.name}" for level in self.levels)
         return f"Cluster({self.world_size} {self.device.name}: {levels})"
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Cluster:
-        """From ``dataclasses.asdict`` of a cluster, written by this version or by one before levels.
+        """Read ``dataclasses.asdict`` of a cluster, written by this version or by one without levels.
 
         Raises:
             UserError: it is not what was written.
@@ -358,10 +359,10 @@ def cluster(
     leaf_nodes: int = 0,
     oversubscription: float = 1.0,
 ) -> Cluster:
-    """Return ``num_nodes`` nodes of ``devices_per_node`` devices, from texts as ``device`` and ``network`` take them.
-    ``device_name`` may be an instance (``p5.48xlarge``): its devices and its network are the defaults. Otherwise
-    ``devices_per_node`` is 1 by default. The link inside a node is the device's own. A single node needs no network; its
-    ``network`` is then that link. Other arguments as ``Cluster.of_nodes`` takes them.
+    """Return ``num_nodes`` nodes of ``devices_per_node`` devices, from texts as in ``device`` and ``network``. ``device_name``
+    may be an instance (``p5.48xlarge``): its devices and its network are the defaults. Otherwise ``devices_per_node`` is 1 by
+    default. The link inside a node is the device's own. A single node needs no network; its ``network`` is then that link.
+    Other arguments as ``Cluster.of_nodes`` takes them.
 
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.

@@ -1,4 +1,4 @@
-"""Devices and links: numbers, each with its source."""
+"""Devices and links as numbers, each with its source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fact:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One accelerator (or one CPU) as a data-parallel rank sees it.
+    """One accelerator, or one CPU, as one data-parallel rank uses it.
 
     Attributes:
         peak_flops: dense peak per precision of the datasheet, FLOP/s (a multiply-add is two). ``precisions`` may be more.
@@ -56,23 +56,24 @@ class Device:
     note: str = ""
 
     def __hash__(self) -> int:
-        """Return the hash of name and memory: equal devices share them, and the tables of rates cannot be hashed."""
+        """Return the hash of name and memory. The tables of rates cannot be hashed."""
         return hash((self.name, self.memory))
 
     @property
     def chip(self) -> str:
-        """The architecture, else the name. Boards of one chip are fitted, and held out, together."""
+        """Architecture, else the name. Boards of one chip are fitted, and held out, together."""
         return self.architecture or self.name
 
     @property
     def cycles(self) -> float | None:
-        """Cycles of all units in a second, at the clock of the fp32 peak; None where that is not known."""
+        """Total cycles of all units in a second, at the clock of the fp32 peak; None if unknown."""
         full = self.peak_flops.get("fp32")
         return None if full is None or self.lanes is None else full.value / (2 * self.lanes.value)
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Precisions that it has: those of its datasheet, and the recipes on top of them (``hardware.precision``)."""
+        """Precisions that the device supports: those of its datasheet, and the recipes on top of them
+        (``hardware.precision``)."""
         recipes = (
             name
             for name, recipe in RECIPES.items()
@@ -83,7 +84,7 @@ class Device:
         return (*self.peak_flops, *recipes)
 
     def peak(self, precision: str) -> Fact:
-        """Dense peak at ``precision``. Raises UserError naming the precisions this device has."""
+        """Return the dense peak at ``precision``. Raises UserError that lists the device's precisions."""
         if precision not in self.precisions:
             raise unknown(f"precision for {self.name}", precision, self.precisions, few=len(PRECISIONS))
         return self.peak_flops[RECIPES[precision].peak if precision in RECIPES else precision]

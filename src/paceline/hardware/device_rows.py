@@ -1,4 +1,4 @@
-"""Devices from rows of a file: the catalogue's, and those of a user's own file.
+"""Devices from rows of a file, in the catalogue or a user's own file.
 
 A user's row may give plain numbers: their source is the file. A row of the catalogue names the source of each.
 """
@@ -28,13 +28,13 @@ Table = Mapping[str, Any]
 
 
 def source_text(source: Table) -> str:
-    """Title, and address or derivation; a source whose page was not read begins with ``RECALLED``."""
+    """Return a source as text: title, and address or derivation. ``RECALLED`` precedes a source whose page was not read."""
     text = f"{source['title']} <{source['url']}>" if "url" in source else f"{source['title']}: {source['derivation']}"
     return f"{RECALLED}: {text}" if source.get("recalled") else text
 
 
 def fact(entry: Table, sources: Table) -> Fact:
-    """Return a number of a file with its source spelled out: title, address or derivation, and how the value follows."""
+    """Return a number of a file with its full source: title, address or derivation."""
     source = sources[entry["source"]]
     text = source_text(source)
     if "how" in entry:
@@ -43,7 +43,7 @@ def fact(entry: Table, sources: Table) -> Fact:
 
 
 def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
-    """Return the device of one row. ``architectures``: what all devices of one share."""
+    """Return the device of one row. ``architectures`` has the fields that all devices of an architecture share."""
 
     def number(key: str) -> Fact | None:
         given = entry.get(key) or architectures.get(entry.get("architecture", ""), {}).get(key)
@@ -71,7 +71,7 @@ def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
 
 @cache
 def own_devices(path: str, architectures: tuple[str, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """Return the rows of a user's file in the catalogue's form, and their sources; none for an empty path.
+    """Return the rows of a user's file in the catalogue's form, and their sources; empty for an empty path.
 
     Args:
         architectures: names that the catalogue knows, for the nearest one of a name that it does not.
@@ -90,7 +90,7 @@ def own_devices(path: str, architectures: tuple[str, ...]) -> tuple[tuple[dict[s
 
 
 def _checked(row: Any, path: str, architectures: tuple[str, ...]) -> dict[str, Any]:
-    """One row in the catalogue's form."""
+    """Return one row in the catalogue's form."""
     where = f"a device of {path}"
     if not isinstance(row, Mapping):
         raise UserError(f"{where} is {shown(row)}", "write [[device]] and its keys below")

@@ -46,7 +46,7 @@ MILLISECONDS = 1e11
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns by their content, by the names in the file; empty for a missing one."""
+    """Columns of an export by role, under their names in the file; empty for a missing column."""
 
     step_time: str = ""
     time: str = ""
@@ -88,7 +88,7 @@ def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = 
 
 
 def _wide(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """Return rows with a column for each metric, if the file has one row a metric (``key``, ``value``)."""
+    """Pivot rows into one column per metric if the file has one row per metric (``key``, ``value``)."""
     plain = [{name: row.text(name) for name in row.values} for row in rows]
     key = next((name for name in ("key", "metric") if name in plain[0] and "value" in plain[0]), "")
     if not key:
@@ -131,7 +131,7 @@ def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, 
 
 
 def _like(header: Sequence[str], is_one: Callable[[str], bool]) -> list[str]:
-    """Return columns of a kind, without the ends of ranges that Weights & Biases adds."""
+    """Return the columns of a kind, except the range ends that Weights & Biases adds."""
     return [name for name in header if is_one(name) and not name.endswith(("__MIN", "__MAX"))]
 
 
@@ -163,7 +163,8 @@ def _unit(name: str) -> str:
 
 
 def _differences(rows: Sequence[Mapping[str, str]], columns: _Columns) -> list[float]:
-    """Return seconds of a mean step between adjacent rows. A clock that runs backwards, as in a resumed run, gives none."""
+    """Return the mean step time between adjacent rows, in seconds. A clock that runs backwards, as in a resumed run, gives
+    none."""
     moments: dict[float, float] = {}
     for row in rows:
         step, time = _number(row.get(columns.step, "")), _number(row.get(columns.time, ""))
@@ -183,5 +184,5 @@ def _number(text: str) -> float | None:
 
 
 def _few(header: Sequence[str]) -> str:
-    """Name some of the columns."""
+    """List some of the columns for an error."""
     return ", ".join(header[:8]) + (f" and {len(header) - 8} more" if len(header) > 8 else "")

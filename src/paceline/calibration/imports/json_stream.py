@@ -43,13 +43,13 @@ class _Text:
                 return ""
 
     def take(self, expected: str) -> None:
-        """Step over one character. Raises ValueError if it is another one."""
+        """Consume one character. Raises ValueError if it is another one."""
         if self.peek() != expected:
             raise ValueError(f"{self.peek()!r} where {expected!r} is expected" if self.peek() else "it ends in the middle")
         self._at += 1
 
     def value(self) -> Any:
-        """Return the next value. Raises ValueError without one."""
+        """Parse the next value. Raises ValueError without one."""
         if not self.peek():
             raise ValueError("it ends in the middle")
         while True:
@@ -64,7 +64,7 @@ class _Text:
                 return value
 
     def elements(self, closing: str) -> Iterator[None]:
-        """Yield before each element up to ``closing``, which is consumed too."""
+        """Yield once before each element, and consume the ``closing`` character after the last."""
         first = True
         while self.peek() != closing:
             if not first:

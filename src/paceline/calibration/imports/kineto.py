@@ -123,7 +123,7 @@ def _check(ranks: Sequence[_RankTrace]) -> None:
 
 
 def _within(kernels: array[float], begin: float, end: float) -> Intervals:
-    """Return the intervals between two moments, cut there."""
+    """Clip intervals to the time between two moments."""
     pairs = np.clip(np.frombuffer(kernels, dtype=np.float64).reshape(-1, 2), begin, end)
     cut: Intervals = pairs[pairs[:, 1] > pairs[:, 0]]
     return cut

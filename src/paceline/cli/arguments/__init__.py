@@ -1,1 +1,1 @@
-"""Options that several commands share, and the values that they give."""
+"""Options that several commands share, and their values."""

@@ -19,7 +19,7 @@ SEARCHED = tuple(item for item in PREDICTED if item.plan and item.plan.option)
 
 
 def trained(parts: Collection[str]) -> tuple[StrategyChoice, ...]:
-    """Return the choices of some parts of a strategy for which ``train`` has options."""
+    """Return the choices that ``train`` has options for, of some parts of a strategy."""
     return tuple(item for item in PREDICTED if item.train.option and item.part in parts)
 
 
@@ -64,13 +64,14 @@ def _names(item: StrategyChoice) -> list[str]:
 
 
 def usual_argument(item: StrategyChoice) -> Any:
-    """Return the parsed value of a prediction's option that is not given."""
+    """Return the default of an option of ``predict``, parsed."""
     if item.rule or item.part in OF_EXCHANGE or not item.has_default:
         return None
     return item.values.to_argument(item.default)
 
 
 def given_choices(o: argparse.Namespace, items: Iterable[StrategyChoice]) -> dict[str, Any]:
-    """Return the choices whose options have a value, as ``Strategy.of`` names them. Raises UserError for an illegal text."""
+    """Return the choices whose options have a value, under the names of ``Strategy.of``. Raises UserError for an illegal
+    text."""
     values = {item: getattr(o, item.dest, None) for item in items}
     return {item.name: item.values.from_argument(value) for item, value in values.items() if value is not None}

@@ -31,7 +31,7 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:
-    """Return the given choices, as ``Strategy.of`` names them. Raises UserError.
+    """Return the given choices under the names of ``Strategy.of``. Raises UserError.
 
     Args:
         before: exchange that the choices change, if any.

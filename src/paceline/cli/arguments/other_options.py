@@ -42,7 +42,7 @@ _OF: Mapping[str, Mapping[str, str]] = {"ask": _ASK, "plan": _PLAN, **dict.fromk
 
 
 def instead_of(option: str, command: str) -> str:
-    """Return what to write instead of ``option`` (``--by``) for ``command`` (``plan``); empty if unknown.
+    """Return the replacement for ``option`` (``--by``) in ``command`` (``plan``); empty if unknown.
 
     The caller has checked that the command does not take the option.
     """

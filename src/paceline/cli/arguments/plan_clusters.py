@@ -50,7 +50,7 @@ def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
 
 
 def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
-    """Yield all clusters up to that of a text. Instances are not divided."""
+    """Yield all clusters up to the size of the one in a text. Instances are not divided."""
     largest = Cluster.named(text, network)
     if not largest.even:
         raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
@@ -80,7 +80,7 @@ def _of_parts(name: str, many: NodeSizes | None, network: str | None, o: argpars
 
 
 def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None) -> tuple[NodeSizes | None, int]:
-    """Return the devices per node, and the nodes, of a number of devices."""
+    """Split a number of devices into devices per node and nodes."""
     check_count(devices, "--devices")
     if isinstance(many, tuple):
         raise UserError(f"a plan on nodes of {sizes_text(many)} devices", UNEVEN)
@@ -96,7 +96,8 @@ def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None)
 
 
 def _each(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
-    """Return one value for each of ``kinds``. ``given`` has one for all or one for each."""
+    """Return one value per kind. The given list has one for all kinds or one for each. ``given`` has one for all or one for
+    each."""
     values = list(given or [None])
     if len(values) not in (1, len(kinds)):
         raise UserError(

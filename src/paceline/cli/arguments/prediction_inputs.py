@@ -65,7 +65,7 @@ def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
 
 
 def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
-    """Return the predictor without records."""
+    """Return a predictor that uses no records."""
     return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 

@@ -82,8 +82,8 @@ def _to_target(
 
 
 def _of_runs(text: str, network: Workload, runs: Sequence[RunRecord]) -> Convergence:
-    """Return the curve of a sweep, if three runs at several batches reach the accuracy. Otherwise use the last such run with a
-    noise scale."""
+    """Return the samples-to-target curve of a sweep if three runs at different batches reach the accuracy. Otherwise use the
+    last such run with a noise scale."""
     try:
         accuracy = float(text)
     except ValueError:

@@ -102,8 +102,8 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
 
 
 def _priced(asked: Asked, given: Sequence[str], of_instance: Price | None) -> list[str]:
-    """Return texts for ``--price``: the user's prices, and the choice's price unless ``plan`` would use it. By default ``plan``
-    uses the listing of the instance, or the first."""
+    """Return texts for ``--price``: the user's prices, and the price of the choice unless ``plan`` would use it anyway. By
+    default ``plan`` uses the listing of the instance, or the first."""
     named = asked.named.device.name if asked.named else ""
     texts = [text if "=" in text or not named else f"{named}={text}" for text in given]
     device, listing = asked.choice.cluster.device.name, asked.listing

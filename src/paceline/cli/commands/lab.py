@@ -127,7 +127,7 @@ def _headline(status: lab.LabStatus) -> str:
 
 
 def _status_blocks(status: lab.LabStatus) -> Iterator[Block]:
-    """Yield the start time of the lab, a row for each host, and what is missing."""
+    """Yield the start time of the lab, a row for each host, and the missing parts."""
     topology, since = status.state.topology, status.state.since
     rows = [
         (

@@ -1,4 +1,4 @@
-"""``paceline plan``: the best configuration for a goal."""
+"""``paceline plan``: find the best configuration for a goal."""
 
 from __future__ import annotations
 
@@ -154,7 +154,8 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
 
 
 def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -> dict[str, Any]:
-    """Return the fields of ``Space`` that options name, each value once. Mixed precision is the one that the devices have.
+    """Return the fields of ``Space`` that options set, each value once. Mixed precision means the kind that the devices
+    support. Mixed precision is the one that the devices have.
 
     Args:
         wanted: strategy of ``--why-not``, whose number of servers is tried too.

@@ -1,4 +1,4 @@
-"""``paceline predict``: a training step, or an asynchronous job, without its hardware."""
+"""``paceline predict``: predict a training step, or an asynchronous job, without its hardware."""
 
 from __future__ import annotations
 

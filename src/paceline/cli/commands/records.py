@@ -68,7 +68,8 @@ def _import(o: argparse.Namespace) -> Answer:
 
 
 def _held(seen: Observation) -> tuple[str, ...]:
-    """Return a doubt that the devices can hold the job as described. Raises UserError if they cannot: the run was different."""
+    """Return a warning if the devices may not hold the job as described. Raises UserError if they cannot. Raises UserError if
+    they cannot: the run was different."""
     step = ORDINARY.step(seen.workload, seen.cluster, seen.strategy)
     has = seen.cluster.device.memory.value
     states = sum(step.memory.get(name, 0.0) for name in ("weights", "frozen weights", "gradients", "optimizer state"))
@@ -84,7 +85,7 @@ def _held(seen: Observation) -> tuple[str, ...]:
 
 
 def _given(o: argparse.Namespace) -> dict[str, str]:
-    """Return the columns that options give. Raises UserError for a column given twice."""
+    """Return the columns that options set. Raises UserError for a column given twice."""
     given = _pairs("--set", o.set)
     options = {
         "workload": o.workload or "",

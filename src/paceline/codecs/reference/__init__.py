@@ -1,4 +1,4 @@
-"""The codecs, a file each, with their kernels in NumPy: the specification, and the backend that runs it."""
+"""Reference implementation of the codecs in NumPy, one file each: the specification, and the backend that runs it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def serves(codec: Codec) -> bool:
 
 
 def encode(codec: Codec, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-    """See ``backends.Backend``."""
+    """Write the body of ``x``; see ``backends.Backend``."""
     return codec.encode_body(x, body, key, start)
 
 
 def decode(codec: Codec, body: Bytes, out: Any, mode: int) -> None:
-    """See ``backends.Backend``."""
+    """Read a body into ``out``; see ``backends.Backend``."""
     codec.decode_onto(body, out, mode)
 
 
 def checksum(head: bytes, body: Bytes) -> tuple[int, int]:
-    """See ``container.checksum``."""
+    """Compute ``container.checksum``."""
     return container.checksum(head, body)
 
 
 def peak(x: F32) -> float:
-    """See ``moments.Statistics``."""
+    """Return max |x|; see ``moments.Statistics``."""
     return float(np.abs(x).max(initial=0))
 
 
 def sums(x: F32) -> tuple[float, float, float]:
-    """See ``moments.sums``."""
+    """Return the sums for a standard deviation; see ``moments.sums``."""
     return moments.sums(x)

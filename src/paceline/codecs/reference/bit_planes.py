@@ -1,4 +1,4 @@
-"""Unsigned integers of any width, as bit planes: the layout of every packed message (docs/wire-format.md).
+"""Bit planes of unsigned integers of any width: the layout of every packed message (docs/wire-format.md).
 
 Blocks of 64 elements; within a block one 64-bit little-endian word per bit, lowest bit first. A last block of r < 64 elements
 has planes of ceil(r / 8) bytes. So n elements of b bits take exactly ``b * ceil(n / 8)`` bytes, and a vector unit that
@@ -18,12 +18,12 @@ BLOCK = 64
 
 
 def packed_bytes(count: int, width: int) -> int:
-    """Bytes of ``count`` integers of ``width`` bits."""
+    """Return the bytes of ``count`` integers of ``width`` bits."""
     return width * -(-count // 8)
 
 
 def pack_planes(planes: Sequence[Bools]) -> Bytes:
-    """Bit planes (each of n booleans, lowest bit first) as one message."""
+    """Pack bit planes (each of n booleans, lowest bit first) into a message."""
     n, width = len(planes[0]), len(planes)
     whole = n - n % BLOCK
     out = np.empty(packed_bytes(n, width), np.uint8)
@@ -46,7 +46,7 @@ def unpack_planes(message: Bytes, count: int, width: int) -> list[Bytes]:
 
 
 def pack(values: NDArray[np.unsignedinteger], width: int) -> Bytes:
-    """Unsigned integers below ``2**width`` as one message."""
+    """Pack unsigned integers below ``2**width`` into a message."""
     return pack_planes([(values >> k & 1).astype(np.bool_) for k in range(width)])
 
 

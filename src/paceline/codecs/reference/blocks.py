@@ -1,4 +1,4 @@
-"""Codecs with one fp32 scale for each block of elements: what ``int8``, ``int4`` and ``sign`` have in common.
+"""Common parts of codecs with one fp32 scale per block of elements: ``int8``, ``int4`` and ``sign``.
 
 A body is all scales, then all codes. Every block is coded from its own elements alone, with maxima and integer sums, which do
 not depend on an order: so a vector unit, several threads and a GPU write the same bytes.
@@ -25,7 +25,7 @@ _TILE = 1 << 16  # elements worked on at once: their scratch stays in the second
 
 
 class Tile(NamedTuple):
-    """Blocks of equal length. ``blocks`` and ``elements`` say which."""
+    """Blocks of equal length, given by ``blocks`` and ``elements``. ``blocks`` and ``elements`` say which."""
 
     blocks: slice
     elements: slice
@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 
 
 def tiles(x: F32, block: int) -> Iterator[Tile]:
-    """Yield the blocks of ``x``: whole ones by the tile, then a remainder, if any, as one short block."""
+    """Yield the blocks of ``x`` in tiles of whole blocks; a shorter last block comes alone."""
     whole = x.size - x.size % block
     for first in range(0, whole, _TILE):
         last = min(first + _TILE, whole)
@@ -43,7 +43,7 @@ def tiles(x: F32, block: int) -> Iterator[Tile]:
 
 
 def peaks(values: F32) -> F32:
-    """max |x| of each row. Raises ValueError when there is a NaN or an infinity."""
+    """Return max |x| of each row. Raises ValueError when there is a NaN or an infinity."""
     top: NDArray[np.uint32] = (values.view(np.uint32) & _MAGNITUDE).max(axis=1)
     if (top >= _INFINITY).any():
         raise ValueError(NON_FINITE)
@@ -51,7 +51,7 @@ def peaks(values: F32) -> F32:
 
 
 def lifts(peak: F32) -> F32:
-    """Return the power of two by which a block is multiplied first, exactly, so that nothing below is near a denormal."""
+    """Return the power of two that each block is multiplied by first, so that later values are not denormal."""
     return np.where(peak < _SMALL, _LIFT, np.float32(1))
 
 
@@ -75,7 +75,7 @@ class Blocked(Codec):
         return int(self.block).bit_length() - 1
 
     def parameters(self) -> bytes:
-        """log2 of the block."""
+        """The block size as its log2."""
         return bytes([self.log2_block])
 
     @classmethod
@@ -87,7 +87,7 @@ class Blocked(Codec):
 
     @abstractmethod
     def code_bytes(self, count: int) -> int:
-        """Bytes of ``count`` codes."""
+        """Return the bytes of a body: four per block for the scales, plus the codes."""
 
     def scale_bytes(self, count: int) -> int:
         """Bytes of the scales in front of the codes."""
@@ -103,7 +103,7 @@ class Blocked(Codec):
         return body[:at].view("<f4"), body[at:]
 
     def checked_scales(self, scales: F32) -> F32:
-        """Return the scales of a body. Raises PayloadError for a negative one (-0 too), an infinite one or NaN."""
+        """Return the scales of a body. Raises PayloadError for a negative (also -0), infinite or NaN scale."""
         if (scales.view(np.uint32) >= _INFINITY).any():
             raise PayloadError("a block's scale is negative or no finite number")
         return scales

@@ -1,4 +1,4 @@
-"""INCEPTIONN's burst: eight values, their eight 2-bit tags in front, then 0, 1, 2 or 4 bytes a value (docs/wire-format.md).
+"""INCEPTIONN's burst: eight 2-bit tags, then eight values of 0, 1, 2 or 4 bytes each (docs/wire-format.md).
 
 Bursts follow each other without gaps, so where one begins is known only from those before it. A directory in front of the
 body therefore gives the bytes of every chunk of 16,384 values: chunks are written and read in parallel, and no length that
@@ -37,23 +37,23 @@ _LENGTH = (_BYTES[np.arange(1 << 8)[:, None] >> np.arange(0, 8, 2) & 3]).sum(1, 
 
 
 def count_bursts(count: int) -> int:
-    """Bursts of ``count`` values; the last may be padded."""
+    """Return the number of bursts for ``count`` values; the last may be padded."""
     return -(-count // WIDTH)
 
 
 def count_chunks(count: int) -> int:
-    """Chunks of ``count`` values, each with its entry in the directory."""
+    """Return the number of chunks for ``count`` values, each with an entry in the directory."""
     return -(-count // CHUNK)
 
 
 def body_range(count: int, payload: int) -> tuple[int, int]:
-    """Least and most bytes of directory and bursts when every burst is sent and a value takes up to ``payload`` bytes."""
+    """Return the least and most bytes of directory and bursts if a value takes up to ``payload`` bytes."""
     fixed = ENTRY_BYTES * count_chunks(count) + VECTOR_BYTES * count_bursts(count)
     return fixed, fixed + payload * count
 
 
 def pack(tags: Bytes, lanes: Words) -> Bytes:
-    """Return the bursts of values with these tags and lanes, as they travel; the last one is filled up with zero tags."""
+    """Pack values with these tags and lanes into bursts. The last burst is filled up with zero tags."""
     count = count_bursts(tags.size)
     tags, lanes = _filled(tags, count * WIDTH), _filled(lanes, count * WIDTH)
     vectors = np.bitwise_or.reduce(tags.reshape(-1, WIDTH).astype(np.uint16) << _SHIFT, axis=1)
@@ -67,7 +67,7 @@ def pack(tags: Bytes, lanes: Words) -> Bytes:
 
 
 def unpack(data: Bytes, count: int) -> tuple[Bytes, Words]:
-    """Tags and lanes of ``count`` values. Raises PayloadError where their bursts do not fill ``data``, or hold more values."""
+    """Return tags and lanes of ``count`` values. Raises PayloadError if their bursts are shorter or longer than ``data``."""
     at = _starts(data, count_bursts(count))
     padded = np.zeros(data.size + 8, np.uint8)
     padded[4:-4] = data
@@ -83,9 +83,8 @@ def unpack(data: Bytes, count: int) -> tuple[Bytes, Words]:
 
 
 def _starts(data: Bytes, count: int) -> NDArray[np.int32]:
-    """Return the begin of each burst. A burst read at *every* byte gives its successor; doubling that step visits the real
-    ones.
-    """
+    """Return the start of each burst. A burst is parsed at *every* byte to find its successor. Repeated doubling of that step
+    finds the real ones."""
     size = data.size
     step = np.full(size + 2, size + 1, np.int32)  # size + 1: outside, for ever
     if size >= VECTOR_BYTES:
@@ -110,7 +109,7 @@ def _filled(values: NDArray[_T], size: int) -> NDArray[_T]:
 
 
 def write(body: Bytes, start: int, parts: list[Bytes]) -> int:
-    """Directory into the front of ``body``, the chunks' bursts from ``start`` on; returns where they end."""
+    """Write the directory to the front of ``body`` and the bursts from ``start`` on. Returns their end."""
     body[: ENTRY_BYTES * len(parts)] = np.array([p.size for p in parts], "<u4").view(np.uint8)
     for part in parts:
         body[start : start + part.size] = part
@@ -119,7 +118,7 @@ def write(body: Bytes, start: int, parts: list[Bytes]) -> int:
 
 
 def read(body: Bytes, start: int, count: int) -> list[Bytes]:
-    """Return the chunks' bursts of a body of ``count`` values. Raises PayloadError for a directory of another total."""
+    """Split a body of ``count`` values into the bursts of each chunk. Raises PayloadError for a directory of another total."""
     ends = start + np.cumsum(np.frombuffer(body[: ENTRY_BYTES * count_chunks(count)].tobytes(), "<u4"), dtype=np.uint64)
     if (int(ends[-1]) if ends.size else start) != body.size:
         raise PayloadError("the directory of chunks does not add up to the body")

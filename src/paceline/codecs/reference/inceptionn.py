@@ -1,8 +1,8 @@
 """INCEPTIONN's codec, to the bit (Li et al., MICRO 2018, algorithms 2 and 3, section VI-A; doi 10.1109/MICRO.2018.00023).
 
-A value is sent as nothing, as sign and 7 or 15 bits of a fixed-point magnitude (cut, not rounded), or whole, by its exponent.
-The bound is absolute and there is no scale: gradients below it vanish. docs/wire-format.md states the decisions where paper and
-hardware leave a choice or contradict each other. ``inceptionn-scaled`` is the variant that keeps its bound.
+The exponent decides how a value is sent: not at all, as sign and 7 or 15 bits of a fixed-point magnitude (truncated), or as
+fp32. The bound is absolute, without a scale: smaller gradients are lost. docs/wire-format.md states the decisions where paper
+and hardware leave a choice or contradict each other. ``inceptionn-scaled`` is the variant that keeps its bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BIAS = 127
 
 @dataclass(frozen=True, kw_only=True)
 class PowerBound(Codec):
-    """A codec with one parameter, an error bound 2**-k; k is its first parameter byte."""
+    """A codec whose only parameter is an error bound 2**-k; k is its first parameter byte."""
 
     bound: float
     largest_k: ClassVar[int]
@@ -36,16 +36,16 @@ class PowerBound(Codec):
 
     @property
     def k(self) -> int:
-        """The bound is 2**-k."""
+        """Exponent of the bound 2**-k."""
         return round(-log2(self.bound))
 
     def parameters(self) -> bytes:
-        """k."""
+        """The parameter k."""
         return bytes([self.k])
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:
-        """Raise PayloadError for a bound out of range."""
+        """Return the codec of a header. Raises PayloadError for a bound out of range."""
         k, *rest = parameters
         if not 1 <= k <= cls.largest_k or any(rest):
             raise PayloadError(f"{cls.name}: impossible parameters {parameters.hex()}")
@@ -54,7 +54,7 @@ class PowerBound(Codec):
 
 @dataclass(frozen=True, kw_only=True)
 class Inceptionn(PowerBound):
-    """INCEPTIONN as published: 2, 10, 18 or 34 bits a value.
+    """INCEPTIONN as published, with 2, 10, 18 or 34 bits a value.
 
     Args:
         bound: 2**-1 to 2**-15 (the paper uses 2**-10, 2**-8, 2**-6); magnitudes below it are sent as zero. It is the error's
@@ -70,16 +70,18 @@ class Inceptionn(PowerBound):
     bound: float = 2.0**-10
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Return the range: two bits per value if all are below the bound, 34 if all are 1 or more, plus the directory."""
+        """Return the range of a body's bytes: from two bits per value (all below the bound) to 34 (all at least 1), plus the
+        directory."""
         return bursts.body_range(count, 4)
 
     def thresholds(self) -> tuple[int, int, int]:
-        """fp32 bits from which a magnitude takes 1, 2, 4 bytes: exponents EB, EB + ceil((127 - EB) / 2), 127 of algorithm 2."""
+        """Return the fp32 bits from which a magnitude takes 1, 2 and 4 bytes: exponents EB, EB + ceil((127 - EB) / 2) and 127
+        of algorithm 2."""
         smallest = _BIAS - self.k
         return smallest << 23, smallest + (self.k + 1) // 2 << 23, _BIAS << 23
 
     def tags(self, x: F32) -> Bytes:
-        """Return each value's tag: how many thresholds its magnitude reaches."""
+        """Return each value's tag, which is the number of thresholds that its magnitude reaches."""
         magnitude = x.view(np.uint32) & ~bursts.SIGN
         total = np.zeros(x.size, np.uint8)
         for threshold in self.thresholds():
@@ -87,7 +89,7 @@ class Inceptionn(PowerBound):
         return total
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Algorithm 2. Nothing is drawn, and nothing refused."""
+        """Encode by algorithm 2, which is deterministic and accepts every value."""
         parts = []
         for first in range(0, x.size, bursts.CHUNK):
             part = x[first : first + bursts.CHUNK]
@@ -100,7 +102,7 @@ class Inceptionn(PowerBound):
         return bursts.write(body, bursts.ENTRY_BYTES * bursts.count_chunks(x.size), parts)
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """Algorithm 3; a magnitude of zero is zero, with its sign."""
+        """Decode by algorithm 3. A magnitude of zero keeps its sign."""
         out = np.empty(count, np.float32)
         for index, part in enumerate(bursts.read(body, bursts.ENTRY_BYTES * bursts.count_chunks(count), count)):
             values = out[index * bursts.CHUNK : (index + 1) * bursts.CHUNK]
@@ -115,7 +117,7 @@ class Inceptionn(PowerBound):
 
 
 class TagShares(NamedTuple):
-    """How many of all values take 2, 10, 18 and 34 bits, as fractions of 1 (the paper's table III)."""
+    """Shares of values that take 2, 10, 18 and 34 bits, as fractions of 1 (the paper's table III)."""
 
     bits2: float
     bits10: float
@@ -124,18 +126,18 @@ class TagShares(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """fp32 bits over sent bits: 16 at best, 32/34 at worst."""
+        """Compression ratio: fp32 bits / sent bits, from 32/34 to 16."""
         return 32 / (2 * self.bits2 + 10 * self.bits10 + 18 * self.bits18 + 34 * self.bits34)
 
 
 def tag_shares(x: F32, bound: float = 2.0**-10) -> TagShares:
-    """Shares of the values of ``x`` (1-D fp32, not empty) by the bits that ``inceptionn`` takes for them."""
+    """Return the shares of the values of ``x`` (1-D fp32, not empty) by the bits that ``inceptionn`` uses for them."""
     counts = np.bincount(Inceptionn(bound=bound).tags(np.ascontiguousarray(x, np.float32)), minlength=4)
     return TagShares(*(counts / x.size).tolist())
 
 
 def _nearest_k(bound: float, largest: int) -> int:
-    """Return the k of the legal bound 2**-k that is nearest by ratio."""
+    """Return the k of the legal bound 2**-k with the nearest ratio."""
     if not 0 < bound < inf:
         return largest if bound <= 0 else 1
     return min(max(floor(0.5 - log2(bound)), 1), largest)

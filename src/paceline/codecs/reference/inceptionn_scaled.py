@@ -1,7 +1,7 @@
-"""INCEPTIONN's bursts with a power-of-two scale per block: its bound is relative, and kept, for gradients of any size.
+"""INCEPTIONN's bursts with a power-of-two scale per block, so that the error bound is relative.
 
-The published codec (``inceptionn``) measures against 1 and cuts; this one measures against the smallest power of two above the
-block's largest magnitude, and rounds to nearest. Only what is lost differs: burst layout and payload sizes are the same.
+The published codec (``inceptionn``) compares values with 1 and truncates. This one compares with the smallest power of two
+above the block's largest magnitude, and rounds to nearest. Burst layout and payload sizes are equal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FLOAT_MOST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, kw_only=True)
 class InceptionnScaled(PowerBound):
-    """Every error at most ``bound`` times the largest magnitude of its block of 1,024 values.
+    """Codec with an error of at most ``bound`` times the largest magnitude of each block of 1,024 values.
 
     Args:
         bound: 2**-1 to 2**-14. A value takes 2 bits where it rounds to zero and 10 otherwise, up to 2**-6; with smaller bounds
@@ -45,7 +45,8 @@ class InceptionnScaled(PowerBound):
     bound: float = 2.0**-6
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """From nothing but exponents, when all values are zero, to 18 bits a value; 10 for bounds of 2**-6 and more."""
+        """Return the range of a body's bytes: from exponents alone (all values zero) to 18 bits a value, or 10 for bounds from
+        2**-6."""
         least = _bursts_at(count)
         most = bursts.body_range(count, 1 if self.k < 7 else 2)[1]
         return least, least - bursts.ENTRY_BYTES * bursts.count_chunks(count) + most
@@ -63,7 +64,7 @@ class InceptionnScaled(PowerBound):
         return bursts.write(body, _bursts_at(x.size), parts)
 
     def _quantised(self, x: F32, exponents: NDArray[np.int16]) -> tuple[Bytes, bursts.Words]:
-        """Tags and lanes of the values of one chunk's blocks that are not empty, in fp64, where all of it is exact."""
+        """Return tags and lanes of the nonempty blocks of one chunk; the arithmetic is exact in fp64."""
         unit = np.exp2(self.k - exponents.astype(np.float64))
         magnitude = np.abs(x).astype(np.float64) * unit
         small = np.rint(magnitude).astype(np.uint32)
@@ -74,7 +75,7 @@ class InceptionnScaled(PowerBound):
         return tags, lanes
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """Magnitude times unit, at most the largest fp32 number."""
+        """Decode magnitude times unit, limited to the largest fp32 number."""
         out = np.zeros(count, np.float32)
         at = bursts.ENTRY_BYTES * bursts.count_chunks(count)
         exponents = np.frombuffer(body[at : _bursts_at(count)].tobytes(), "<i2")
@@ -106,12 +107,12 @@ class InceptionnScaled(PowerBound):
 
 
 def _bursts_at(count: int) -> int:
-    """Return the begin of the bursts: after the directory and the blocks' exponents."""
+    """Return the start of the bursts, which follow the directory and the blocks' exponents."""
     return bursts.ENTRY_BYTES * bursts.count_chunks(count) + _EXPONENT_BYTES * -(-count // BLOCK)
 
 
 def _by_chunk(x: F32, exponents: NDArray[np.int16]) -> list[tuple[F32, NDArray[np.int16]]]:
-    """For each chunk, its values in blocks that are not empty and their exponents."""
+    """Yield, for each chunk, the values of its nonempty blocks and their exponents."""
     parts = []
     for first in range(0, x.size, bursts.CHUNK):
         values = x[first : first + bursts.CHUNK]

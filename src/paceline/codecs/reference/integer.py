@@ -27,7 +27,7 @@ Codes = NDArray[np.int8]
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Blocked):
-    """Base of ``int8`` and ``int4``: everything except the packing of the codes."""
+    """Base class of ``int8`` and ``int4``, without the packing of the codes."""
 
     levels: ClassVar[int]
 
@@ -37,10 +37,10 @@ class Integer(Blocked):
 
     @abstractmethod
     def unpack(self, packed: Bytes, count: int) -> Codes:
-        """Read ``count`` codes. Raises PayloadError for what ``pack`` does not write."""
+        """Read ``count`` codes. Raises PayloadError for codes that ``pack`` does not write."""
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Return the largest magnitudes, then the codes. Raises ValueError for NaN and infinity."""
+        """Write the largest magnitudes, then the codes. Raises ValueError for NaN and infinity."""
         scales, packed = self.split(body, x.size)
         codes = np.empty(x.size, np.int8)
         for tile in tiles(x, self.block):
@@ -52,7 +52,8 @@ class Integer(Blocked):
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """``code * fp32(1 / L) * m``, from left to right. L * fp32(1 / L) is exactly 1, so the largest comes back as is."""
+        """Decode as ``code * fp32(1 / L) * m``, from left to right. L * fp32(1 / L) is exactly 1, so the largest magnitude is
+        exact."""
         scales, packed = self.split(body, count)
         peak = self.checked_scales(scales)
         out = self.unpack(packed, count) * (np.float32(1) / np.float32(self.levels))
@@ -78,22 +79,22 @@ def quantize(values: F32, peak: F32, levels: int, draws: NDArray[np.uint32]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Int8(Integer):
-    """A byte an element: codes -127 to 127 in two's complement."""
+    """Eight bits per element: codes -127 to 127 in two's complement."""
 
     name: ClassVar[str] = "int8"
     code: ClassVar[int] = 7
     levels: ClassVar[int] = 127
 
     def code_bytes(self, count: int) -> int:
-        """One each."""
+        """Return the bytes of the codes: one per element."""
         return count
 
     def pack(self, codes: Codes, out: Bytes) -> None:
-        """As they are."""
+        """Write the codes as bytes."""
         out[:] = codes.view(np.uint8)
 
     def unpack(self, packed: Bytes, count: int) -> Codes:
-        """Raise PayloadError for -128."""
+        """Read the codes. Raises PayloadError for -128."""
         codes = packed.view(np.int8)
         if codes.min(initial=0) < -127:
             raise PayloadError("the code -128: no encoder writes it")
@@ -102,24 +103,24 @@ class Int8(Integer):
 
 @dataclass(frozen=True, kw_only=True)
 class Int4(Integer):
-    """Half a byte an element: codes -7 to 7 in two's complement, the element of even index in the lower half."""
+    """Four bits per element: codes -7 to 7 in two's complement, even indices in the lower half of a byte."""
 
     name: ClassVar[str] = "int4"
     code: ClassVar[int] = 8
     levels: ClassVar[int] = 7
 
     def code_bytes(self, count: int) -> int:
-        """Return two codes each."""
+        """Return the bytes of the codes: one per two elements."""
         return -(-count // 2)
 
     def pack(self, codes: Codes, out: Bytes) -> None:
-        """The upper half of the last byte of an odd number is zero."""
+        """Pack two codes per byte. For an odd count, the upper half of the last byte is zero."""
         nibbles = codes.view(np.uint8) & 15
         out[:] = nibbles[::2]
         out[: codes.size // 2] |= nibbles[1::2] << 4
 
     def unpack(self, packed: Bytes, count: int) -> Codes:
-        """Raise PayloadError for -8, and for a last byte with something in its unused half."""
+        """Read the codes. Raises PayloadError for -8, or if an unused half byte is not zero."""
         if count % 2 and packed[-1] >> 4:
             raise PayloadError("the padding behind the last code is not zero")
         codes = np.empty(count, np.int8)

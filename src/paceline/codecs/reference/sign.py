@@ -1,5 +1,5 @@
-"""One bit an element and the mean magnitude of each block: EF-SignSGD's compressor (Karimireddy et al. 2019, section 4),
-by blocks, as 1-bit SGD does by columns (Seide et al. 2014).
+"""One bit per element and the mean magnitude of each block: EF-SignSGD's compressor (Karimireddy et al. 2019, section 4), by
+blocks, as 1-bit SGD does by columns (Seide et al. 2014).
 
 It is biased; the caller feeds the error back. It keeps the share |x|_1**2 / (n |x|_2**2) of each block's energy (Lemma 8
 there).
@@ -21,18 +21,18 @@ from paceline.codecs.reference.blocks import Blocked, lifts, peaks, tiles
 
 @dataclass(frozen=True, kw_only=True)
 class Sign(Blocked):
-    """One bit an element: the sign times the block's mean magnitude. Zero has a sign too, so it comes back as that mean or its
-    negative; error feedback makes good for it."""
+    """One bit per element: the sign times the block's mean magnitude. Zero has a sign too, so it decodes to plus or minus that
+    mean. Error feedback corrects this."""
 
     name: ClassVar[str] = "sign"
     code: ClassVar[int] = 9
 
     def code_bytes(self, count: int) -> int:
-        """One bit each."""
+        """Return the bytes of the codes: one bit per element."""
         return -(-count // 8)
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Return the means, then the sign bits. Raises ValueError for NaN and infinity."""
+        """Write the means, then the sign bits. Raises ValueError for NaN and infinity."""
         scales, planes = self.split(body, x.size)
         for tile in tiles(x, self.block):
             scales[tile.blocks] = mean_magnitudes(tile.values)
@@ -52,7 +52,8 @@ class Sign(Blocked):
 
 
 def mean_magnitudes(values: F32) -> F32:
-    """Mean |x| of each row, from magnitudes cut to 24 bits of the largest: integers, whose sum needs no order.
+    """Return mean |x| of each row, from magnitudes truncated to 24 bits of the largest. Sums of such integers do not depend on
+    the order.
 
     The cut takes at most 2**-23 of the largest magnitude from the mean; equal magnitudes lose nothing.
     """

@@ -28,9 +28,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def clip_bound(m: Moments, clip: float | None) -> np.float32:
-    """Return the scaler of one tensor: ``min(max |x|, clip * sigma)``, TernGrad's equation 11 with c = 2.5; max |x| without
-    clip.
-    """
+    """Return the clipping bound of one tensor: ``min(max |x|, clip * sigma)``, equation 11 of TernGrad (c = 2.5), or max |x|
+    without clip."""
     if clip is None or m.sigma == 0:  # a constant tensor has no outliers
         return m.peak
     bound: np.float32 = np.minimum(m.peak, np.float32(clip) * m.sigma)
@@ -57,7 +56,7 @@ def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key,
 
 @dataclass(frozen=True, kw_only=True)
 class Ternary(Codec):
-    """Two bits an element: -scale, 0 or +scale, right on average.
+    """Two bits per element: -scale, 0 or +scale, unbiased.
 
     Args:
         clip: clip at this many standard deviations first (TernGrad uses 2.5); None does not clip.
@@ -77,20 +76,20 @@ class Ternary(Codec):
             legal(value is None or 0 <= value <= _LARGEST, f"{what} is {value}", "give a number of fp32 from 0 up, or None")
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Return two bit planes."""
+        """Return the bytes of a body: two bit planes."""
         return (bit_planes.packed_bytes(count, 2),) * 2
 
     def parameters(self) -> bytes:
-        """Return the scaler."""
+        """The scaler."""
         return struct.pack("<f", self.scale)
 
     @classmethod
     def of(cls, parameters: bytes) -> Ternary:
-        """Raise PayloadError for a scaler that is negative or no number."""
+        """Return the codec of a header. Raises PayloadError for a negative or non-numeric scaler."""
         return cls(scale=_scale(parameters))
 
     def resolved(self, x: F32, statistics: Statistics) -> Ternary:
-        """With the scaler and the clipping bound of ``x``."""
+        """Return this codec with the scaler and the clipping bound of ``x``."""
         if self.scale is not None and self.clip is None:
             return self
         m = Moments(np.float32(0), np.float32(statistics.peak(x))) if self.clip is None else moments(x, statistics)
@@ -103,18 +102,18 @@ class Ternary(Codec):
 
     @property
     def largest(self) -> np.float32:
-        """Magnitudes beyond it count as it."""
+        """Largest magnitude that is encoded; larger ones are clipped to it."""
         return np.float32(self.scale)
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Equations 1 and 2. Raises ValueError for NaN and infinity."""
+        """Encode by equations 1 and 2. Raises ValueError for NaN and infinity."""
         if not np.isfinite(x).all():
             raise ValueError(NON_FINITE)
         body[:] = bit_planes.pack_planes(ternarize(x, self.largest, np.float32(self.scale), key, start))
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """``scale * code``."""
+        """Decode as ``scale * code``."""
         nonzero, negative = bit_planes.unpack_planes(body, count, 2)
         codes: NDArray[np.int8] = nonzero.view(np.int8) - (negative.view(np.int8) << 1)
         if codes.min(initial=0) < -1:
@@ -126,7 +125,7 @@ class Ternary(Codec):
         return float(clip_bound(m, self.clip))
 
     def finish(self, own: float, agreed: float) -> MessageScaling:
-        """Clipped at the own bound, divided by the shared scaler.
+        """Return how to encode the tensor: clipped at this worker's bound, divided by the shared scaler.
 
         The product with the reciprocal is one fp32 rounding; the codec's factor of 2**24 is exact, so its choice is that of
         ``ternarize`` with the shared scaler.
@@ -135,13 +134,13 @@ class Ternary(Codec):
         return MessageScaling(own, factor, agreed)
 
     def summing(self, workers: int) -> Codec:
-        """Return the codec of one worker's ternary (two bits), or of the exact integer sum of several."""
+        """Return the codec of one worker's ternary values (two bits), or of the exact integer sum of several workers."""
         return Ternary(scale=1.0) if workers == 1 else TernarySum(workers=workers, scale=float(workers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Bounded(Ternary):
-    """A shared scaler above this worker's own clipping bound."""
+    """Ternary codec with a shared scaler above this worker's own clipping bound."""
 
     bound: float = 0.0
 
@@ -152,7 +151,7 @@ class _Bounded(Ternary):
 
 @dataclass(frozen=True, kw_only=True)
 class TernarySum(Codec):
-    """The exact sum of ``workers`` ternaries with one shared scaler; decodes to their mean.
+    """Exact sum of the ternary values of ``workers`` workers with a shared scaler; decodes to their mean.
 
     The sum of N has 2N+1 levels (section 3.2), so an element takes ceil(log2(2N+1)) bits. ``encode`` takes the integer sums
     as fp32, each from -workers to +workers.
@@ -173,39 +172,39 @@ class TernarySum(Codec):
 
     @property
     def width(self) -> int:
-        """Bits of an element."""
+        """Bits per element."""
         return (2 * self.workers).bit_length()
 
     @property
     def unit(self) -> np.float32:
-        """Decoded value of a sum of 1."""
+        """Decoded value of the sum 1."""
         return np.float32(self.scale) / np.float32(self.workers)
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """``width`` bit planes."""
+        """Return the bytes of a body: ``width`` bit planes."""
         return (bit_planes.packed_bytes(count, self.width),) * 2
 
     def parameters(self) -> bytes:
-        """Scaler and workers."""
+        """The scaler and the number of workers."""
         return struct.pack("<fH", self.scale, self.workers)
 
     @classmethod
     def of(cls, parameters: bytes) -> TernarySum:
-        """Raise PayloadError for a scaler that is negative or no number, and for no workers."""
+        """Return the codec of a header. Raises PayloadError for a negative or non-numeric scaler, or no workers."""
         (workers,) = struct.unpack_from("<H", parameters, 4)
         if not 1 <= workers <= 32767:
             raise PayloadError(f"a sum of {workers} workers")
         return cls(workers=workers, scale=_scale(parameters))
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Shift sums by ``workers`` to make them non-negative. Raises ValueError for one out of range."""
+        """Encode sums, shifted by ``workers`` to be non-negative. Raises ValueError for a sum out of range."""
         if x.size and not np.abs(x).max() <= self.workers:
             raise ValueError(f"a sum beyond {self.workers} workers' ternaries")
         body[:] = bit_planes.pack((x.astype(np.int32) + self.workers).astype(np.uint32), self.width)
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """``scale / workers * sum``."""
+        """Decode as ``scale / workers * sum``."""
         total = bit_planes.unpack(body, count, self.width).view(np.int32) - np.int32(self.workers)
         if total.max(initial=0) > self.workers:
             raise PayloadError(f"a sum of more than {self.workers} workers' ternaries")

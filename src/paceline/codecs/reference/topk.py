@@ -1,5 +1,5 @@
-"""The largest elements of a tensor, exactly, and where they are (Aji & Heafield 2017; Lin et al. 2018, "Deep Gradient
-Compression"). The caller feeds the remainder back.
+"""Top-k sparsification: the k largest elements of a tensor and their positions (Aji & Heafield 2017; Lin et al. 2018, "Deep
+Gradient Compression"). The caller feeds the remainder back.
 
 The k elements of largest magnitude are sent, of equal ones those of lowest index. k follows from the number of elements and the
 density, and positions take a size that follows from both: either one bit an element, or Elias-Fano's code (Elias 1974; Fano
@@ -50,7 +50,7 @@ class PayloadLayout(NamedTuple):
 
 
 def layout(count: int, kept: int, value_bits: int) -> PayloadLayout:
-    """Return the shortest of the three; of equal ones the first of 0, 8, 16 low bits."""
+    """Return the shortest of the three layouts; among equal ones, the one with the fewest low bits (0, 8, 16)."""
     layouts = []
     for low_bits in (0, 8, 16):
         bits = kept + (max(count - 1, 0) >> low_bits) if low_bits else count
@@ -60,7 +60,7 @@ def layout(count: int, kept: int, value_bits: int) -> PayloadLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(Codec):
-    """The ``ceil(density * n)`` elements of largest magnitude; all others decode to 0.
+    """Codec of the ``ceil(density * n)`` elements of largest magnitude; all others decode to 0.
 
     Args:
         density: share of the elements that is sent, 0.0001 to 1, taken to the nearest millionth.
@@ -83,7 +83,7 @@ class TopK(Codec):
         return round(self.density * PARTS)
 
     def kept(self, count: int) -> int:
-        """k: how many of ``count`` elements are sent; at least one of one."""
+        """Return k, the number of ``count`` elements that are sent: at least 1 unless there are none."""
         return -(-count * self.parts // PARTS)
 
     def layout(self, count: int) -> PayloadLayout:
@@ -91,23 +91,23 @@ class TopK(Codec):
         return layout(count, self.kept(count), self.value_bits)
 
     def parameters(self) -> bytes:
-        """Density in millionths, bits of a value."""
+        """The density in millionths and the bits of a value."""
         return struct.pack("<IB", self.parts, self.value_bits)
 
     @classmethod
     def of(cls, parameters: bytes) -> TopK:
-        """Raise PayloadError for a density or a width that no encoder uses."""
+        """Return the codec of a header. Raises PayloadError for a density or width that no encoder uses."""
         parts, value_bits = struct.unpack_from("<IB", parameters)
         if not LEAST_PARTS <= parts <= PARTS or value_bits not in (16, 32) or any(parameters[5:]):
             raise PayloadError(f"topk has no parameters {parameters.hex()}")
         return cls(density=parts / PARTS, value_bits=value_bits)
 
     def body_range(self, count: int) -> tuple[int, int]:
-        """Marks, values, low bits of the indices."""
+        """Return the bytes of a body: marks, values and low bits of the indices."""
         return (self.layout(count).total,) * 2
 
     def encode_body(self, x: F32, body: Bytes, key: counter.Key, start: int) -> int:
-        """Raise ValueError for NaN and infinity, anywhere in ``x``."""
+        """Write the largest elements. Raises ValueError for NaN or infinity anywhere in ``x``."""
         at = self.layout(x.size)
         index = largest(x, at.kept)
         marks, values, low = _parts(body, at)
@@ -124,14 +124,14 @@ class TopK(Codec):
         return body.size
 
     def decode_body(self, body: Bytes, count: int) -> F32:
-        """Zeros, and the elements sent at their places."""
+        """Decode the sent elements to their positions, and zeros elsewhere."""
         out = np.zeros(count, np.float32)
         index, values = self._sent(body, count)
         out[index] = values
         return out
 
     def decode_onto(self, body: Bytes, out: F32, mode: int) -> None:
-        """Adding touches what was sent and nothing else, not even a -0."""
+        """Add, subtract or set. Adding changes only the elements that were sent; even a -0 elsewhere stays."""
         index, values = self._sent(body, out.shape[0])
         if mode == SET:
             out[:] = 0
@@ -157,7 +157,8 @@ class TopK(Codec):
 
 
 def largest(x: F32, kept: int) -> Ints:
-    """Ints, ascending, of the ``kept`` elements of largest magnitude, of equal ones the first. Raises ValueError for NaN."""
+    """Return ascending indices of the ``kept`` elements of largest magnitude; ties go to the lowest index. Raises ValueError
+    for NaN."""
     magnitude = x.view(np.uint32) & _MAGNITUDE
     if magnitude.max(initial=0) >= _INFINITY:
         raise ValueError(NON_FINITE)
@@ -171,12 +172,12 @@ def largest(x: F32, kept: int) -> Ints:
 
 
 def _bf16(x: F32) -> NDArray[np.uint32]:
-    """Return the upper halves of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    """Return the upper halves of finite values, rounded to nearest even, but never up to infinity."""
     magnitude = x.view(np.uint32) & _MAGNITUDE
     rounded: NDArray[np.uint32] = np.minimum(magnitude + np.uint32(0x7FFF) + (magnitude >> 16 & 1) >> 16, np.uint32(0x7F7F))
     return rounded | np.signbit(x).astype(np.uint32) << np.uint32(15)
 
 
 def _parts(body: Bytes, at: PayloadLayout) -> tuple[Bytes, Bytes, Bytes]:
-    """Marks, values and low bits of a body, as views."""
+    """Return marks, values and low bits of a body as views."""
     return body[: at.marks], body[at.marks : at.marks + at.values], body[at.marks + at.values :]

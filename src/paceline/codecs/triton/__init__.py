@@ -1,4 +1,4 @@
-"""The GPU's kernels as a backend, on CUDA tensors (Tillet, Kung, Cox 2019, "Triton").
+"""Backend of the GPU kernels in Triton, on CUDA tensors (Tillet, Kung, Cox 2019, "Triton").
 
 Imported only where there is a CUDA device. Work is queued on the current stream; the host waits for the GPU as seldom as the
 interface allows, each time for at most 32 bytes:
@@ -27,7 +27,7 @@ name = "triton"
 
 
 class Kernels(NamedTuple):
-    """One codec's functions: they queue kernels and do not wait. Bodies are aligned, values fp32 and contiguous.
+    """Functions of one codec, which queue kernels without waiting. Bodies are aligned, values fp32 and contiguous.
 
     Attributes:
         encode: (codec, x, body, key, start, state) -> bytes written, or None where the state says it.
@@ -41,12 +41,12 @@ class Kernels(NamedTuple):
 
 
 def serves(codec: Codec) -> bool:
-    """Return whether it has kernels for this codec."""
+    """Return whether this backend has kernels for the codec."""
     return codec.name in _KERNELS
 
 
 def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int) -> int:
-    """See ``backends.Backend``."""
+    """Write the body of ``x``; see ``backends.Backend``."""
     with _device(x):
         state, room = launch.state(x), launch.aligned(body)
         written = _KERNELS[codec.name].encode(codec, x, room, key, start, state)
@@ -56,8 +56,7 @@ def encode(codec: Codec, x: torch.Tensor, body: torch.Tensor, key: counter.Key, 
 
 
 def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, start: int) -> int:
-    """Return the whole payload of ``x``, header and checksum included, into ``out``, which has exactly the most that it can
-    take.
+    """Write the whole payload of ``x``, with header and checksum, into ``out``, which has exactly the largest possible size.
 
     Returns:
         The payload's bytes.
@@ -77,12 +76,12 @@ def write(codec: Codec, x: torch.Tensor, out: torch.Tensor, key: counter.Key, st
 
 
 def decode(codec: Codec, body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
-    """See ``backends.Backend``."""
+    """Read a body into ``out``; see ``backends.Backend``."""
     _decode(codec, body, out, mode, None)
 
 
 def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, out: torch.Tensor, mode: int) -> None:
-    """``decode`` of a body that arrived with these 24 header bytes and checksums.
+    """Decode a body that arrived with these 24 header bytes and checksums.
 
     Raises:
         PayloadError: another checksum (``out`` is unchanged), or as ``backends.Backend.decode``.
@@ -91,19 +90,19 @@ def read(codec: Codec, head: bytes, sums: tuple[int, int], body: torch.Tensor, o
 
 
 def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
-    """See ``backends.Backend``."""
+    """Compute ``container.checksum``."""
     with _device(body):
         return headers.checksum(head, body)
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``backends.Backend``."""
+    """Return max |x|; see ``moments.Statistics``."""
     with _device(x):
         return moments.peak(x)
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``backends.Backend``."""
+    """Return the sums for a standard deviation; see ``moments.Statistics``."""
     with _device(x):
         return moments.sums(x)
 
@@ -130,7 +129,7 @@ def _decode(
 
 
 def _accepted(codec: Codec, written: int | None, state: torch.Tensor) -> int:
-    """Return the bytes written. It waits for the GPU if these or the refusal are known only there."""
+    """Return the number of bytes written. Waits for the GPU if only the GPU knows it, or knows of a refusal."""
     refusal = _KERNELS[codec.name].refusal
     if written is not None and not refusal:
         return written
@@ -141,7 +140,7 @@ def _accepted(codec: Codec, written: int | None, state: torch.Tensor) -> int:
 
 
 def _device(x: torch.Tensor) -> AbstractContextManager[object]:
-    """Make the device of ``x`` the current one, on which kernels start. The tests' interpreter works on the CPU."""
+    """Make the device of ``x`` current, because kernels start there. The tests' interpreter works on the CPU."""
     return torch.cuda.device(x.device) if x.device.type == "cuda" else nullcontext()
 
 

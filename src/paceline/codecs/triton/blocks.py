@@ -1,4 +1,5 @@
-"""Codecs with a scale for each block: int8, int4, sign. A program takes whole blocks: TILE elements, or one larger block."""
+"""GPU kernels of codecs with one scale per block: int8, int4, sign. A program processes whole blocks: TILE elements, or one
+larger block."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from paceline.codecs.triton.launch import TILE, draws, run, tiles
 
 @triton.jit
 def _lift(peak):
-    """``blocks.lifts``: 2**64 for a peak below 2**-64, else 1."""
+    """Return the factor of ``blocks.lifts``: 2**64 for a peak below 2**-64, else 1."""
     return tl.where(peak < 5.421010862427522e-20, 18446744073709551616.0, 1.0)
 
 
 @triton.jit
 def _peaks(x, first, left, state, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr):
-    """The largest magnitude of each of ROWS blocks that begin at ``first``."""
+    """Return the largest magnitude of each of ROWS blocks from ``first``."""
     k = tl.arange(0, TILE)
     top = tl.zeros((TILE,), tl.int32)
     for step in range(STEPS):
@@ -35,7 +36,7 @@ def _peaks(x, first, left, state, ROWS: tl.constexpr, STEPS: tl.constexpr, TILE:
 
 @triton.jit
 def _spread(of_rows, ROWS: tl.constexpr, TILE: tl.constexpr):
-    """One value a block, at each of its elements."""
+    """Repeat one value per block for each of its elements."""
     return tl.broadcast_to(of_rows[:, None], (ROWS, TILE // ROWS)).reshape(TILE)
 
 
@@ -88,7 +89,7 @@ def _integer_encode(
 
 @triton.jit
 def _scales(scales, first, k, inside, state, BLOCK: tl.constexpr):
-    """The scale of each element; a negative, infinite or NaN one is refused."""
+    """Load the scale of each element; refuse a negative, infinite or NaN scale."""
     here = scales.to(tl.pointer_type(tl.uint32)) + first // BLOCK
     bits = tl.load(here + (first % BLOCK + k) // BLOCK, mask=inside, other=0)
     refuse(state, bits >= 0x7F800000)
@@ -166,12 +167,12 @@ def _sign_decode(scales, planes, out, n, state, BLOCK: tl.constexpr, MODE: tl.co
 
 
 def _shape(block: int) -> dict[str, int]:
-    """How a program walks its blocks: ROWS side by side in a tile, or one in STEPS tiles."""
+    """Return how a program processes its blocks: ROWS at once in a tile, or one in STEPS tiles."""
     return {"ROWS": max(TILE // block, 1), "STEPS": max(block // TILE, 1), "TILE": TILE}
 
 
 def encode(codec: Integer, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``."""
+    """Encode int8 or int4; see ``triton.Kernels``."""
     n, at = x.shape[0], codec.scale_bytes(x.shape[0])
     run(
         _integer_encode,
@@ -190,7 +191,7 @@ def encode(codec: Integer, x: torch.Tensor, body: torch.Tensor, key: counter.Key
 
 
 def decode(codec: Integer, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode int8 or int4; see ``triton.Kernels``."""
     n, at = out.shape[0], codec.scale_bytes(out.shape[0])
     unit = float(np.float32(1) / np.float32(codec.levels))
     run(
@@ -210,7 +211,7 @@ def decode(codec: Integer, body: torch.Tensor, out: torch.Tensor, mode: int, sta
 
 
 def encode_sign(codec: Sign, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``."""
+    """Encode signs; see ``triton.Kernels``."""
     n, at = x.shape[0], codec.scale_bytes(x.shape[0])
     run(
         _sign_encode,
@@ -227,6 +228,6 @@ def encode_sign(codec: Sign, x: torch.Tensor, body: torch.Tensor, key: counter.K
 
 
 def decode_sign(codec: Sign, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode signs; see ``triton.Kernels``."""
     n, at = out.shape[0], codec.scale_bytes(out.shape[0])
     run(_sign_decode, tiles(n), body, body[at:], out, n, state, BLOCK=codec.block, MODE=mode, TILE=TILE)

@@ -1,6 +1,5 @@
-"""INCEPTIONN's bursts on the GPU. Encoding: the bytes of every tile, their running sum, then all tiles at once. Decoding: from
-burst to burst through each chunk, one thread a chunk, to learn where every burst begins; then all bursts at once.
-"""
+"""INCEPTIONN's bursts on the GPU. Encoding computes the bytes of every tile, their running sum, then all tiles at once.
+Decoding follows the bursts of each chunk, one thread a chunk, to find where each starts. Then it decodes all bursts at once."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _CHUNKS = 8  # walked by one program
 
 @triton.jit
 def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Return this program's tags, lanes and bytes as (bursts, 8); whether sent, as (bursts); exponents; the values."""
+    """Return this program's tags, lanes and bytes as (bursts, 8), a mask of sent bursts, exponents, and values."""
     first = tl.program_id(0).to(tl.int64) * TILE
     i = tl.arange(0, TILE)
     values = tl.load(x + first + i, mask=i < n - first, other=0.0)
@@ -34,7 +33,7 @@ def _tile(x, n, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr
 
 @triton.jit
 def _measure(x, exponents, sizes, n, k, state, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """The bytes of each tile's bursts; if SCALED, the exponents of its blocks too."""
+    """Compute the bytes of each tile's bursts and, if SCALED, the exponents of its blocks."""
     _tags, _lanes, payload, sent, e, values = _tile(x, n, k, SCALED, BLOCK, TILE)
     tl.store(sizes + tl.program_id(0), tl.sum(tl.sum(payload, axis=1) + 2 * sent.to(tl.int32), axis=0).to(tl.int64))
     if SCALED:
@@ -61,7 +60,7 @@ def _write(
     CHUNK: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The bursts of each tile behind those before it, and the directory's entry of each chunk."""
+    """Write the bursts of each tile after those of earlier tiles, and the directory's entry of each chunk."""
     tags, lanes, payload, sent, _, _ = _tile(x, n, k, SCALED, BLOCK, TILE)
     tile = tl.program_id(0).to(tl.int64)
     length = tl.load(sizes + tile)
@@ -84,7 +83,7 @@ def _write(
 
 @triton.jit
 def _chunk(ends, chunk, start, size, mask, MOST: tl.constexpr):
-    """Find begin and bytes of the chunks: 0 without a chunk, so that nothing outside the body is ever read."""
+    """Find start and length of each chunk; 0 for a missing chunk, to prevent reads outside the body."""
     begin = start + tl.load(ends + chunk - 1, mask=mask & (chunk > 0), other=0)
     length = start + tl.load(ends + chunk, mask=mask, other=0) - begin
     possible = (length >= 0) & (length <= MOST) & (begin + length <= size)
@@ -109,7 +108,7 @@ def _walk(
     MOST: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Find the begin of each burst within its chunk; refuse chunks that their bursts do not fill."""
+    """Find the start of each burst within its chunk; refuse chunks that their bursts do not fill."""
     chunk = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     live = chunk < chunks
     begin, length, possible = _chunk(ends, chunk, start, size, live, MOST)
@@ -158,7 +157,7 @@ def _read(
     MODE: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The values of each tile's bursts."""
+    """Decode the values of each tile's bursts."""
     tile = tl.program_id(0).to(tl.int64)
     first = tile * TILE
     begin, length, possible = _chunk(ends, first // CHUNK, start, size, first < n, MOST)
@@ -200,7 +199,7 @@ def _read(
 
 
 def _start(codec: PowerBound, n: int) -> tuple[bool, int, int]:
-    """Return whether the codec has exponents, their begin, and the begin of the bursts."""
+    """Return whether the codec has exponents, where they start, and where the bursts start."""
     at = bursts.ENTRY_BYTES * bursts.count_chunks(n)
     return isinstance(codec, InceptionnScaled), at, codec.body_range(n)[0] if isinstance(codec, InceptionnScaled) else at
 
@@ -208,7 +207,7 @@ def _start(codec: PowerBound, n: int) -> tuple[bool, int, int]:
 def encode(
     codec: PowerBound, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor
 ) -> int | None:
-    """See ``triton.Kernels``."""
+    """Encode bursts; see ``triton.Kernels``."""
     n = x.shape[0]
     if n == 0:
         return 0
@@ -235,7 +234,7 @@ def encode(
 
 
 def decode(codec: PowerBound, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode bursts; see ``triton.Kernels``."""
     n, chunks = out.shape[0], bursts.count_chunks(out.shape[0])
     if n == 0:
         return

@@ -1,4 +1,4 @@
-"""fp32 and bf16."""
+"""GPU kernels of the codecs fp32 and bf16."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _decode(body, out, n, state, HALF: tl.constexpr, MODE: tl.constexpr, TILE: t
 
 
 def encode(codec: Fp32 | Bf16, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``."""
+    """Encode fp32 or bf16; see ``triton.Kernels``."""
     n = x.shape[0]
     run(_bf16_encode if isinstance(codec, Bf16) else _fp32_encode, tiles(n), x, body, n, TILE=TILE)
     return body.shape[0]
 
 
 def decode(codec: Fp32 | Bf16, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode fp32 or bf16; see ``triton.Kernels``."""
     n = out.shape[0]
     run(_decode, tiles(n), body, out, n, state, HALF=isinstance(codec, Bf16), MODE=mode, TILE=TILE)

@@ -8,7 +8,8 @@ import triton.language as tl
 
 @triton.jit
 def uniform24(low, high, next_high, begin, first, k):
-    """``counter.uniform24`` for elements ``first + k`` of a call (uint32). The other arguments are ``launch.draws``."""
+    """Draw ``counter.uniform24`` for elements ``first + k`` of a call (uint32). The other arguments are from
+    ``launch.draws``."""
     base = begin.to(tl.int64) + first
     at = (base & 0xFFFFFFFF).to(tl.uint32)
     x = at + k.to(tl.uint32)
@@ -36,13 +37,14 @@ def put(out, k, values, mask, MODE: tl.constexpr):
 
 @triton.jit
 def refuse(state, bad):
-    """Say in the state that some element is ``bad``. All programs that say so write the same word."""
+    """Record a refusal in the state if any element is ``bad``. Concurrent programs write the same word."""
     tl.store(state + 1, 1, mask=tl.max(bad.to(tl.int32), axis=0) > 0)
 
 
 @triton.jit
 def store_plane(body, bits, first, n, plane, WIDTH: tl.constexpr, TILE: tl.constexpr):
-    """Plane ``plane`` of ``WIDTH`` of the elements from ``first`` on (a multiple of 64); ``bits`` are TILE int32, 0 or 1."""
+    """Store bit plane ``plane`` of ``WIDTH`` for the elements from ``first`` on (a multiple of 64); ``bits`` are TILE int32, 0
+    or 1."""
     words = tl.sum(bits.reshape(TILE // 32, 32) << tl.arange(0, 32)[None, :], axis=1)
     w = tl.arange(0, TILE // 32)
     here = body + first // 64 * (8 * WIDTH)

@@ -21,7 +21,8 @@ _HEAD = struct.Struct("<6i")
 
 @triton.jit
 def _partial(body, most, length, partials, DEVICE_LENGTH: tl.constexpr, WORDS: tl.constexpr):
-    """Both sums of one program's words, modulo 2**32. The body's first word has position 7, behind the header's six."""
+    """Return both checksums of one program's words, modulo 2**32. The body's first word has position 7, after the six of the
+    header."""
     n = tl.load(length) if DEVICE_LENGTH else most
     first = tl.program_id(0).to(tl.int64) * WORDS
     k = tl.arange(0, WORDS)
@@ -52,7 +53,7 @@ def _total(partials, count, LANES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["count", "plain", "weighted", "a", "b", "c", "d", "e", "f"])
 def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.constexpr):
-    """The 32 bytes of a header: six words, and the sums of them (``plain``, ``weighted``) and of the body."""
+    """Write the 32 bytes of a header: six words, and the checksums of them (``plain``, ``weighted``) and of the body."""
     plain_sum, weighted_sum = _total(partials, count, LANES)
     word = header.to(tl.pointer_type(tl.int32))
     tl.store(word, a)
@@ -67,14 +68,14 @@ def _seal(partials, count, plain, weighted, a, b, c, d, e, f, header, LANES: tl.
 
 @triton.jit(do_not_specialize=["count", "plain", "weighted"])
 def _judge(partials, count, plain, weighted, state, LANES: tl.constexpr):
-    """Close the gate where the body's sums are not these."""
+    """Close the gate if the checksums of the body differ from the expected ones."""
     plain_sum, weighted_sum = _total(partials, count, LANES)
     wrong = (((plain_sum - plain) & 0xFFFFFFFF) != 0) | (((weighted_sum - weighted) & 0xFFFFFFFF) != 0)
     tl.store(state, wrong.to(tl.int64))
 
 
 def seal(payload: torch.Tensor, head: bytes, body: torch.Tensor, written: int | None, state: torch.Tensor) -> None:
-    """Write the header of ``payload``, whose body is in ``body`` (aligned): ``written`` bytes, or what the state says."""
+    """Write the header of ``payload``, whose body is in ``body`` (aligned): ``written`` bytes, or the number in the state."""
     most = body.shape[0] if written is None else written
     partials = _partials(body, most, None if written is not None else state[WRITTEN:])
     plain, weighted = (signed(s) for s in container.checksum(head, np.empty(0, np.uint8)))
@@ -93,7 +94,7 @@ def judge(head: bytes, body: torch.Tensor, sums: tuple[int, int], state: torch.T
 
 
 def checksum(head: bytes, body: torch.Tensor) -> tuple[int, int]:
-    """``container.checksum`` of a body on the GPU; waits for 32 bytes."""
+    """Compute ``container.checksum`` of a body on the GPU. Waits for 32 bytes."""
     header = torch.empty(HEADER_BYTES, dtype=torch.uint8, device=body.device)
     room = aligned(body)
     if room is not body:

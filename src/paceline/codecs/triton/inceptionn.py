@@ -1,4 +1,4 @@
-"""inceptionn and inceptionn-scaled: what a value's tag and lane are, and the value of a tag and a lane.
+"""GPU functions of inceptionn and inceptionn-scaled, from values to tags and lanes and back.
 
 The constexpr SCALED chooses between the two. Powers of two multiply in fp64, where all of it is exact, as in the reference.
 """
@@ -11,13 +11,13 @@ import triton.language as tl
 
 @triton.jit
 def power(exponent):
-    """2**exponent as fp64, for -1022 to 1023."""
+    """Return 2**exponent as fp64, for exponents from -1022 to 1023."""
     return ((1023 + exponent).to(tl.int64) << 52).to(tl.float64, bitcast=True)
 
 
 @triton.jit
 def _exponent(peak):
-    """``frexp``'s exponent of a finite magnitude (its bits, int32), subnormal or not; -32768 for 0."""
+    """Return the exponent of ``frexp`` of a finite magnitude (as int32 bits), normal or subnormal; -32768 for 0."""
     small = peak.to(tl.float32).to(tl.int32, bitcast=True)  # the mantissa of a subnormal number as a number
     e = tl.where(peak >= 1 << 23, (peak >> 23) - 126, (small >> 23) - 126 - 149)
     return tl.where(peak == 0, -32768, e)
@@ -25,7 +25,7 @@ def _exponent(peak):
 
 @triton.jit
 def tag_of(magnitude, k):
-    """``Inceptionn.tags`` of the bits of magnitudes (int32)."""
+    """Return ``Inceptionn.tags`` of magnitudes given as int32 bits."""
     least = 127 - k
     middle = least + (k + 1) // 2
     reached = (magnitude >= least << 23).to(tl.int32) + (magnitude >= middle << 23).to(tl.int32)
@@ -34,7 +34,7 @@ def tag_of(magnitude, k):
 
 @triton.jit
 def coded(values, k, SCALED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
-    """Tags, lanes (int32, uint32) and, if SCALED, the exponent of each value's block (else 0)."""
+    """Return tags, lanes (int32, uint32) and, if SCALED, the exponent of each value's block (else 0)."""
     bits = values.to(tl.int32, bitcast=True)
     magnitude = bits & 0x7FFFFFFF
     sign = values.to(tl.uint32, bitcast=True) & 0x80000000
@@ -71,7 +71,7 @@ def published(tags, lanes, k):
 
 @triton.jit
 def scaled(tags, lanes, e, k):
-    """Values of tags, lanes and the exponents of their blocks (not those of empty ones), and which no encoder writes."""
+    """Return the values of tags, lanes and block exponents (of nonempty blocks), and a mask of those that no encoder writes."""
     unsigned = (lanes & 0x7FFFFFFF).to(tl.int32)
     magnitude = tl.where(tags == 2, unsigned >> 16, unsigned >> 24)
     least = tl.where(tags == 2, 255 << (14 - k), tags)

@@ -21,36 +21,37 @@ _ALIGNED = 16
 def run(kernel: Any, programs: int, *arguments: Any, **meta: Any) -> None:
     """Queue ``kernel`` on ``programs`` programs, if any.
 
-    Triton joins ``a * b + c`` into one rounding unless told not to, and the wire format asks for two. So no kernel here may
-    be launched in another way.
+    By default Triton fuses ``a * b + c`` into one rounding, but the wire format requires two. So every kernel here must be
+    launched by this function.
     """
     if programs:
         kernel[(programs,)](*arguments, **meta, enable_fp_fusion=False)
 
 
 def tiles(count: int, size: int = TILE) -> int:
-    """Programs for ``count`` elements."""
+    """Return the number of programs for ``count`` elements."""
     return -(-count // size)
 
 
 def state(like: torch.Tensor) -> torch.Tensor:
-    """Allocate a state on the device of ``like``: nothing gated, nothing refused."""
+    """Allocate a state on the device of ``like``, with an open gate and no refusal."""
     return torch.zeros(3, dtype=torch.int64, device=like.device)
 
 
 def aligned(memory: torch.Tensor) -> torch.Tensor:
-    """``memory`` (uint8), or room of its size where it does not begin at a multiple of 16: a GPU faults on crooked words."""
+    """Return ``memory`` (uint8), or new memory of its size if its address is no multiple of 16: a GPU faults on unaligned
+    words."""
     return memory if memory.data_ptr() % _ALIGNED == 0 else torch.empty_like(memory, memory_format=torch.contiguous_format)
 
 
 def signed(word: int) -> int:
-    """Return a 32-bit word as the integer of equal bits that is passed as int32 whatever its value."""
+    """Return a 32-bit word as the int32 of equal bits."""
     return (word & (_WORD - 1) ^ 1 << 31) - (1 << 31)
 
 
 def draws(key: counter.Key, start: int, count: int) -> tuple[int, int, int, int]:
-    """Return the arguments of ``device_functions.uniform24``: the key for indices up to the next multiple of 2**32, the one
-    behind it, the index.
+    """Return the arguments of ``device_functions.uniform24``: the key for indices up to the next multiple of 2**32, the next
+    key, the index.
 
     Raises:
         ValueError: more than 2**32 elements, which may lie on three sides of such multiples.

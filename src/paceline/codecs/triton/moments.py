@@ -1,4 +1,4 @@
-"""Largest magnitude and the sums behind a standard deviation, in the order that ``moments.sums`` lays down."""
+"""GPU kernels of the largest magnitude and the sums for a standard deviation, in the order that ``moments.sums`` defines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _peaks(x, n, partials, TILE: tl.constexpr):
 
 @triton.jit
 def _ordered(values, LANES: tl.constexpr, BLOCKS: tl.constexpr):
-    """The sum of each row from left to right. Picking one lane is exact: all others count as zero."""
+    """Return the sum of each row from left to right. Picking one lane is exact: all others count as zero."""
     lane = tl.arange(0, LANES)
     total = tl.zeros((BLOCKS,), tl.float64)
     for k in tl.static_range(LANES):
@@ -45,7 +45,7 @@ def _sums(
     LANES: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """Sums of blocks of ROWS * LANES: of ``x - x[0]`` and its square where SHIFTED, else of ``x`` and ``y`` (fp64)."""
+    """Compute sums of blocks of ROWS * LANES: of ``x - x[0]`` and its square if SHIFTED, else of ``x`` and ``y`` (fp64)."""
     block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
     at = (block * (ROWS * LANES))[:, None] + tl.arange(0, LANES)[None, :]
     shift = tl.load(x).to(tl.float64)
@@ -67,7 +67,7 @@ def _sums(
 
 
 def _peak(x: torch.Tensor) -> torch.Tensor:
-    """Return the bits of the largest magnitude (int32, one element); those of NaN are the largest of all."""
+    """Return the bits of the largest magnitude (int32, one element). NaN has the largest bits of all."""
     n = x.shape[0]
     partials = torch.empty(tiles(n), dtype=torch.int32, device=x.device)
     run(_peaks, tiles(n), x, n, partials, TILE=TILE)
@@ -75,12 +75,12 @@ def _peak(x: torch.Tensor) -> torch.Tensor:
 
 
 def peak(x: torch.Tensor) -> float:
-    """See ``moments.Statistics``; waits for 4 bytes."""
+    """Return max |x|; see ``moments.Statistics``. Waits for 4 bytes."""
     return float(np.int32(_peak(x).item()).view(np.float32)) if x.shape[0] else 0.0
 
 
 def sums(x: torch.Tensor) -> tuple[float, float, float]:
-    """See ``moments.Statistics``; waits for 24 bytes."""
+    """Return the sums for a standard deviation; see ``moments.Statistics``. Waits for 24 bytes."""
     n = x.shape[0]
     if n == 0:
         return 0.0, 0.0, 0.0

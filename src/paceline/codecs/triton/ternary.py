@@ -1,4 +1,4 @@
-"""Ternary values and their sums."""
+"""GPU kernels of ternary values and their sums."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _sum_decode(body, out, n, workers, unit, state, WIDTH: tl.constexpr, MODE: t
 
 
 def encode(codec: Ternary, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``."""
+    """Encode ternary values; see ``triton.Kernels``."""
     n, scale = x.shape[0], np.float32(codec.scale)
     rate = 0.0 if scale < TINY_SCALE else float(np.float32(2.0**24) / scale)  # no draw is below 0
     run(_encode, tiles(n), x, body, n, float(codec.largest), rate, *draws(key, start, n), state, TILE=TILE)
@@ -73,7 +73,7 @@ def encode(codec: Ternary, x: torch.Tensor, body: torch.Tensor, key: counter.Key
 
 
 def decode(codec: Ternary, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode ternary values; see ``triton.Kernels``."""
     n = out.shape[0]
     run(_decode, tiles(n), body, out, n, float(np.float32(codec.scale)), state, MODE=mode, TILE=TILE)
 
@@ -81,13 +81,13 @@ def decode(codec: Ternary, body: torch.Tensor, out: torch.Tensor, mode: int, sta
 def encode_sum(
     codec: TernarySum, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor
 ) -> int:
-    """See ``triton.Kernels``."""
+    """Encode sums of ternary values; see ``triton.Kernels``."""
     n = x.shape[0]
     run(_sum_encode, tiles(n), x, body, n, codec.workers, state, WIDTH=codec.width, TILE=TILE)
     return body.shape[0]
 
 
 def decode_sum(codec: TernarySum, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``."""
+    """Decode sums of ternary values; see ``triton.Kernels``."""
     n, unit = out.shape[0], float(codec.unit)
     run(_sum_decode, tiles(n), body, out, n, codec.workers, unit, state, WIDTH=codec.width, MODE=mode, TILE=TILE)

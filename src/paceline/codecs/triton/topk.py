@@ -1,4 +1,4 @@
-"""topk: selection, compaction and scattering by PyTorch's own kernels, which are what this codec consists of."""
+"""Codec topk on the GPU: selection, compaction and scattering by PyTorch's own kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INFINITY = 0x7F800000
 
 
 def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, start: int, state: torch.Tensor) -> int:
-    """See ``triton.Kernels``. Waits once more: PyTorch's ``nonzero`` asks how many there are."""
+    """Encode the largest elements; see ``triton.Kernels``. Waits once more because ``nonzero`` must return their number."""
     at = codec.layout(x.shape[0])
     if at.kept == 0:
         return body.shape[0]
@@ -35,7 +35,7 @@ def encode(codec: TopK, x: torch.Tensor, body: torch.Tensor, key: counter.Key, s
 
 
 def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state: torch.Tensor) -> None:
-    """See ``triton.Kernels``. No index leads outside ``out``, whatever the body says."""
+    """Decode the sent elements; see ``triton.Kernels``. No index points outside ``out``, whatever the body contains."""
     n = out.shape[0]
     at = codec.layout(n)
     sent = torch.zeros(n, dtype=torch.bool, device=out.device)
@@ -70,7 +70,7 @@ def decode(codec: TopK, body: torch.Tensor, out: torch.Tensor, mode: int, state:
 
 
 def _bf16(bits: torch.Tensor) -> torch.Tensor:
-    """Return the upper halves (int32) of finite values, rounded to nearest even; what would round to infinity stays finite."""
+    """Return the upper halves (int32) of finite values, rounded to nearest even, but never up to infinity."""
     magnitude = bits & 0x7FFFFFFF
     # Below infinity's bits the sum stays below 2**31.
     rounded = (magnitude + 0x7FFF + (magnitude >> 16 & 1) >> 16).clamp(max=0x7F7F)
@@ -90,7 +90,8 @@ def _bytes(words: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def _words(data: torch.Tensor, width: int) -> torch.Tensor:
-    """Little-endian integers of ``width`` bits as int32; a clone begins where a view of larger words may."""
+    """Return little-endian integers of ``width`` bits as int32. A clone is made if a view of larger words would be
+    unaligned."""
     if width == 8:
         return data.int()
     if width == 32:

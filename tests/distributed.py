@@ -1,7 +1,8 @@
 """Run a function as N ranks of one gloo group, each in a process of its own, and return what every rank returned.
 
-A process that has imported torch (``warm_python``) forks the ranks. They meet through a file, so no port is chosen. A rank
-that fails ends the others, and the error shows what every rank printed.
+A process that has imported torch (``warm_python``) forks the ranks and keeps their store, at a port that the system chooses.
+A file as the store would be read from its start by every new connection. A rank that fails ends the others, and the error
+shows what every rank printed.
 """
 
 from __future__ import annotations
@@ -164,12 +165,13 @@ def _fork_ranks(folder: Path) -> int:
     import torch.distributed
 
     spec = json.loads((folder / "spec.json").read_text())
+    store = None if spec.get("port") else torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     function = _function(spec)  # what its file imports, the ranks need not either
     children: dict[int, int] = {}
     for rank in range(spec["workers"]):
         child = os.fork()
         if child == 0:
-            os._exit(_rank(rank, spec, function, folder, torch.distributed))
+            os._exit(_rank(rank, spec, function, folder, store and store.port))
         children[child] = rank
     if spec.get("let_fail"):
         return _wait_for_all(children, folder)
@@ -221,16 +223,18 @@ def _function(spec: dict[str, Any]) -> Callable[..., Any]:
     return getattr(module, spec["function"])
 
 
-def _rank(rank: int, spec: dict[str, Any], function: Callable[..., Any], folder: Path, dist: Any) -> int:
+def _rank(rank: int, spec: dict[str, Any], function: Callable[..., Any], folder: Path, port: int | None) -> int:
+    """Be one rank; ``port``: of the store, None if rank 0 is to keep it."""
     import torch
+    import torch.distributed as dist
 
     workers = spec["workers"]
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(workers)})
     if spec.get("let_fail"):
         _redirect(folder / f"{rank}.log")
-    store = f"tcp://localhost:{spec['port']}" if spec.get("port") else f"file://{folder}/store"
     try:
-        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
+        store = dist.TCPStore("localhost", port or spec["port"], is_master=rank == 0 and port is None, wait_for_workers=False)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=workers)
         result = function(rank, workers, **spec["arguments"])
         torch.save(result, folder / f"{rank}.pt")
         dist.barrier()

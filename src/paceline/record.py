@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -215,26 +216,32 @@ def _is_json(text: bytes) -> bool:
 def environment(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, Any]:
     """Return the conditions of a measurement: date, commit, machine, versions. For records and benchmark files."""
     from datetime import UTC, datetime
-    from importlib import metadata
 
     from paceline.hardware.probe import cpu_name
 
-    def version(package: str) -> str:
-        try:
-            return metadata.version(package)
-        except metadata.PackageNotFoundError:
-            return "absent"
-
-    def commit() -> str:
-        folder = Path(__file__).parent
-        git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
-        return git.stdout.strip() or "unknown"
-
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": commit(),
+        "commit": _commit(),
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        **{package: version(package) for package in packages},
+        **{package: _version(package) for package in packages},
     }
+
+
+@functools.cache
+def _version(package: str) -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+@functools.cache
+def _commit() -> str:
+    """Return the commit that this process has loaded."""
+    folder = Path(__file__).parent
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=folder, capture_output=True, text=True)
+    return git.stdout.strip() or "unknown"

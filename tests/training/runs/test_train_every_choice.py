@@ -20,10 +20,9 @@ from paceline.training.runs import calibrate, worker
 from paceline.training.runs.data import load
 from paceline.training.runs.training_run import TrainingRun
 
-WORKERS = 4
 CALIBRATED = 1 << 12
 DATA = "user_module:fewer"
-BASE = {"world_size": WORKERS, "global_batch_size": 24}
+BASE = {"world_size": 2, "global_batch_size": 24}
 
 
 class Case(NamedTuple):
@@ -32,70 +31,84 @@ class Case(NamedTuple):
     choices: dict[str, Any]
     against: dict[str, Any]
     changes: str
+    everyday: bool = True
 
 
 def _case(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> Case:
     return Case({**against, **choices}, dict(against), changes)
 
 
-INT8, TERNGRAD, NODES = (
-    {"compression": "int8"},
-    {"compression": "terngrad"},
-    {"compression": "int8", "exchange": "hierarchical"},
-)
+def _rare(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> Case:
+    """A case of a kind that another case shows every day."""
+    return _case(changes, against, **choices)._replace(everyday=False)
+
+
+INT8, TERNGRAD = {"compression": "int8"}, {"compression": "terngrad"}
+HIERARCHICAL = {"world_size": 4, "exchange": "hierarchical", "ranks_per_node": 2}
+COPIES = {"world_size": 4, "sharding": "zero3", "shard_devices": 2}
 LOCAL = {"sync_every": 2}
 SIGN, POWERSGD = {"compression": "sign"}, {"compression": "powersgd"}
 EXECUTED: dict[str, list[Case]] = {
     "world_size": [],  # of every run here; a launch of other ranks than workers is refused
     "global_batch_size": [_case("steps", global_batch_size=48)],
-    "compression": [_case("result", compression=name) for name in COMPRESSIONS if name != "dense"],
+    "compression": [
+        (_case if name in ("terngrad", "int8", "topk", "powersgd") else _rare)("result", compression=name)
+        for name in COMPRESSIONS
+        if name != "dense"
+    ],
     "exchange": [
-        *(_case("phases", INT8, exchange=name) for name in ("allgather", "ring", "hierarchical")),
+        *(_case("phases", INT8, exchange=name) for name in ("allgather", "ring")),
+        _case("phases", INT8, exchange="hierarchical"),
         _case("bytes", INT8, exchange="parameter_server"),
     ],
     "options": [
         _case("bytes", {"compression": "topk"}, options={"density": 0.5}),
-        _case("result", {"compression": "topk"}, options={"momentum": 0.5}),
-        _case("bytes", {"compression": "topk"}, options={"value_bits": 16}),
+        _rare("result", {"compression": "topk"}, options={"momentum": 0.5}),
+        _rare("bytes", {"compression": "topk"}, options={"value_bits": 16}),
         _case("result", {"compression": "inceptionn"}, options={"bound": 2.0**-4}),
-        _case("result", {"compression": "inceptionn-scaled"}, options={"bound": 2.0**-4}),
-        _case("bytes", {"compression": "topk"}, options={"warmup_steps": 100}),
-        _case("bytes", {"compression": "powersgd"}, options={"rank": 4}),
+        _rare("result", {"compression": "inceptionn-scaled"}, options={"bound": 2.0**-4}),
+        _rare("bytes", {"compression": "topk"}, options={"warmup_steps": 100}),
+        _rare("bytes", {"compression": "powersgd"}, options={"rank": 4}),
         _case("bytes", {"compression": "powersgd"}, options={"start_iter": 100}),
-        _case("bytes", {"compression": "powersgd"}, options={"min_rate": 1000}),
+        _rare("bytes", {"compression": "powersgd"}, options={"min_rate": 1000}),
     ],
-    "ranks_per_node": [_case("bytes", NODES, ranks_per_node=2)],
+    "ranks_per_node": [
+        _case("phases", {**INT8, "exchange": "hierarchical"}, world_size=4, ranks_per_node=2),
+        _rare("bytes", {**INT8, "world_size": 4, "exchange": "hierarchical"}, ranks_per_node=2),
+    ],
     "residual_bits": [
         _case("result", SIGN, residual_bits=16),
-        _case("result", {**SIGN, "exchange": "hierarchical", "ranks_per_node": 2}, residual_bits=16),
+        _rare("result", {**SIGN, **HIERARCHICAL}, residual_bits=16),
         _case("result", {**SIGN, "sharding": "zero3"}, residual_bits=16),
-        _case("result", {**SIGN, "sharding": "zero3", "shard_devices": 2}, residual_bits=16),
-        _case("result", {**SIGN, **LOCAL}, residual_bits=16),
+        _rare("result", {**SIGN, **COPIES}, residual_bits=16),
+        _rare("result", {**SIGN, **LOCAL}, residual_bits=16),
         _case("result", POWERSGD, residual_bits=16),
     ],
     "residuals_at": [_case("nothing", SIGN, residuals_at="host")],  # a CPU's memory is its host's
     "dense_bits": [
         _case("bytes", TERNGRAD, dense_bits=16),
-        _case("bytes", {**TERNGRAD, "compress_pull": False}, dense_bits=16),
-        _case("bytes", {**TERNGRAD, "exchange": "hierarchical", "ranks_per_node": 2}, dense_bits=16),
-        _case("bytes", {"compression": "bf16", "exchange": "hierarchical", "ranks_per_node": 2}, dense_bits=16),
-        _case("bytes", {**TERNGRAD, "sharding": "zero3"}, dense_bits=16),
-        _case("bytes", {**NODES, "sharding": "zero2", "ranks_per_node": 2}, dense_bits=16),
-        _case("bytes", {**TERNGRAD, "sharding": "zero3", "shard_devices": 2}, dense_bits=16),
-        _case("bytes", {**POWERSGD, "residual_bits": 16}, dense_bits=16),
+        _rare("bytes", {**TERNGRAD, "compress_pull": False}, dense_bits=16),
+        _rare("bytes", {**TERNGRAD, **HIERARCHICAL}, dense_bits=16),
+        _rare("bytes", {"compression": "bf16", **HIERARCHICAL}, dense_bits=16),
+        _rare("bytes", {**TERNGRAD, "sharding": "zero3"}, dense_bits=16),
+        _rare("bytes", {**INT8, **HIERARCHICAL, "sharding": "zero2"}, dense_bits=16),
+        _rare("bytes", {**TERNGRAD, **COPIES}, dense_bits=16),
+        _rare("bytes", {**POWERSGD, "residual_bits": 16}, dense_bits=16),
     ],
     "compress_pull": [_case("bytes", INT8, compress_pull=False)],
-    "optimizer": [_case("result", optimizer=name) for name in ("sgd", "adam", "lars")],
+    "optimizer": [_case("result", optimizer="adam"), *(_rare("result", optimizer=name) for name in ("sgd", "lars"))],
     "bucket_bytes": [_case("buckets", bucket_bytes=4096)],
-    "clip": [_case("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
+    "clip": [_rare("result", TERNGRAD, clip=1.0), _case("result", TERNGRAD, clip=None)],
     "sharding": [
-        *(_case("phases", INT8, sharding=name) for name in ("zero1", "zero2", "zero3")),
+        *(_case("phases", INT8, sharding=name) for name in ("zero1", "zero3")),
+        _rare("phases", INT8, sharding="zero2"),
         _case("phases", {"compression": "topk"}, sharding="zero2"),  # whose default elsewhere has no reduce-scatter
     ],
-    "shard_devices": [_case("phases", {**INT8, "sharding": "zero3"}, shard_devices=2)],
+    "shard_devices": [_case("phases", {**INT8, "sharding": "zero3"}, world_size=4, shard_devices=2)],
     "gather_bits": [
-        *(_case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=bits) for bits in (8, 16)),
-        _case("nothing", {**INT8, "sharding": "zero3"}, gather_bits=32),  # what fp32 has
+        _case("bytes", {**INT8, "sharding": "zero3"}, gather_bits=16),
+        _rare("bytes", {**INT8, "sharding": "zero3"}, gather_bits=8),
+        _rare("nothing", {**INT8, "sharding": "zero3"}, gather_bits=32),  # what fp32 has
     ],
     "dense_rule": [_case("bytes", INT8, dense_rule=DenseRule(min_elements=1 << 20))],
     "sync_every": [_case("bytes", sync_every=2)],
@@ -105,7 +118,7 @@ EXECUTED: dict[str, list[Case]] = {
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
 }
-"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the loss), the collectives, the ``bytes``, or
+"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``, or
 ``nothing`` here."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
@@ -168,12 +181,16 @@ def key(choices: Mapping[str, Any]) -> str:
     return repr(sorted(choices.items(), key=str))
 
 
+def workers_of(choices: Mapping[str, Any]) -> int:
+    return int(choices.get("world_size", BASE["world_size"]))
+
+
 CASES = [case for cases in EXECUTED.values() for case in cases]
 RUNS = {key(choices): choices for case in CASES for choices in (case.choices, case.against)}
 
 
-def train_all(rank: int, workers: int, folder: str) -> dict[str, Any]:
-    """Each of ``RUNS`` once, by the code that every worker runs."""
+def train_all(rank: int, workers: int, folder: str, names: list[str]) -> dict[str, Any]:
+    """Each of the named ``RUNS`` once, by the code that every worker runs."""
     calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 10, CALIBRATED)  # how long things take is not asked here
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
     described = [worker.describe(run_of({}, ""), load(DATA)) if rank == 0 else None]
@@ -184,11 +201,11 @@ def train_all(rank: int, workers: int, folder: str) -> dict[str, Any]:
     attach, hooks = calibrate.attach, list[Any]()
     calibrate.attach = lambda *args, **kwargs: hooks.append(attach(*args, **kwargs)) or hooks[-1]
     outcomes: dict[str, Any] = {}
-    for number, (name, choices) in enumerate(RUNS.items()):
+    for number, name in enumerate(names):
         out = Path(folder) / str(number)
         hooks.clear()
         try:
-            one = worker.prepare(run_of(choices, out), first=rank == 0)
+            one = worker.prepare(run_of(RUNS[name], out), first=rank == 0)
             worker.train(TrainingRun.from_json(one.to_json()), torch.device("cpu"))
         except Exception as error:
             outcomes[name] = f"{type(error).__name__}: {error}"
@@ -211,13 +228,23 @@ class Outcome(NamedTuple):
         return [event.name for event in self.record.timeline if event.lane == "network" and event.rank == 0]
 
     @property
-    def loss(self) -> float:
-        return float(self.record.curve[-1]["loss"])
+    def losses(self) -> tuple[float, float]:
+        """On the samples of training, which the last update does not change, and on those held out."""
+        last = self.record.curve[-1]
+        return float(last["loss"]), float(last["held_out_loss"])
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Outcome]:
-    outcomes = launch(train_all, WORKERS, timeout=200, folder=str(tmp_path_factory.mktemp("choices")))[0]
+def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Outcome]:
+    """The outcomes of the runs that the selected tests look at."""
+    here = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
+    selected = [item.callspec.params["case"] for item in here if "outcome" in item.fixturenames]
+    outcomes: dict[str, Any] = {}
+    for workers in (2, 4):
+        wanted = [choices for case in selected for choices in (case.choices, case.against) if workers_of(choices) == workers]
+        if names := list(dict.fromkeys(map(key, wanted))):
+            folder = str(tmp_path_factory.mktemp("choices"))
+            outcomes |= launch(train_all, workers, folder=folder, names=names)[0]
 
     def of(choices: Mapping[str, Any]) -> Outcome:
         value = outcomes[key(choices)]
@@ -240,7 +267,10 @@ def test_every_choice_is_listed():
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == placed.keys() | narrow.keys()
 
 
-NAMED = [pytest.param(case, id=f"{case.changes}: {key(case.choices)}") for case in CASES]
+NAMED = [
+    pytest.param(case, id=f"{case.changes}: {key(case.choices)}", marks=[] if case.everyday else [pytest.mark.long])
+    for case in CASES
+]
 
 
 @pytest.mark.parametrize("case", NAMED)
@@ -248,7 +278,7 @@ def test_a_choice_is_executed(case, outcome):
     ran, against = outcome(case.choices), outcome(case.against)
     measures: dict[str, Callable[[Outcome], Any]] = {
         "steps": lambda o: o.record.steps,
-        "result": lambda o: o.loss,
+        "result": lambda o: o.losses,
         "bytes": lambda o: o.record.wire_bytes_per_device,
         "phases": lambda o: sorted(set(o.network)),
         "buckets": lambda o: len(o.network),

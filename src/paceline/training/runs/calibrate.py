@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -57,8 +57,9 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         sizes = _phase_bytes(strategy, elements)
         steps = _steps(compute, strategy, elements, device, timeout_s)
         totals += [sum(parts.values()) for parts in steps]
-        for part, seconds in _middle(steps).items():
-            points[part].append((sizes.get(part, elements), mean_over_ranks(seconds, device)))
+        middle = _middle(steps)
+        for part, seconds in zip(middle, means_over_ranks(middle.values(), device), strict=True):
+            points[part].append((sizes.get(part, elements), seconds))
 
     def level(part: str) -> float:
         return statistics.fmean(seconds for _, seconds in points[part])
@@ -80,7 +81,7 @@ def calibrate(model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy
         reduce=line("reduce"),
         decode=line("decode"),
         overlap=device.type != "cpu",
-        spread=mean_over_ranks(_spread(totals), device),
+        spread=means_over_ranks([_spread(totals)], device)[0],
         source=f"measured here: {strategy.world_size} ranks at once, {len(totals)} steps of compute with one exchange of "
         f"made-up gradients, {len(ELEMENTS)} sizes",
     )
@@ -183,11 +184,11 @@ class _Vector(nn.Module):
         self.weight = nn.Parameter(torch.zeros(elements))
 
 
-def mean_over_ranks(value: float, device: torch.device) -> float:
-    """Mean of one number over the ranks."""
-    shared = torch.tensor([value], dtype=torch.float64, device=device)
+def means_over_ranks(values: Iterable[float], device: torch.device) -> list[float]:
+    """Mean of each number over the ranks, all in one all-reduce."""
+    shared = torch.tensor(list(values), dtype=torch.float64, device=device)
     dist.all_reduce(shared)
-    return float(shared) / dist.get_world_size()
+    return [total / dist.get_world_size() for total in shared.tolist()]
 
 
 def _spread(values: Sequence[float]) -> float:

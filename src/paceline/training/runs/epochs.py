@@ -16,7 +16,7 @@ import torch.distributed as dist
 from paceline.errors import Interrupted, UserError
 from paceline.rundir import RunDir
 from paceline.training.errors import ReplicasDiverged
-from paceline.training.runs.calibrate import mean_over_ranks
+from paceline.training.runs.calibrate import means_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
 from paceline.training.runs.checkpoints.checkpoint_writer import CheckpointWriter, is_shared
@@ -76,7 +76,7 @@ class Epochs:
                         self.histogram.update(finish.pop()())
                     self._boundary(epoch, number)
 
-                loss = mean_over_ranks(trainer.train_epoch(epoch, on_step), trainer.device)
+                (loss,) = means_over_ranks([trainer.train_epoch(epoch, on_step)], trainer.device)
                 self._end_epoch(epoch, loss)
 
     @contextmanager

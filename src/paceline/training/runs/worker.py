@@ -29,7 +29,7 @@ from paceline.strategy import FIRST_BUCKET_BYTES, Strategy
 from paceline.strategy.recipe import Recipe
 from paceline.training.attach.consistency import CODE, checksum, code_version, module_version, same_everywhere
 from paceline.training.attach.liveness import naming_lost_ranks
-from paceline.training.runs.calibrate import calibrate, mean_over_ranks
+from paceline.training.runs.calibrate import calibrate, means_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
 from paceline.training.runs.checkpoints.run_state import layerwise_of, restore
@@ -326,12 +326,10 @@ def _record(
 ) -> RunRecord:
     strategy, device = run.strategy, trainer.device
     times = trainer.times.averaged(strategy.sync_every)
-
-    def mean(values: list[float]) -> float:
-        return mean_over_ranks(statistics.median(values), device)
-
-    step, exposed, comm, codec = (mean(v) for v in (times.step, times.exposed, times.comm, times.codec))
-    low, high = (mean_over_ranks(float(np.percentile(times.step, q)), device) for q in (10, 90))
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else grown
+    medians = map(statistics.median, (times.step, times.exposed, times.comm, times.codec))
+    here = [*medians, *np.percentile(times.step, [10, 90]).tolist(), memory]
+    step, exposed, comm, codec, low, high, memory_bytes = means_over_ranks(here, device)
     sent = torch.tensor([round(statistics.median(times.sent))], device=device)  # the first steps of powersgd are dense
     dist.all_reduce(sent, op=dist.ReduceOp.MAX)
     timelines: list[list[Event]] = [[] for _ in range(strategy.world_size)]
@@ -354,7 +352,7 @@ def _record(
         exposed_comm_s=exposed,
         wire_bytes_per_device=int(sent),
         compression_ratio=max(1.0, dense / int(sent)) if int(sent) else 1.0,
-        memory_bytes=mean_over_ranks(torch.cuda.max_memory_allocated() if device.type == "cuda" else grown, device),
+        memory_bytes=memory_bytes,
         bottleneck=max(share, key=lambda k: share[k]),
         assumptions=(
             f"measured: median of {len(times.step)} {_counted(strategy)}, mean over {strategy.world_size} ranks",

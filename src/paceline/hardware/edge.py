@@ -1,4 +1,4 @@
-"""Processors at the edge by name, from ``edge.toml``: published figures, each with its source."""
+"""Edge processors by name, from ``edge.toml``: published figures with their sources."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paceline.hardware.spelling import fold_hardware
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeDevice:
-    """A processor that runs networks on its cores, in fp32.
+    """Processor that runs networks on its cores in fp32.
 
     Attributes:
-        cores: large ones. ``one_core``, ``all_cores``: peak in FLOP/s, a multiply-add is two.
-        bandwidth: of the memory, bytes/s. ``vector``: bits of a register.
+        cores: number of large cores. ``one_core``, ``all_cores``: peak in FLOP/s, a multiply-add is two.
+        bandwidth: memory bandwidth in bytes/s. ``vector``: bits of a vector register.
     """
 
     name: str
@@ -31,13 +31,13 @@ class EdgeDevice:
     aliases: tuple[str, ...] = ()
 
     def peak(self, threads: int) -> float:
-        """Return the FLOP/s of a number of cores."""
+        """Return the peak FLOP/s of a number of cores."""
         return min(threads * self.one_core.value, self.all_cores.value)
 
 
 @cache
 def edge_devices() -> tuple[EdgeDevice, ...]:
-    """Return all of them, in the file's order."""
+    """Return all edge processors in the order of the file."""
     data = load("edge.toml")
     return tuple(_device(row, data["sources"]) for row in data["device"])
 

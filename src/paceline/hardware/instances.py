@@ -1,4 +1,4 @@
-"""Servers and cloud instances by name: how many of which device a node has, and the network between such nodes."""
+"""Servers and cloud instances by name, with the devices of a node and the network between nodes."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class NamedHardware:
 
 
 def instances() -> tuple[Instance, ...]:
-    """Return every instance, in the order of ``instances.toml``."""
+    """Return all instances in the order of ``instances.toml``."""
     return tuple(dict.fromkeys(_index().values()))
 
 
 def instance(name: str) -> Instance | None:
-    """Return the instance of that name or alias, in any case and with any separators, also behind who lets it: ``p5.48xlarge``,
-    ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``. None for no such, and for a device
-    of the user's own file. Raises UserError for a slice that cannot be."""
+    """Return the instance of that name or alias, in any case and with any separators. A provider may precede the name:
+    ``p5.48xlarge``, ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``. None for an
+    unknown name, and for a device of the user's own file. Raises UserError for an impossible slice."""
     if is_own_device(name):
         return None
     index = _index()
@@ -99,11 +99,11 @@ def instance(name: str) -> Instance | None:
 
 
 def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> NamedHardware:
-    """Return the node that the name of a device or of an instance stands for.
+    """Return the node that the name of a device or an instance means.
 
     Args:
-        devices: in a node, or in each; None: those of the instance, one of a device that is named itself.
-        network: the user's; it stands before the instance's own. A transport without a speed, such as ``EFA``, is the
+        devices: number per node, or one number for each node. None: that of the instance; 1 for the name of a device.
+        network: of the user; it replaces the instance's own. A transport without a speed, such as ``EFA``, is the
             instance's own where that has it.
 
     Raises:
@@ -130,9 +130,8 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
 
 
 def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[NamedHardware, int]:
-    """``count`` nodes as ``node`` has them. Instances that one domain of NVLink switches joins are one node, as many of them
-    as the domain holds and as divide ``count``; their networks add up.
-    """
+    """Return ``count`` nodes of ``node``. Instances in one NVLink switch domain become one node: as many as the domain holds
+    and as divide ``count``. Their networks add up."""
     single, entry = node(name, devices, network), instance(name)
     if entry is None or not entry.domain or single.devices != entry.devices or type(count) is not int or count < 1:
         return single, count
@@ -144,7 +143,7 @@ def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None)
 
 
 def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | None, int]:
-    """Devices in a node, and nodes, of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
+    """Return devices per node and number of nodes of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
 
     One number counts the devices of a node, or the nodes of an instance; ``outer`` stands before ``inner``.
     """
@@ -154,7 +153,7 @@ def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | 
 
 
 def _between(entry: Instance, given: str | None) -> str | None:
-    """Return the network between nodes of ``entry``, where the user gave that one."""
+    """Return the network between nodes of ``entry``; the user's replaces it."""
     if given is None:
         return entry.network or None
     carrier = transport(given)
@@ -164,7 +163,7 @@ def _between(entry: Instance, given: str | None) -> str | None:
 
 @cache
 def _index() -> Mapping[str, Instance]:
-    """Return every instance by its folded names."""
+    """Return a mapping from folded names to instances."""
     data = load("instances.toml")
     index: dict[str, Instance] = {}
     for row in data["instance"]:

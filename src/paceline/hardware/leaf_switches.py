@@ -1,4 +1,4 @@
-"""Leaf switches that a user describes: how many nodes lie below each, and how much narrower its links up are."""
+"""Leaf switches that a user describes: nodes per switch, and the ratio of bandwidth down to bandwidth up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paceline.hardware.cluster import Cluster
 
 
 def parse_oversubscription(text: str) -> float:
-    """``2:1`` or ``2``: bandwidth down over bandwidth up. Raises UserError for anything else."""
+    """Parse an oversubscription, ``2:1`` or ``2``: bandwidth down / bandwidth up. Raises UserError for anything else."""
     down, colon, up = text.partition(":")
     try:
         return float(down) / (float(up) if colon else 1.0)
@@ -16,7 +16,7 @@ def parse_oversubscription(text: str) -> float:
 
 
 def on_leaves(machines: Cluster, leaf_nodes: int, oversubscription: float) -> Cluster:
-    """Return the cluster below such leaf switches; ``leaf_nodes`` 0 and ``oversubscription`` 1: no switch blocks.
+    """Return the cluster below such leaf switches. With ``leaf_nodes`` 0 and ``oversubscription`` 1, no switch blocks.
 
     Raises:
         UserError: switches that change nothing, or as ``Cluster.of_nodes``.

@@ -1,4 +1,4 @@
-"""The levels of links that join devices, from the package out to the pod, and the two kinds of links that an exchange sees."""
+"""Levels of links that join devices, from the package to the pod, and the two kinds of links in an exchange."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = ("package", "node", "rack", "pod", "site")
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """``size`` members of the level below (devices, for the innermost), joined by ``link``.
+    """``size`` members of the next inner level (or devices) that ``link`` joins.
 
     The link's bandwidth is per member, in one direction.
 
@@ -35,13 +35,13 @@ class Level:
 
     @property
     def most(self) -> int:
-        """Members of the fullest."""
+        """Number of members of the fullest group."""
         return self.size if isinstance(self.size, int) else max(self.size)
 
 
 def tiers(levels: Sequence[Level]) -> tuple[Level, ...]:
-    """Return the levels as the exchange sees them, two at most. With more than two, levels of size 1 go and neighbours with one
-    link join.
+    """Return the levels that matter to an exchange, at most two. If there are more, levels of size 1 are dropped, and
+    neighbouring levels with the same link are merged.
 
     Raises:
         UserError: three kinds of links.
@@ -66,7 +66,7 @@ def tiers(levels: Sequence[Level]) -> tuple[Level, ...]:
 
 
 def leaves(levels: Sequence[Level]) -> tuple[int, float]:
-    """Nodes of a leaf switch and its oversubscription; (0, 1.0) where no switch blocks.
+    """Return the nodes of a leaf switch and its oversubscription; (0, 1.0) if no switch blocks.
 
     Three tiers of one network stay two kinds of links: a leaf only limits what leaves it, so the rings and trees that visit
     leaf after leaf lose nothing while a leaf has as many nodes as its oversubscription.

@@ -1,4 +1,4 @@
-"""Networks from text: a link of the catalogue, several of them, or a speed with what carries bytes over it."""
+"""Networks from text: a link of the catalogue, several of them, or a speed with its transport."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ _SAME = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """Transport over a network of any speed. ``flows``: one flow gets only a part of the line, so that software reaches a share
-    of it (``Link.carried``).
-    """
+    """Transport protocol over a network of any speed. ``flows``: one flow gets only a part of the line rate, so that software
+    reaches a share of it (``Link.carried``)."""
 
     name: str
     kind: Literal["ethernet", "infiniband"]
@@ -65,7 +64,7 @@ def network(text: str, like: Link | None = None) -> Link:
 
 
 def transport_unsaid(link: Link) -> bool:
-    """Return whether only the speed of a network was stated: TCP is then assumed."""
+    """Return whether the text states a speed without a transport. TCP is then assumed."""
     return link.kind == "ethernet" and not link.transport
 
 
@@ -83,7 +82,7 @@ def by_transport(link: Link) -> Mapping[str, Link]:
 
 
 def _named(text: str) -> Link:
-    """``network`` of a text alone."""
+    """Return the network of a text alone, as ``network`` does."""
     if not isinstance(text, str):
         raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if entry := known_link(text):
@@ -105,9 +104,8 @@ def _named(text: str) -> Link:
 
 
 def transport(name: str) -> Transport | None:
-    """Return the transport of that name or alias: ``RoCE``, ``EFA``, ``TCP``, ``GPUDirect-TCPX``, ``InfiniBand``; None for no
-    such.
-    """
+    """Return the transport of that name or alias: ``RoCE``, ``EFA``, ``TCP``, ``GPUDirect-TCPX``, ``InfiniBand``; None if
+    unknown."""
     known = transports()
     aliases = {alias: entry.name for entry in known.values() for alias in entry.aliases}
     return known.get(look_up(name, known, aliases) or "")
@@ -115,7 +113,7 @@ def transport(name: str) -> Transport | None:
 
 @cache
 def transports() -> Mapping[str, Transport]:
-    """Return every transport by its name, in the order of ``links.toml``."""
+    """Return all transports by name, in the order of ``links.toml``."""
     data = load("links.toml")
     return {
         entry["name"]: Transport(
@@ -137,7 +135,7 @@ def _unit(text: str) -> str:
 
 
 def _side_by_side(count: int, single: Link) -> Link:
-    """``count`` equal links side by side: their bandwidths add, the latency is that of one."""
+    """Return ``count`` equal links in parallel: their bandwidths add, and the latency is that of one."""
     if count == 1:
         return single
     total = replace(single.bandwidth, value=count * single.bandwidth.value, source=f"{count} x {single.bandwidth.source}")
@@ -164,9 +162,10 @@ def _carried_by(carrier: Transport, bandwidth: float, reduces: bool = False) -> 
 
 
 def _ethernet(bandwidth: float) -> Link:
-    """Ethernet of ``bandwidth`` bytes/s: the catalogue's own, else one made for it. It costs what TCP does.
+    """Return the Ethernet of ``bandwidth`` bytes/s: the catalogue's, else an interpolated one. Its share and latency are those
+    of TCP.
 
-    Both numbers are continuous in the bandwidth, so that a little more of it never makes a large difference.
+    Both numbers are continuous in the bandwidth, so small changes of bandwidth have small effects.
     """
     nearest = min(_ethernets(), key=lambda ethernet: abs(math.log(ethernet.bandwidth.value / bandwidth)))
     if math.isclose(nearest.bandwidth.value, bandwidth, rel_tol=_SAME):
@@ -186,7 +185,8 @@ def _ethernet(bandwidth: float) -> Link:
 
 
 def _carried(bandwidth: float) -> Fact | None:
-    """Share of an Ethernet link that TCP carries; None where TCP fills the line, as on the slowest links of the catalogue."""
+    """Return the share of an Ethernet link that TCP reaches; None if TCP fills the line, as on the slowest links of the
+    catalogue."""
     fastest = _ethernets()[-1]
     reached = _interpolated(bandwidth, _tcp_rate)
     if bandwidth > fastest.bandwidth.value:
@@ -198,14 +198,12 @@ def _carried(bandwidth: float) -> Fact | None:
 
 
 def _tcp_rate(ethernet: Link) -> float:
-    """Bytes/s that TCP carries over a link of the catalogue."""
+    """Return the bytes/s that TCP reaches on a link of the catalogue."""
     return ethernet.bandwidth.value * (ethernet.carried.value if ethernet.carried else 1.0)
 
 
 def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
-    """Return a number of an Ethernet of ``bandwidth``, by the logarithms between the catalogue's; beyond them that of the last
-    one.
-    """
+    """Interpolate a number between Ethernets of the catalogue, on logarithmic axes; constant outside their range."""
     low, high = _around(bandwidth)
     if low is high:
         return of(low)
@@ -214,7 +212,8 @@ def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
 
 
 def _around(bandwidth: float) -> tuple[Link, Link]:
-    """Return the catalogue's Ethernets on both sides of a bandwidth; the last one twice beyond them."""
+    """Return the catalogue's Ethernets with the next lower and next higher bandwidth; the last one twice outside their
+    range."""
     rates = _ethernets()
     return next(
         (pair for pair in pairwise(rates) if pair[0].bandwidth.value <= bandwidth <= pair[1].bandwidth.value),
@@ -224,5 +223,5 @@ def _around(bandwidth: float) -> tuple[Link, Link]:
 
 @cache
 def _ethernets() -> tuple[Link, ...]:
-    """Return the catalogue's Ethernets that say no transport, the slowest first."""
+    """Return the catalogue's Ethernets without a stated transport, slowest first."""
     return tuple(sorted(filter(transport_unsaid, links()), key=lambda ethernet: ethernet.bandwidth.value))

@@ -1,4 +1,4 @@
-"""Network cards that compress, by name, from ``nics.toml``: an engine between host and line, each number with its source.
+"""Network cards that compress, by name, from ``nics.toml``: an engine between host and line, with sources.
 
 A frame takes a cycle of the engine for each beat of its headers and for each beat of its payload (Li et al. 2018, INCEPTIONN,
 MICRO, section VI: the engine lies in the card's stream of 256-bit bursts).
@@ -23,11 +23,12 @@ GIVEN = "given by the user"
 
 @dataclass(frozen=True, kw_only=True)
 class Nic:
-    """A card whose engine compresses what leaves a node and restores what comes in, both at once.
+    """Card whose engine compresses outgoing data and restores incoming data, both at the same time.
 
     Attributes:
-        compressions: those that the engine does.
-        width: bits of a beat. ``clock``: Hz. ``beats``: that the engine takes in a cycle.
+        compressions: names of those that the engine supports.
+        width: bits of a beat (the data of one bus transfer). ``clock``: Hz. ``beats``: number that the engine processes per
+            cycle.
         compress, decompress: cycles between the first beat of a frame in and its first beat out.
         engine: bytes/s of payload that the engine passes in one direction; None: what its clock says (``rate``).
         host: bytes/s between host and line in one direction; None: the engine sets it.
@@ -47,8 +48,8 @@ class Nic:
     aliases: tuple[str, ...] = ()
 
     def rate(self, payload: int, headers: int) -> float:
-        """Bytes/s of payload in one direction, where frames carry ``payload`` bytes behind ``headers`` bytes. Headers and
-        payload begin in a beat each."""
+        """Return bytes/s of payload in one direction, for frames with ``payload`` bytes after ``headers`` bytes. Headers and
+        payload each start a new beat."""
         beat = self.width.value / 8
         cycles = (ceil(headers / beat) + ceil(payload / beat)) / self.beats.value
         engine = self.engine.value if self.engine else payload * self.clock.value / cycles
@@ -56,17 +57,17 @@ class Nic:
 
     @property
     def line_rate(self) -> float:
-        """Bytes/s on the line; infinite where the network alone sets it."""
+        """Bytes/s that the card can put on the line; infinite if the network alone is the limit."""
         return self.line.value if self.line else inf
 
     @property
     def latency_s(self) -> float:
-        """Seconds that a frame takes longer on its way through the compressor of one card and the decompressor of another."""
+        """Additional seconds of a frame through the compressor of one card and the decompressor of another."""
         return (self.compress.value + self.decompress.value) / self.clock.value
 
     @property
     def assumed(self) -> bool:
-        """True if a number of the engine is an assumption."""
+        """True if any number of the engine is an assumption."""
         facts = (*((self.width, self.clock, self.beats) if self.engine is None else ()), self.compress, self.decompress)
         return any(number.source.startswith("assumption") for number in facts)
 
@@ -79,8 +80,8 @@ def nics() -> tuple[Nic, ...]:
 
 
 def nic(text: str = "") -> Nic:
-    """Return the card of that name or alias, however it is written; the first for an empty text. ``NAME:RATE``, such as
-    ``inceptionn:25.6Gb/s``, is that card with so many uncompressed bits/s in each direction.
+    """Return the card of that name or alias, in any spelling; the first for an empty text. ``NAME:RATE``, such as
+    ``inceptionn:25.6Gb/s``, is that card with this rate of uncompressed bits in each direction.
 
     Raises:
         UserError: an unknown name, or no rate behind the colon.

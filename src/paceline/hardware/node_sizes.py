@@ -1,4 +1,4 @@
-"""How many devices one node is sold with, and a cluster's text without one: ``64 H100`` are eight nodes of eight."""
+"""Node sizes as sold, and the meaning of a device count without one: ``64 H100`` are eight nodes of eight."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NETWORKS = ("100Gb/s", "400Gb/s RoCE", "InfiniBand NDR")
 
 
 def node_sizes(device: Device) -> tuple[int, int] | None:
-    """Devices of the usual node of ``device``, and of the largest that is sold; None where that is
-    unknown (a link of the user's own) and where nothing limits them (a CPU)."""
+    """Return the devices of the usual node of ``device``, and of the largest that is sold. None for a link of the user's own
+    (unknown) and for a CPU (unlimited)."""
     inside = known_link(device.link)
     if inside is None or inside.kind in ("memory", "loopback"):
         return None
@@ -46,7 +46,7 @@ def counted_nodes(name: str, devices: int, network: str | None) -> tuple[int, in
     """Infer devices per node and number of nodes from the device count.
 
     Raises:
-        UserError: more than one node is sold with, and no multiple of that, or several nodes without a network.
+        UserError: a count above the largest node that is no multiple of the usual node, or several nodes without a network.
     """
     sizes = node_sizes(device_named(name)) if is_device(name) else None
     if sizes is None or devices <= sizes[1]:
@@ -71,7 +71,7 @@ def counted_nodes(name: str, devices: int, network: str | None) -> tuple[int, in
 
 
 def check_joined(name: str, devices: NodeSizes | None, count: int, network: str | None) -> None:
-    """Raise UserError, with lines to copy, where several nodes have no network. Other arguments as ``instances.nodes``."""
+    """Raise UserError, with lines to copy, if several nodes have no network. Other arguments as for ``instances.nodes``."""
     if network is not None or count < 2:
         return
     node, many = nodes(name, devices, count, network)
@@ -81,10 +81,10 @@ def check_joined(name: str, devices: NodeSizes | None, count: int, network: str 
 
 
 def networks_to_copy(name: str, devices: NodeSizes | None, count: int) -> str:
-    """Return three clusters to copy: nodes with a slow and a fast network, and what can be rented with its own.
+    """Return three clusters to copy: with a slow network, with a fast one, and an instance with its own.
 
     Args:
-        devices: of a node, or of each; None: ``name`` is an instance.
+        devices: number per node, or one for each node. None: ``name`` is an instance.
     """
     text = f"{count}x {name}" if devices is None else f"{nodes_text(devices, count).replace(' x ', 'x')} {name}"
     lines = [f"'{text}, {network}'" for network in _NETWORKS]
@@ -97,7 +97,7 @@ def networks_to_copy(name: str, devices: NodeSizes | None, count: int) -> str:
 
 @cache
 def _sold() -> dict[str, tuple[int, ...]]:
-    """Devices that one link joins in the instances of the catalogue, by device."""
+    """Return the devices that one link joins in the instances of the catalogue, by device."""
     sizes: dict[str, tuple[int, ...]] = {}
     for entry in instances():
         sizes[entry.device] = (*sizes.get(entry.device, ()), entry.domain or entry.devices)

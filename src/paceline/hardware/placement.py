@@ -15,7 +15,7 @@ _SIZES = re.compile(r"\d{1,9}(\s*\+\s*\d{1,9})*")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Ranks are node-major, and nodes leaf-major: neighbours in rank are near each other.
+    """Placement of ranks that numbers nodes, then leaf switches, in order: adjacent ranks are close to each other.
 
     Attributes:
         sizes: devices of each node.
@@ -33,12 +33,12 @@ Places: TypeAlias = int | Placement
 
 
 def placement(places: Places) -> Placement:
-    """As a ``Placement``."""
+    """Convert to a ``Placement``."""
     return Placement(places) if isinstance(places, int) else places
 
 
 def equal(sizes: NodeSizes) -> NodeSizes:
-    """One number where all nodes hold equally many devices.
+    """Return the common number of devices if all nodes have equally many, else all numbers.
 
     Raises:
         UserError: no node, or one without a device.
@@ -53,18 +53,20 @@ def equal(sizes: NodeSizes) -> NodeSizes:
 
 
 def sizes_text(sizes: NodeSizes) -> str:
-    """``8``, or ``1+7`` for nodes that differ."""
+    """Format node sizes: ``8``, or ``1+7`` for unequal nodes."""
     return str(sizes) if isinstance(sizes, int) else "+".join(map(str, sizes))
 
 
 def nodes_text(sizes: NodeSizes | str, nodes: int) -> str:
-    """``8``, ``2 x 8`` for two nodes of eight, ``1+7`` for nodes that differ. ``sizes``: devices of a node, or of each."""
+    """Format nodes: ``8``, ``2 x 8`` for two nodes of eight, ``1+7`` for unequal nodes. ``sizes``: devices of every node, or of
+    each."""
     each = sizes if isinstance(sizes, str) else sizes_text(sizes)
     return f"{nodes} x {each}" if nodes > 1 and "+" not in each else each
 
 
 def parse_sizes(text: str) -> NodeSizes:
-    """``8`` for nodes of eight devices, ``1+7`` for a node of one and a node of seven, ``4+4`` for two nodes of four.
+    """Parse node sizes: ``8`` (nodes of eight devices), ``1+7`` (a node of one and a node of seven), ``4+4`` (two nodes of
+    four).
 
     Raises:
         UserError: anything else.

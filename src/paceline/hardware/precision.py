@@ -1,4 +1,4 @@
-"""Precisions of the arithmetic, and the recipes that quantise the operands of products to fewer than 16 bits.
+"""Precisions of arithmetic, and recipes that quantise the operands of products to fewer than 16 bits.
 
 With a recipe the products of layers read quantised operands and write bf16; all else is bf16: convolutions, attention, the
 logits, norms, and what lies between them (Micikevicius et al. 2022, arXiv:2209.05433, section 4).
@@ -49,7 +49,7 @@ _HALF = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisationRecipe:
-    """A quantisation of operands. Every operand is cast once and used in two of a layer's three products.
+    """Recipe for quantised operands. Every operand is cast once and used in two of a layer's three products.
 
     Attributes:
         title: for people.
@@ -76,20 +76,20 @@ class QuantisationRecipe:
 
     @property
     def operand(self) -> float:
-        """Bytes of an element of an operand with its scales."""
+        """Bytes of one element of an operand, including its scales."""
         return self.width + self.scales
 
     def copies(self, architecture: str) -> int:
-        """Copies of each quantised tensor: rows and columns."""
+        """Copies of each quantised tensor, by rows and by columns."""
         return 2 if self.twice or architecture not in ANY_LAYOUT else 1
 
     def cast_bytes(self, architecture: str, *, weight: bool) -> float:
-        """Bytes that move for each element that is cast."""
+        """Bytes moved for each element that is cast."""
         reads = self.weight_reads if weight else self.reads
         return _HALF * reads + self.copies(architecture) * self.operand
 
     def kernels(self, *, weight: bool) -> int:
-        """Kernels of a cast: one for each time that it reads."""
+        """Number of kernels of a cast, one for each read."""
         return self.weight_reads if weight else self.reads
 
 
@@ -141,16 +141,16 @@ BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
 
 
 def precision_on(name: str, precisions: Collection[str]) -> str:
-    """Return the precision that ``name`` means on a device with these ``precisions``: mixed precision is bf16 where the device
-    has it, else fp16 where it has that. An unknown name is unchanged.
-    """
+    """Return the precision that ``name`` means on a device with these ``precisions``. Mixed precision is bf16 if the device has
+    it, else fp16. An unknown name is unchanged."""
     if fold(name) in MIXED and "bf16" not in precisions and "fp16" in precisions:
         return "fp16"
     return look_up(name, PRECISIONS, ALIASES) or name
 
 
 def gathered_bytes(precision: str, bits: int) -> float:
-    """Bytes of a weight that travels in so many bits; no fewer than the precision has, and 16 where its recipe needs them."""
+    """Return the bytes of a weight that is sent in this number of bits: at least those of the precision, and 16 if its recipe
+    needs them."""
     recipe = RECIPES.get(precision)
     least = recipe.operand if recipe is not None and recipe.gathers_weights else float(BYTES_PER_ELEMENT[precision])
     return max(bits / 8, least)

@@ -1,4 +1,4 @@
-"""Prices of a device-hour: the listings of ``prices.toml``, the user's own, and the text of ``--price``."""
+"""Prices of a device-hour, from the listings of ``prices.toml``, a user's own file, or ``--price``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Price:
     """Dollars for one device and hour, with its share of node and network. ``date``: when the provider listed it.
 
     Attributes:
-        machines: devices of each machine that is let, ascending, and its dollars an hour: p4de is let as eight alone. Empty:
+        machines: devices of each rentable machine, ascending, and its dollars an hour: p4de is rented only as eight. Empty:
             any number of devices can be rented.
-        spot_usd_per_device_hour: what may be taken away at any time costs; None where no source says it.
+        spot_usd_per_device_hour: price of a device that the provider may reclaim at any time; None where no source says it.
     """
 
     device: str
@@ -43,19 +43,19 @@ class Price:
     spot_usd_per_device_hour: float | None = None
 
     def usd_per_hour(self, node_sizes: Iterable[int]) -> float:
-        """Dollars for an hour of what must be rented for nodes of so many devices: for each the cheapest machine that has them,
+        """Return dollars per hour of the machines to rent for nodes of these sizes: for each the cheapest sufficient machine,
         or several of the largest."""
         return sum(self._node(size) for size in node_sizes)
 
     def billed(self, node_sizes: Iterable[int]) -> int:
-        """Devices that are paid for nodes of so many: more than are used where only whole machines are let."""
+        """Return the devices that are paid for: more than are used if only whole machines can be rented."""
         return sum(self._machine(size)[0] for size in node_sizes)
 
     def _node(self, devices: int) -> float:
         return self._machine(devices)[1]
 
     def _machine(self, devices: int) -> tuple[int, float]:
-        """Devices and dollars an hour of what is rented for a node."""
+        """Return devices and dollars per hour of the machines to rent for a node."""
         machines = self.machines or ((1, self.usd_per_device_hour),)
         largest, usd = machines[-1]
         several = math.ceil(devices / largest)
@@ -74,7 +74,7 @@ class Price:
 
     @property
     def seller(self) -> str:
-        """The provider's own name, without that of an instance; empty for a price of the user's own."""
+        """Name of the provider, without the instance; empty for a user's own price."""
         return "" if self.provider == GIVEN else self.provider.partition(" ")[0].rstrip(",")
 
     @property
@@ -89,7 +89,7 @@ class Price:
 
 
 def listings(name: str) -> tuple[Price, ...]:
-    """Return every listing of a device, the one in use first; empty if it is not listed. ``name``: as in the catalogue.
+    """Return all listings of a device, the one in use first; empty if it is not listed. ``name``: as in the catalogue.
 
     Raises:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
@@ -105,22 +105,19 @@ def every_listing() -> tuple[Price, ...]:
 
 
 def dollars_text(usd: float) -> str:
-    """Return a price of an hour: whole cents where it has no parts of one, ``$2.10``, ``$3.431``."""
+    """Format a price per hour, with more than two decimals only if needed: ``$2.10``, ``$3.431``."""
     return f"${usd:.2f}" if math.isclose(usd, round(usd, 2)) else f"${usd:.4g}"
 
 
 def listing_of(rented: Instance) -> Price | None:
-    """Return the listing of an instance: its own, else the one that its provider has of its device; None where neither is
-    listed.
-    """
+    """Return the listing of an instance: its own, else its provider's listing of the device, else None."""
     own = [x for x in listings(rented.device) if x.seller.casefold() == rented.provider.casefold()]
     return next((x for x in own if instance(x.provider) == rented), next(iter(own), None))
 
 
 def listing_of_cluster(text: str) -> Price | None:
-    """Return the listing of the instance that a cluster's text or a saved cluster names, ``2x p5.48xlarge``; None if it names a
-    device, or is not listed.
-    """
+    """Return the listing of the instance in a cluster's text or a saved cluster, ``2x p5.48xlarge``; None for a device or an
+    unlisted instance."""
     own = saved_cluster(text)
     machines = (own.text if own else text).partition(",")[0].strip()
     names = (machines, _COUNT.sub("", machines))
@@ -160,7 +157,7 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> P
 
 
 def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) -> Mapping[str, _Price] | None:
-    """``own_prices`` with the price that names no device as that of the question's one device; others keep their listings.
+    """Return ``own_prices`` with a price without a device name assigned to the only device of the question.
 
     Raises:
         UserError: such a price where several devices, or none, are named.
@@ -177,7 +174,8 @@ def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) 
 
 
 def parse_prices(texts: Iterable[str]) -> dict[str, float]:
-    """``["2.50"]`` for the device that is asked about, ``["H100=2.50"]`` for one: dollars an hour by the catalogue's names.
+    """Parse prices in dollars an hour: ``["2.50"]`` for the device of the question, ``["H100=2.50"]`` for a device by its
+    catalogue name.
 
     ``["p5.48xlarge=55.04"]`` is the price of an instance, which is rented whole.
 
@@ -202,7 +200,7 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
 
 
 def _catalogue_name(name: str) -> str:
-    """Return the catalogue's name; a device that is not in it, such as one that was probed, keeps its own."""
+    """Return the catalogue's name of a device; devices outside the catalogue, such as probed ones, keep theirs."""
     try:
         return device(name).name
     except UserError:
@@ -211,7 +209,7 @@ def _catalogue_name(name: str) -> str:
 
 @cache
 def _read(path: str) -> tuple[Price, ...]:
-    """Return the listings of a file; of the package's own for an empty path."""
+    """Return the listings of a file, or of the package for an empty path."""
     import tomllib
     from importlib.resources import files
 

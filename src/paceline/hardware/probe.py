@@ -1,4 +1,4 @@
-"""Measure this machine: matmul rate, memory bandwidth and the link, while all ranks work at once.
+"""Measurement of this machine's matmul rate, memory bandwidth and link, while all ranks work at once.
 
 Ranks that share cores or a network card slow each other down. A measurement of all ranks together includes that.
 Needs torch and a process group. ``torchrun -m paceline.hardware.probe FILE`` writes the result as JSON.
@@ -38,7 +38,8 @@ def on_gpus(local_ranks: int) -> bool:
 
 
 def join_group(timeout: timedelta | None = None) -> torch.device:
-    """Join the process group that torchrun's environment describes, on this rank's device: NCCL on GPUs, gloo on CPUs."""
+    """Join the process group that torchrun's environment describes, on this rank's device, with NCCL on GPUs or gloo on
+    CPUs."""
     import torch
     import torch.distributed as dist
 
@@ -52,10 +53,10 @@ def join_group(timeout: timedelta | None = None) -> torch.device:
 
 
 def probe_cluster(device: torch.device) -> Cluster:
-    """Measure with every rank of the default process group; the same result on all of them.
+    """Measure with all ranks of the default process group; every rank gets the same result.
 
-    The device is one rank's share of the machine: with four ranks on two cores it is half a core. The link is measured over
-    the whole group and stands for both levels.
+    The device is one rank's share of the machine: with four ranks on two cores, half a core. The link is measured over the
+    whole group and used for both levels.
     """
     import torch
     import torch.distributed as dist
@@ -127,7 +128,7 @@ def probe_cluster(device: torch.device) -> Cluster:
 
 
 def memory_bytes() -> float:
-    """Memory of this machine, in bytes."""
+    """Return the memory of this machine in bytes."""
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
@@ -141,7 +142,7 @@ def cpu_name() -> str:
 
 
 def main(path: str) -> None:
-    """One rank of a probe; rank 0 writes the cluster as JSON to ``path``."""
+    """Run one rank of a probe. Rank 0 writes the cluster as JSON to ``path``."""
     import torch.distributed as dist
 
     device = join_group()

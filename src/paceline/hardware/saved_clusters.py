@@ -1,4 +1,4 @@
-"""The user's own clusters by name: ``clusters.toml`` in Paceline's folder of the user's configuration."""
+"""A user's own clusters by name, in ``clusters.toml`` in Paceline's folder of the user's configuration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class SavedCluster:
-    """A cluster as the user wrote it down.
+    """Cluster in the user's words.
 
     Attributes:
         text: as ``Cluster.named`` takes it: ``4x8 H100, 400Gb/s RoCE``.
@@ -31,13 +31,14 @@ class SavedCluster:
 
 
 def clusters_file() -> Path:
-    """``clusters.toml`` in ``$XDG_CONFIG_HOME/paceline``, by default ``~/.config/paceline`` (XDG Base Directory)."""
+    """Return the path of ``clusters.toml`` in ``$XDG_CONFIG_HOME/paceline``, by default ``~/.config/paceline`` (XDG Base
+    Directory)."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     return (Path(home) if Path(home).is_absolute() else Path.home() / ".config") / "paceline" / "clusters.toml"
 
 
 def saved_clusters() -> Mapping[str, SavedCluster]:
-    """Return every saved cluster by its name; none where there is no file.
+    """Return all saved clusters by name; empty without a file.
 
     Raises:
         UserError: the file cannot be read, or has another form.
@@ -58,13 +59,13 @@ def saved_cluster(name: str) -> SavedCluster | None:
 
 
 def check_slip(text: str) -> None:
-    """Raise UserError where ``text`` is nearly the name of a saved cluster."""
+    """Raise UserError if ``text`` is nearly the name of a saved cluster."""
     if _NAME.fullmatch(text.strip()) and (near := likeliest(text.strip(), saved_clusters())):
         raise UserError(f"unknown cluster {text.strip()!r}", f"did you mean {near}? paceline cluster list shows all")
 
 
 def save_cluster(entry: SavedCluster) -> Path:
-    """Write ``entry`` into the file, in place of one of that name. Returns the file. Its other lines and comments stay.
+    """Write ``entry`` into the file, replacing an entry of the same name. Returns the file. Its other lines and comments stay.
 
     Raises:
         UserError: a name of other characters, a negative price, or a file that cannot be read or written.
@@ -79,7 +80,7 @@ def save_cluster(entry: SavedCluster) -> Path:
 
 
 def forget_cluster(name: str) -> Path:
-    """Take a cluster out of the file. Returns the file. Raises UserError where no such cluster is saved."""
+    """Delete a cluster from the file. Returns the file. Raises UserError where no such cluster is saved."""
     entry = saved_cluster(name)
     if entry is None:
         raise unknown("saved cluster", name, list(saved_clusters()), "paceline cluster list shows all")
@@ -87,7 +88,7 @@ def forget_cluster(name: str) -> Path:
 
 
 def _write(changed: Mapping[str, dict[str, Any] | None]) -> Path:
-    """Return the file with these tables set, or taken out where they are None."""
+    """Return the text of the file with these tables set, or deleted if None."""
     import tomlkit
 
     file = clusters_file()

@@ -1,4 +1,4 @@
-"""Names of devices and servers as drivers, lists of results and shops spell them."""
+"""Spellings of device and server names by drivers, result lists and shops."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 
 
 def fold_hardware(name: str) -> str:
-    """``name`` as look-ups of hardware compare it: folded, and without the chip's maker."""
+    """Fold a hardware name for look-ups: plain form, without the chip's maker."""
     return _MAKER.sub("", fold(name))
 
 
 def without_seller(name: str) -> Iterator[str]:
-    """``name``; if it begins with a vendor or provider, also the remainder without its first words, one by one.
+    """Yield ``name`` and, if it begins with a vendor or provider, the same with one leading word after another removed.
 
     ``Dell PowerEdge XE9680 H100 SXM5`` ends in ``H100 SXM5``.
     """
@@ -38,7 +38,7 @@ def without_seller(name: str) -> Iterator[str]:
 
 
 def shorter(name: str) -> Iterator[str]:
-    """``name``, then without what is added to a device's name: kind of memory, form of the card, size of the memory."""
+    """Yield ``name``, then shorter forms without the suffixes of a device's name: kind of memory, form factor, memory size."""
     plain = _NOISE.sub("", name.replace("_", " "))
     general = _FORM.sub(r"\1", plain)
     short, shortest = _MEMORY.sub("", plain), _MEMORY.sub("", general)
@@ -46,5 +46,5 @@ def shorter(name: str) -> Iterator[str]:
 
 
 def memory_sizes(name: str) -> list[float]:
-    """Return the sizes of memory that ``name`` says, in bytes; the GB of a name are GiB."""
+    """Return the memory sizes in a name in bytes. GB in names are GiB."""
     return [float(size) * 2**30 for size in _MEMORY.findall(_NOISE.sub("", name.replace("_", " ")))]

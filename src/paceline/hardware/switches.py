@@ -1,4 +1,4 @@
-"""Switches that add up what passes through them, by name, from ``switches.toml``.
+"""Switches that add up passing gradients, by name, from ``switches.toml``.
 
 SHARP adds floats (Graham et al. 2016, Scalable Hierarchical Aggregation Protocol, COMHPC); SwitchML and ATP run on programmable
 switches, which add integers alone, so hosts scale and round (Sapio et al. 2021, Lao et al. 2021, both NSDI).
@@ -20,13 +20,13 @@ from paceline.hardware.spelling import fold_hardware
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """Aggregation of a switch, and its cost on the line.
+    """A switch's ability to add, and its cost on the line.
 
     Attributes:
-        kinds: of networks that have it (``Link.kind``).
-        sums: kinds of numbers that it adds: ``fp32``, ``int32``, ``ternary``; ``source`` of that.
+        kinds: networks that support it (``Link.kind``).
+        sums: types of numbers that it adds: ``fp32``, ``int32``, ``ternary``; ``source`` of that.
         payload, headers: bytes of a packet of the switch's protocol; None: full frames of the network's.
-        rate: bytes/s of a port in one direction that it keeps up with; None: the network's.
+        rate: bytes/s of a port in one direction that it can process; None: the network's.
     """
 
     name: str
@@ -39,26 +39,26 @@ class Aggregation:
     aliases: tuple[str, ...] = ()
 
     def on_line(self, payload: int, headers: int) -> float:
-        """Bytes on the line for each byte that is added up, over the same of frames of ``payload`` and ``headers`` bytes."""
+        """Return the bytes on the line per byte that is added, relative to frames of ``payload`` and ``headers`` bytes."""
         if self.payload is None or self.headers is None:
             return 1.0
         return (1 + self.headers.value / self.payload.value) / (1 + headers / payload)
 
     @property
     def port_rate(self) -> float:
-        """Bytes/s that it keeps up with; infinite where the network alone sets the rate."""
+        """Bytes/s per port that it can process; infinite if the network alone is the limit."""
         return self.rate.value if self.rate else inf
 
 
 @cache
 def aggregations() -> tuple[Aggregation, ...]:
-    """Return all of them, in the file's order."""
+    """Return all adding switches in the order of the file."""
     data = load("switches.toml")
     return tuple(_aggregation(row, data["sources"]) for row in data["switch"])
 
 
 def aggregation(name: str) -> Aggregation:
-    """Return the aggregation of the switch of that name or alias, in any spelling. Raises UserError with the nearest names."""
+    """Return the adding switch of that name or alias, in any spelling. Raises UserError with the nearest names."""
     if not isinstance(name, str):
         raise UserError(f"aggregation {name!r}", "give a name such as SHARP")
     by_name = {fold_hardware(each): entry for entry in aggregations() for each in (entry.name, *entry.aliases)}

@@ -1,4 +1,4 @@
-"""Slices of Cloud TPUs as their accelerator types name them: ``v5e-8``, ``v5litepod-16``, ``v5p-128``.
+"""Cloud TPU slices by the names of their accelerator types: ``v5e-8``, ``v5litepod-16``, ``v5p-128``.
 
 The number counts chips of v5e and v6e, which have one TensorCore each, and TensorCores of v2, v3, v4 and v5p, which have two
 (Google Cloud, cloud.google.com/tpu/docs/v5e and /v5p, read 2026-11-23: "v5p-32 specifies a slice with 32 TensorCores (16
@@ -21,7 +21,7 @@ SOURCE, DATE = "Google Cloud, shapes of slices (cloud.google.com/tpu/docs/v5e, /
 
 @dataclass(frozen=True, slots=True)
 class TpuSlice:
-    """``chips`` of the catalogue's ``device``; ``name`` is its accelerator type."""
+    """Slice of ``chips`` catalogue devices of type ``device``; ``name`` is its accelerator type."""
 
     name: str
     device: str

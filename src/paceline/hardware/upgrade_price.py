@@ -1,4 +1,4 @@
-"""Price of a better network relative to the devices: dollars an hour, or once over the years that it serves."""
+"""Price of a better network: dollars per hour, or once over the years of its use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PRICE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class UpgradePrice:
-    """Dollars an hour that an upgrade adds: for the whole cluster, and for each of its devices.
+    """Dollars per hour that an upgrade adds, for the whole cluster and per device.
 
-    ``text``: as the user wrote it.
+    ``text``: in the user's words.
     """
 
     text: str
@@ -30,7 +30,7 @@ class UpgradePrice:
     usd_per_device_hour: float = 0.0
 
     def hourly(self, devices: int) -> float:
-        """Dollars an hour of a cluster of that many devices."""
+        """Return dollars per hour for a cluster of that many devices."""
         return self.usd_per_hour + devices * self.usd_per_device_hour
 
     def __str__(self) -> str:
@@ -38,11 +38,11 @@ class UpgradePrice:
 
 
 def parse_upgrade_price(text: str) -> UpgradePrice:
-    """``$2/h`` of the whole cluster, ``$0.10/device-hour``, ``$50,000 over 3 years``: what is paid once is divided by the hours
-    of the time that follows, used or not.
+    """Parse an upgrade price: ``$2/h`` for the whole cluster, ``$0.10/device-hour``, or ``$50,000 over 3 years``. A single
+    payment is divided by all hours of its period, used or not.
 
     Raises:
-        UserError: neither of these, such as dollars alone: once or an hour makes a difference of years.
+        UserError: another form, such as dollars alone, which may be per hour or once.
     """
     match = _PRICE.fullmatch(text) if isinstance(text, str) else None
     if match is None:

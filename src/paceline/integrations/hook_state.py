@@ -1,7 +1,7 @@
-"""The state of a hook (residuals, draws, position) in the checkpoints of a framework.
+"""State of a hook (residuals, draws, position) in the checkpoints of a framework.
 
-Residuals differ from rank to rank, so the state of every rank is kept: as a file of each rank in the checkpoint's folder, or
-gathered by the first rank, which writes the checkpoint.
+Residuals differ from rank to rank, so every rank's state is kept: as a file per rank in the checkpoint's folder, or gathered by
+the first rank, which writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AnyHook = Hook | PowerSGD
 
 
 def write_state(hook: AnyHook, folder: Path) -> None:
-    """Write the state of this rank into ``folder``, whole or not at all. Every rank calls it. Raises UserError."""
+    """Write the state of this rank into ``folder``, atomically. Every rank must call it. Raises UserError."""
     path = folder / FILE.format(dist.get_rank())
     temporary = path.with_suffix(".tmp")
     try:
@@ -35,7 +35,8 @@ def write_state(hook: AnyHook, folder: Path) -> None:
 
 
 def read_state(hook: AnyHook, folder: Path) -> None:
-    """Continue from what ``write_state`` has left in ``folder``; without any, say that residuals start at 0. Every rank does.
+    """Restore the state that ``write_state`` wrote into ``folder``. Without one, report that residuals start at 0. Every rank
+    must call it.
 
     Raises:
         UserError: a file of another compression or model, a damaged one, or not those of all ranks.
@@ -49,7 +50,7 @@ def read_state(hook: AnyHook, folder: Path) -> None:
 
 
 def gathered(hook: AnyHook) -> list[Any]:
-    """The states of all ranks, on the first rank; empty on the others. Every rank calls it."""
+    """Return the states of all ranks on the first rank, and an empty list on the others. Every rank must call it."""
     first = dist.get_rank() == 0
     states: list[Any] | None = [None] * dist.get_world_size() if first else None
     dist.gather_object(hook.state_dict(), states)
@@ -57,7 +58,8 @@ def gathered(hook: AnyHook) -> list[Any]:
 
 
 def load_states(hook: AnyHook, states: Sequence[Any], place: str) -> None:
-    """Continue from the states of all ranks, or of this one; without any, say that residuals start at 0. Raises UserError."""
+    """Restore the state of this rank from those of all ranks, or from its own. Without one, report that residuals start at 0.
+    Raises UserError."""
     if states:
         hook.load_state_dict(states)
     elif dist.get_rank() == 0:

@@ -1,4 +1,4 @@
-"""A callback for Lightning's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(workload="resnet-50")])``."""
+"""Callback for Lightning's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(workload="resnet-50")])``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LightningCallback(CallbackBase, Callback):
         self._resumed: list[Any] | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Put the hook in, and start to measure."""
+        """Attach the hook and start to measure."""
         if self._compression is not None:
             wrapped = trainer.strategy.model
             if not isinstance(wrapped, DistributedDataParallel):
@@ -55,36 +55,36 @@ class LightningCallback(CallbackBase, Callback):
         self.comparison.begin(inner if hasattr(inner, "config") else pl_module, _settings_of(trainer))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch has ended, and a step where the weights have changed."""
+        """Count a step if the weights have changed at the end of a batch."""
         if trainer.global_step > self._step:
             self._step = trainer.global_step
             self.comparison.step()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """No step is measured across a validation."""
+        """Interrupt the measurement for a validation."""
         self.comparison.interrupt()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """The next step starts here."""
+        """Resume the measurement after a validation."""
         self.comparison.interrupt()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Put the hook's states into the checkpoint; no step is measured across it."""
+        """Put the hook's states into the checkpoint and interrupt the measurement."""
         if self._hook is not None:
             checkpoint[KEY] = gathered(self._hook)
         self.comparison.interrupt()
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Keep the hook's states until it is in."""
+        """Keep the hook's states until it is attached."""
         self._resumed = checkpoint.get(KEY, [])
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Show the comparison."""
+        """Show the comparison at the end of training."""
         self.comparison.end()
 
 
 def _settings_of(trainer: Any) -> dict[str, Any]:
-    """Choices of the strategy in a ``Trainer``."""
+    """Return a ``Trainer``'s settings as choices of the strategy."""
     accumulated = int(trainer.accumulate_grad_batches)
     batch = getattr(trainer.train_dataloader, "batch_size", None)
     settings: dict[str, Any] = {"grad_accum_steps": accumulated}

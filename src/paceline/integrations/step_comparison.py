@@ -1,4 +1,4 @@
-"""The common part of the callbacks: measured steps next to the predicted one, and a hook on the model once DDP wraps it."""
+"""Common parts of the callbacks: measured steps next to the prediction, and a hook attached once DDP wraps the model."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ SHOWN_AFTER = 20
 
 
 class StepComparison:
-    """The measured steps of this process, and the prediction for its job.
+    """Measured steps of this process, and the prediction for its job.
 
     Args:
         workload: a ``Workload`` or a name; None: from the model's Hugging Face configuration.
-        cluster: such as ``2x8 A100``; None: this device, in as many nodes as the launcher says.
+        cluster: such as ``2x8 A100``; None: this device, in the launcher's number of nodes.
         network: between nodes.
-        compression: what the gradients travel in; None: as they are. ``auto`` is predicted as without one.
+        compression: of the gradients; None: uncompressed. ``auto`` is predicted as without one.
         choices: of the strategy by name (``Strategy.of``); they stand before what the framework's settings say.
         records: a table of jobs (``.csv``): the prediction learns from it, and the measured step is added at the end.
     """
@@ -69,13 +69,13 @@ class StepComparison:
         self.steps: list[float] = []
 
     def begin(self, model: nn.Module, settings: Mapping[str, Any]) -> None:
-        """Start to measure ``model``; ``settings``: choices of the strategy that the framework's own settings say."""
+        """Start to measure ``model``; ``settings``: choices of the strategy from the framework's settings."""
         self._model, self._settings, self.steps = model, dict(settings), []
         self._inputs = model.register_forward_pre_hook(self._see, with_kwargs=True)
         self.interrupt()
 
     def _see(self, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Keep the tokens of a sequence of the first batch."""
+        """Record the sequence length in tokens from the first batch."""
         tokens = named.get("input_ids", inputs[0] if inputs else None)
         if isinstance(tokens, torch.Tensor) and tokens.ndim == 2 and not tokens.is_floating_point():
             self._tokens = int(tokens.shape[1])
@@ -84,7 +84,7 @@ class StepComparison:
             self._inputs = None
 
     def step(self) -> None:
-        """One step has ended. Shows the comparison after ``SHOWN_AFTER``."""
+        """Record the end of a step. Shows the comparison after ``SHOWN_AFTER`` steps."""
         now = time.perf_counter()
         if self._started is not None:
             self.steps.append(now - self._started)
@@ -93,11 +93,11 @@ class StepComparison:
         self._started = now
 
     def interrupt(self) -> None:
-        """Exclude the present from steps: an evaluation, a checkpoint. The step that it interrupts is not measured."""
+        """Exclude the step in progress from the measurement, because an evaluation or a checkpoint interrupts it."""
         self._started = None
 
     def end(self) -> None:
-        """The run has ended: show the comparison, and keep the measured step in the table."""
+        """Show the comparison at the end of the run, and add the measured step to the table."""
         if self._inputs is not None:
             self._inputs.remove()
             self._inputs = None
@@ -111,18 +111,18 @@ class StepComparison:
                 print(f"paceline: nothing was added to {self._records}: {error}", file=sys.stderr)
 
     def measured_s(self) -> tuple[float, float, float]:
-        """Median and quartiles of the steps after the warm-up, in seconds. Raises UserError where there are too few."""
+        """Return median and quartiles of the steps after the warm-up, in seconds. Raises UserError for too few steps."""
         return summary(self._measured().kept())
 
     def predicted(self) -> Prediction:
-        """The predicted step. Raises UserError where the job cannot be predicted, with what is missing."""
+        """Return the predicted step. Raises UserError, with what is missing, if the job cannot be predicted."""
         predictor = Predictor()
         if self._records is not None and self._records.exists():
             predictor = fit(observations([self._records]), predictor)
         return predictor.step(self._network_of(), self._machines(), self._strategy())
 
     def text(self) -> str:
-        """The comparison in one line."""
+        """Return the comparison in one line."""
         try:
             median, low, high = self.measured_s()
         except UserError as error:
@@ -137,7 +137,7 @@ class StepComparison:
         return f"{text}, predicted {format_seconds(step.step_time_s)} ({ends}), {median / step.step_time_s - 1:+.0%}"
 
     def show(self) -> None:
-        """Print the line, on the first rank."""
+        """Print the comparison on the first rank."""
         if _is_first():
             print(self.text(), file=sys.stderr, flush=True)
 
@@ -171,7 +171,7 @@ class StepComparison:
         return Strategy.of(**chosen)
 
     def _row(self) -> dict[str, str]:
-        """The columns of the job. Raises UserError where it cannot be a row."""
+        """Return the columns of the job. Raises UserError if the job cannot be a row of the table."""
         if not isinstance(self._workload, str):
             raise UserError("a table of jobs names its networks", "give workload='llama-3-8b' (paceline workload list)")
         machines, strategy = self._machines(), self._strategy().to_json()
@@ -198,7 +198,7 @@ def _is_first() -> bool:
 
 
 def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
-    """Choices of the strategy that a compression is; none for ``auto``, which is chosen while training."""
+    """Return the choices of the strategy for a compression; none for ``auto``, which is chosen during training."""
     if compression is None or compression == "auto":
         return {}
     exchange = GradientExchange(compression) if isinstance(compression, str) else compression
@@ -206,7 +206,7 @@ def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
 
 
 class CallbackBase:
-    """Base of the callbacks: the comparison, and the gradient exchange that they attach.
+    """Base class of the callbacks: the comparison, and the gradient exchange that they attach.
 
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
@@ -237,10 +237,10 @@ class CallbackBase:
 
 
 def attach_when_wrapped(model: nn.Module, attach_to: Callable[[DistributedDataParallel], None]) -> None:
-    """Call ``attach_to`` with the DDP model once DDP wraps ``model``: at the first forward pass in training.
+    """Call ``attach_to`` with the DDP model at the first forward pass in training after DDP wraps ``model``.
 
     Raises:
-        UserError: there is one process; or from that forward pass: nothing wraps the model, or as ``attach_to``.
+        UserError: only one process; from that forward pass, a model that nothing wraps, or as ``attach_to``.
     """
     if _world() == 1:
         raise UserError("one process exchanges no gradients", "leave compression out, or start several processes")

@@ -1,4 +1,4 @@
-"""A callback for Hugging Face's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(compression="terngrad")])``."""
+"""Callback for Hugging Face's ``Trainer``: ``Trainer(..., callbacks=[PacelineCallback(compression="terngrad")])``."""
 
 from __future__ import annotations
 
@@ -48,31 +48,31 @@ class TransformersCallback(CallbackBase, TrainerCallback):
         self.comparison.begin(model, settings_of(args))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """A step has ended."""
+        """Count a step at its end."""
         self.comparison.step()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """No step is measured across an evaluation."""
+        """Interrupt the measurement for an evaluation."""
         self.comparison.interrupt()
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Write the hook's state into the checkpoint; no step is measured across it."""
+        """Write the hook's state into the checkpoint and interrupt the measurement."""
         if self._hook is not None:
             write_state(self._hook, _checkpoint(args, state))
         self.comparison.interrupt()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Show the comparison."""
+        """Show the comparison at the end of training."""
         self.comparison.end()
 
 
 def _checkpoint(args: Any, state: Any) -> Path:
-    """The folder of the checkpoint of this step, as the Trainer names it."""
+    """Return the folder of this step's checkpoint, as the Trainer names it."""
     return Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
 
 
 def settings_of(args: Any) -> dict[str, Any]:
-    """Choices of the strategy in ``TrainingArguments``."""
+    """Return ``TrainingArguments`` as choices of the strategy."""
     accumulated = int(args.gradient_accumulation_steps)
     settings: dict[str, Any] = {
         "global_batch_size": int(args.per_device_train_batch_size) * accumulated * int(args.world_size),

@@ -1,7 +1,7 @@
-"""An emulated cluster on one Linux machine: a network namespace per host, a switch, and a token bucket on every wire.
+"""An emulated cluster on one Linux machine, with a network namespace per host, a switch, and a token bucket per cable.
 
-So a laptop shows what a real cluster of N hosts does to a training job: the link's rate, a host that dies, a pulled cable.
-Without the privileges for it, :func:`loopback` runs the same command on 127.0.0.1, unshaped.
+A laptop can show how a real cluster of N hosts affects a training job: the link's rate, a host that dies, a pulled cable.
+    Without the required privileges, :func:`loopback` runs the same command on 127.0.0.1, unshaped.
 """
 
 from __future__ import annotations

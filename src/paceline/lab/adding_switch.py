@@ -1,4 +1,4 @@
-"""The switch of a lab that adds gradients: one process in the switch's namespace for the time of a run."""
+"""Switch of a lab that adds gradients, a process in the switch's namespace during a run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SERVER = "paceline.training.exchanges.wires.switch_server"
 def adding_switch(
     enter: tuple[str, ...], address: str, port: int, lab: str, env: Mapping[str, str]
 ) -> Iterator[tuple[Mapping[str, str], Callable[[], bool]]]:
-    """Run the switch. Yields the environment of the ranks, which is ``env`` and where the switch is; and whether it is at work.
+    """Run the switch. Yields the environment of the ranks (``env`` and the switch's address) and whether the switch works.
 
     Args:
-        enter: the words in front of a command that is to run in the switch's namespace.
+        enter: command prefix that enters the switch's namespace.
         address, port: of the store that the switch serves.
         lab: whose mark the process bears, so that ``lab down`` ends it whatever happens here.
         env: set in addition to this process's own.

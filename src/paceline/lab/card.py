@@ -1,6 +1,7 @@
-"""The network cards of a lab: a process a host, between the host's interface and its cable.
+"""Network cards of a lab, one process per host between the host's interface and its cable.
 
-A card reads what the host sends, compresses the fp32 values in marked gloo flows, and restores what comes. It is csrc/nic/.
+A card reads what the host sends, compresses the fp32 values in marked gloo flows, and restores incoming ones. The source is in
+csrc/nic/.
 """
 
 from __future__ import annotations
@@ -61,13 +62,13 @@ class CardCounters:
 
 
 def program() -> Path:
-    """The card's executable, next to the package's other compiled parts."""
+    """Return the path of the card's executable, which is next to the package's other compiled parts."""
     native = find_spec("paceline._native")
     return Path((native and native.origin) or __file__).with_name("_nic_card")
 
 
 def check(topology: Topology) -> None:
-    """Raises UserError where a card or what it needs is missing."""
+    """Raise UserError if the card's program or one of its requirements is missing."""
     if not program().is_file():
         raise UserError("this installation has no network card", "make native, or install Paceline again, on Linux")
     if lacking := kernel.lacking_parts("tap"):
@@ -77,7 +78,7 @@ def check(topology: Topology) -> None:
 
 
 def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> None:
-    """Start the card of every host, and wait until each is at work. Raises CommandFailed."""
+    """Start the card of every host and wait until all work. Raises CommandFailed."""
     directory.mkdir(exist_ok=True)
     for host in range(topology.hosts):
         say(f"card {host + 1} of {topology.hosts}")
@@ -85,7 +86,7 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
 
 
 def start_host(topology: Topology, directory: Path, host: int) -> None:
-    """Start the card of one host, and wait until it is at work. Raises CommandFailed."""
+    """Start the card of one host and wait until it works. Raises CommandFailed."""
     statistics, log = _statistics_file(directory, host), directory / f"h{host}.log"
     statistics.unlink(missing_ok=True)
     spec = parse_card(topology.nic)
@@ -105,19 +106,19 @@ def start_host(topology: Topology, directory: Path, host: int) -> None:
 
 
 def stop_host(topology: Topology, directory: Path, host: int) -> None:
-    """End the card of one host, if it runs."""
+    """Stop the card of one host if it runs."""
     if (counters := read(directory, host)) is not None:
         kernel.end([counters.process], topology.name, at_once=True)
 
 
 def is_alive(topology: Topology, directory: Path, host: int) -> bool:
-    """Return whether the host's card is at work."""
+    """Return whether the host's card works."""
     counters = read(directory, host)
     return counters is not None and kernel.has_mark(counters.process, topology.name)
 
 
 def fault(topology: Topology, directory: Path, host: int) -> str:
-    """Fault of the host's card: ``has died``, or ``is stopped``, for more than a moment; empty if it works."""
+    """Return the fault of the host's card: ``has died``, or ``is stopped`` for more than a moment; empty if it works."""
     until = time.monotonic() + STOPPED_S
     while is_alive(topology, directory, host):
         counters = read(directory, host)
@@ -130,7 +131,7 @@ def fault(topology: Topology, directory: Path, host: int) -> str:
 
 
 def read(directory: Path, host: int) -> CardCounters | None:
-    """The counters of one card, also of one that has died; None where it never was at work."""
+    """Return the counters of one card, even a dead one; None if it never worked."""
     with suppress(OSError, struct.error):
         data = _statistics_file(directory, host).read_bytes()
         magic, process, ready, *counts = _LAYOUT.unpack(data)

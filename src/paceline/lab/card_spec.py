@@ -38,14 +38,14 @@ class CardSpec:
 
     @property
     def text(self) -> str:
-        """The same as text that :func:`parse_card` reads, with nothing left to a default."""
+        """Text of all parameters, including defaults, that :func:`parse_card` can read."""
         engine = f",engine={self.engine}" if self.engine else ""
         rate = f":{self.rate * 8 / 1e9:.12g}Gb/s" if self.rate else ""
         return f"{self.codec},bound=2^-{self.k}{engine}{rate}"
 
 
 def parse_card(text: str) -> CardSpec:
-    """``NAME[,bound=2^-K][,engine=PATH][:RATE]`` as data. Raises UserError for anything else."""
+    """Parse ``NAME[,bound=2^-K][,engine=PATH][:RATE]``. Raises UserError for anything else."""
     head, rate = _split_rate(text.strip())
     codec, *options = head.split(",")
     if codec not in LARGEST_K:
@@ -71,7 +71,8 @@ def parse_card(text: str) -> CardSpec:
 
 
 def card_of_this_host() -> CardSpec | None:
-    """The card of the host that this process runs on, as ``lab exec`` says; None without one. Raises UserError as above."""
+    """Return the card of this process's host, from the environment of ``lab exec``; None without one. Raises UserError as
+    ``parse_card``."""
     text = os.environ.get(VARIABLE, "")
     return parse_card(text) if text else None
 

@@ -1,6 +1,6 @@
-"""The journal of a lab: one small JSON file that lists what is about to be created before it is.
+"""Journal of a lab: a small JSON file that lists each resource before it is created.
 
-After a crash it says what may be removed. Nothing else is ever touched.
+After a crash, exactly the listed resources may be removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCK_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class LabState:
-    """A lab as its file has it.
+    """State of a lab, as stored in its file.
 
     ``namespaces`` maps every name that the lab may create to its inode, None until it exists; ``phase`` is ``building`` or
     ``up``; ``since`` is seconds of the epoch; ``pid`` and ``boot`` are of who made it.
@@ -44,15 +44,15 @@ class LabState:
 
     @property
     def stale(self) -> bool:
-        """True if the machine was restarted since: then nothing of the lab is left."""
+        """True if the machine was restarted since the lab was made. Nothing of the lab exists then."""
         return self.boot != boot_id()
 
     def created(self, name: str, inode: int) -> LabState:
-        """The same with one namespace more in existence."""
+        """Return the state with one more namespace created."""
         return replace(self, namespaces={**self.namespaces, name: inode})
 
     def save(self) -> None:
-        """Write the file, whole or not at all. Raises UserError."""
+        """Write the file atomically. Raises UserError."""
         path = _path(_own_directory(), self.topology.name)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -65,7 +65,7 @@ class LabState:
             raise UserError(f"cannot write {path}: {error.strerror or error}", f"make room, or set {DIRECTORY}") from error
 
     def delete(self) -> None:
-        """Remove the file, and the directories of its Slurm and its cards. Raises UserError where they are another user's."""
+        """Remove the file and the directories of the lab's Slurm and cards. Raises UserError if another user owns them."""
         for directory in _directories():
             path = _path(directory, self.topology.name)
             try:
@@ -78,7 +78,7 @@ class LabState:
 
 
 def load(name: str) -> LabState | None:
-    """The state of a lab, or None where there is no file. Raises UserError for a file that cannot be read."""
+    """Return the state of a lab, or None without a file. Raises UserError for a file that cannot be read."""
     check_name(name)
     for directory in _directories():
         path = _path(directory, name)
@@ -94,24 +94,24 @@ def load(name: str) -> LabState | None:
 
 
 def slurm_directory(name: str) -> Path:
-    """Directory of the Slurm of this user's lab. Raises UserError if no directory can be made for labs."""
+    """Return the directory of the Slurm of this user's lab. Raises UserError if no directory can be made for labs."""
     return _slurm(_own_directory(), name)
 
 
 def card_directory(name: str) -> Path:
-    """Directory of the counters of this user's cards. Raises UserError if no directory can be made for labs."""
+    """Return the directory of the counters of this user's cards. Raises UserError if no directory can be made for labs."""
     return _cards(_own_directory(), name)
 
 
 def names() -> list[str]:
-    """Every lab that has a file, sorted."""
+    """Return the names of all labs that have a file, sorted."""
     files = [path.name for directory in _directories() if directory.is_dir() for path in directory.glob("lab-*.json")]
     return sorted({name.removeprefix("lab-").removesuffix(".json") for name in files})
 
 
 @contextmanager
 def locked() -> Iterator[None]:
-    """Keeps every other ``up`` and ``down`` waiting; the kernel lets go when the process dies. Raises UserError."""
+    """Hold a lock against any other ``up`` and ``down``. The kernel releases it if the process dies. Raises UserError."""
     handle = os.open(_own_directory(), os.O_RDONLY | os.O_CLOEXEC)
     try:
         until = time.monotonic() + LOCK_TIMEOUT_S
@@ -129,7 +129,7 @@ def locked() -> Iterator[None]:
 
 
 def _directories() -> list[Path]:
-    """Directories of labs: the one that is set, else the system's, which sudo sees too, then the user's."""
+    """Return the directories of labs: the configured one, else the system's (which sudo sees too), then the user's."""
     if chosen := os.environ.get(DIRECTORY):
         return [Path(chosen)]
     if os.geteuid() == 0:
@@ -140,7 +140,7 @@ def _directories() -> list[Path]:
 
 
 def _own_directory() -> Path:
-    """Directory to which this user's labs are written. Raises UserError if it is another user's or cannot be made."""
+    """Return the directory for this user's labs. Raises UserError if it is another user's or cannot be made."""
     path = _directories()[-1]
     try:
         path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""All calls to the kernel: commands of iproute2 and util-linux, what they lack here, and the processes of a namespace."""
+"""All calls to the kernel: commands of iproute2 and util-linux, additional system calls, and processes of a namespace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROBES = {
 
 
 class CommandFailed(RuntimeError):
-    """A command of the kernel's tools returned another code than 0; the message has the command and its last words."""
+    """Error for a system command with an exit code other than 0; the message has the command and its last output."""
 
 
 def system(command: Sequence[str]) -> str:
@@ -58,7 +58,7 @@ def system(command: Sequence[str]) -> str:
 
 
 def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
-    """The list that a command with ``-j`` prints. Raises CommandFailed."""
+    """Return the list that a command with ``-j`` prints. Raises CommandFailed."""
     try:
         return [item for item in json.loads(system(command) or "[]") if isinstance(item, dict)]
     except ValueError as error:
@@ -66,7 +66,7 @@ def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def missing() -> list[str]:
-    """Missing parts for namespaces with shaped links on this machine, for this user, in words; empty if all are there.
+    """List what this machine or user lacks for namespaces with shaped links; empty if nothing is missing.
 
     The kernel's parts are tried in a namespace without a name, which is gone before this returns.
     """
@@ -80,12 +80,12 @@ def missing() -> list[str]:
 
 
 def has_netem() -> bool:
-    """Return whether the kernel can delay packets. False also where nothing may be tried."""
+    """Return whether the kernel can delay packets. False also if it may not be tried."""
     return not missing() and not lacking_parts("netem")
 
 
 def lost_capabilities() -> list[str]:
-    """The capabilities that a lab with links needs and this process has not."""
+    """Return the capabilities that a lab with links needs and this process lacks."""
     held = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
@@ -94,7 +94,7 @@ def lost_capabilities() -> list[str]:
 
 
 def lacking_parts(*parts: str) -> list[str]:
-    """Missing parts of the kernel, tried in a namespace without a name."""
+    """List missing parts of the kernel, found by trying them in an unnamed namespace."""
     script = "; ".join(f"{_PROBES[part]} >/dev/null 2>&1 || echo {part}" for part in parts)
     try:
         return system(("unshare", "--net", "sh", "-c", script)).split()
@@ -103,12 +103,12 @@ def lacking_parts(*parts: str) -> list[str]:
 
 
 def which(tool: str) -> str | None:
-    """The path of a program, also of one that only root's PATH has; None where it is missing."""
+    """Return the path of a program, also from root's PATH; None if it is missing."""
     return shutil.which(tool) or shutil.which(tool, path=_PATH)
 
 
 def boot_id() -> str:
-    """The identity of the running kernel; no namespace outlives it."""
+    """Return the identity of the running kernel. No namespace survives a restart of it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -116,20 +116,20 @@ def boot_id() -> str:
 
 
 def add_namespace(name: str) -> int:
-    """Create a named namespace; its inode, which tells it from another of the same name. Raises CommandFailed."""
+    """Create a named namespace. Returns its inode, which identifies it. Raises CommandFailed."""
     system(("ip", "netns", "add", name))
     return (Path(NETNS) / name).stat().st_ino
 
 
 def exists(name: str) -> bool:
-    """Return whether the name is taken."""
+    """Return whether a namespace of that name exists."""
     return (Path(NETNS) / name).exists()
 
 
 def is_same(name: str, inode: int | None) -> bool:
-    """Return whether the name still stands for the namespace with that inode.
+    """Return whether the name still refers to the namespace with that inode.
 
-    None (a creation that was cut short) stands for any, and so does a name that is no longer mounted (a restarted container).
+    True also for inode None (an interrupted creation) and for a name that is no longer mounted (a restarted container).
     """
     try:
         entry = (Path(NETNS) / name).stat()
@@ -140,7 +140,7 @@ def is_same(name: str, inode: int | None) -> bool:
 
 
 def is_alive(name: str, inode: int | None) -> bool:
-    """Return whether the namespace that was created under the name is still there to enter."""
+    """Return whether the namespace created under the name still exists and can be entered."""
     try:
         entry = (Path(NETNS) / name).stat()
         return inode is not None and entry.st_ino == inode and entry.st_dev == Path("/proc/self/ns/net").stat().st_dev
@@ -149,12 +149,13 @@ def is_alive(name: str, inode: int | None) -> bool:
 
 
 def delete_namespace(name: str) -> None:
-    """Delete a named namespace and with it every interface in it. Raises CommandFailed."""
+    """Delete a named namespace with all its interfaces. Raises CommandFailed."""
     system(("ip", "netns", "del", name))
 
 
 def end_processes(namespace: str, lab: str, at_once: bool = False) -> tuple[list[int], list[int]]:
-    """End what ``lab`` started in the namespace. Returns the pids ended, and those of others, left alone."""
+    """End the processes that ``lab`` started in the namespace. Returns the pids ended, and the pids of other processes, which
+    keep running."""
     try:
         pids = [int(word) for word in system(("ip", "netns", "pids", namespace)).split()]
     except CommandFailed:
@@ -164,9 +165,10 @@ def end_processes(namespace: str, lab: str, at_once: bool = False) -> tuple[list
 
 
 def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0, of_namespace: bool = False) -> list[int]:
-    """End those of the processes that ``lab`` started; asked first, but with ``at_once``. Returns their pids.
+    """End those processes that ``lab`` started: by SIGTERM first, or by SIGKILL ``at_once``. Returns their pids.
 
-    ``of_namespace``: all are of one of its namespaces, where Slurm's step daemons are its own too: they write over their mark.
+    ``of_namespace``: all are in one of the lab's namespaces. Slurm's step daemons there count too, although they overwrite
+        their mark.
     """
     ours: dict[int, int] = {}
     for pid in pids:
@@ -189,7 +191,7 @@ def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0
 
 
 def _wait_for_end(handles: Iterable[int], seconds: float) -> None:
-    """Until the processes have ended, whose files and interfaces are free only then, or the time is over."""
+    """Wait until the processes have ended and released files and interfaces, or a timeout."""
     poll, running, until = select.poll(), set(handles), time.monotonic() + seconds
     for handle in running:
         poll.register(handle, select.POLLIN)
@@ -200,7 +202,7 @@ def _wait_for_end(handles: Iterable[int], seconds: float) -> None:
 
 
 def has_mark(pid: int, lab: str) -> bool:
-    """Return whether the lab started it, and it still runs: a zombie has no environment left."""
+    """Return whether the lab started the process and it still runs. A zombie has no environment any more."""
     try:
         return f"{MARK}={lab}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -208,7 +210,7 @@ def has_mark(pid: int, lab: str) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a signal such as SIGSTOP holds the process."""
+    """Return whether the process is stopped by a signal such as SIGSTOP."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -223,15 +225,15 @@ def _is_step_daemon(pid: int) -> bool:
 
 
 def enter(namespace: str) -> Command:
-    """The words in front of a command that is to run in a namespace.
+    """Return the command prefix that runs a command in a namespace.
 
-    Not ``ip netns exec``: that mounts another /sys, in which a job no longer finds its GPUs.
+    ``ip netns exec`` is not used, because it mounts another /sys, where a job does not find its GPUs.
     """
     return (which("nsenter") or "nsenter", f"--net={NETNS}/{namespace}", "--")
 
 
 def port_in_use(namespace: str) -> set[int]:
-    """TCP ports that something in the namespace has. Raises CommandFailed."""
+    """Return the TCP ports in use in the namespace. Raises CommandFailed."""
     listing = system((*enter(namespace), "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; true"))
     rows = [line.split() for line in listing.splitlines()]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 3 and row[0].endswith(":")}

@@ -1,4 +1,4 @@
-"""A lab as an object: make it, run commands on it, cut its cables, remove it."""
+"""A lab as an object that is made, runs commands, loses cables and is removed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 class Loopback:
-    """The same ``run`` on 127.0.0.1: every rank on this machine, unshaped, without privileges and without a trace."""
+    """Replacement for a lab on 127.0.0.1: all ranks on this machine, unshaped, without privileges. It leaves no trace."""
 
     def __init__(self, hosts: int, name: str = "loopback", switch_adds: bool = False) -> None:
         self.topology = topology(hosts, None, name, adds=switch_adds)
@@ -47,7 +47,7 @@ class Loopback:
         return {}
 
     def _lost_host(self) -> HostLost | None:
-        """A host that can no longer reach the others, looked for while a command runs."""
+        """Return a host that can no longer reach the others; called repeatedly while a command runs."""
         return None
 
     def run(
@@ -62,8 +62,8 @@ class Loopback:
         """Run a command on every host at once and wait for all.
 
         Args:
-            command: its words; ``{rank}``, ``{hosts}`` and ``{address}`` are replaced.
-            env: set in addition to torchrun's environment and this process's own.
+            command: list of words; ``{rank}``, ``{hosts}`` and ``{address}`` are replaced.
+            env: additions to torchrun's environment and this process's own.
             timeout: seconds, after which all are ended.
             per_host: ranks on each host; ``LOCAL_WORLD_SIZE`` says so.
             stream: also print each line as it comes, behind ``host 2 |``.
@@ -95,7 +95,7 @@ class Loopback:
             )
 
     def _switch(self, env: Mapping[str, str]) -> AbstractContextManager[tuple[Mapping[str, str], Callable[[], bool]]]:
-        """The switch that adds, where the lab has one, for the length of the block."""
+        """Run the switch that adds, if the lab has one, during the block."""
         if not self.topology.adds:
             return nullcontext((env, lambda: True))
         return adding_switch(self._switch_entry, self.topology.head, Loopback._port(self), self.topology.name, env)
@@ -106,9 +106,9 @@ class Loopback:
 
 
 class Lab(Loopback):
-    """A lab that is up; from :func:`up` or :func:`find`.
+    """A running lab, from :func:`up` or :func:`find`.
 
-    As a context manager it is taken down at the end if this ``up`` made it (``fresh``), and left if it was up before.
+    As a context manager, it is removed at the end if this ``up`` made it (``fresh``), and kept if it existed before.
     """
 
     def __init__(self, lab_state: LabState, fresh: bool = False) -> None:
@@ -123,15 +123,15 @@ class Lab(Loopback):
 
     @property
     def is_loopback(self) -> bool:
-        """True if it has no separate network."""
+        """True if the lab has no separate network."""
         return self.topology.link is None
 
     def status(self) -> LabStatus:
-        """Every part of it, looked at now."""
+        """Return the current state of all parts of the lab."""
         return read_status(self.state)
 
     def counters(self) -> list[Counters]:
-        """Bytes and packets of every host's interface, read inside its namespace. Raises UserError."""
+        """Return bytes and packets of every host's interface, read inside its namespace. Raises UserError."""
         self._needs_network("counters")
         try:
             return [read_counters(self.state, host) for host in range(self.topology.hosts)]
@@ -139,7 +139,7 @@ class Lab(Loopback):
             raise self._incomplete(str(error)) from error
 
     def cut(self, host: int) -> None:
-        """Pull the host's cable: its link is down, its processes run on. Raises UserError."""
+        """Pull the host's cable: its link goes down, its processes keep running. Raises UserError."""
         self._set_link(host, "down")
 
     def mend(self, host: int) -> None:
@@ -147,14 +147,14 @@ class Lab(Loopback):
         self._set_link(host, "up")
 
     def power_off(self, host: int) -> list[int]:
-        """A host dies: its cable is out, its processes and its card are gone. Returns the processes' pids. Raises UserError."""
+        """Power a host off: pull its cable and end its processes and card. Returns the pids. Raises UserError."""
         self.cut(host)  # first, so that no connection is closed in order
         if self.topology.nic:
             card.stop_host(self.topology, journal.card_directory(self.topology.name), host)
         return kernel.end_processes(self.topology.namespace(host), self.topology.name, at_once=True)[0]
 
     def power_on(self, host: int) -> None:
-        """The host is back, with nothing running but its card and its slurmd where the lab has them. Raises UserError."""
+        """Power a host on, with its card and slurmd if the lab has them, and no other process. Raises UserError."""
         self.mend(host)
         if self.topology.nic:
             try:
@@ -168,13 +168,13 @@ class Lab(Loopback):
                 raise self._incomplete(str(error)) from error
 
     def slurm(self) -> tuple[str, ...]:
-        """The words in front of sbatch, squeue and the like, to reach the lab's Slurm. Raises UserError where it has none."""
+        """Return the command prefix for sbatch, squeue and others on the lab's Slurm. Raises UserError without Slurm."""
         if not self.topology.slots:
             raise UserError(f"lab {self.topology.name!r} has no Slurm", f"paceline lab down, then {UP} --slurm")
         return slurm.client(self.topology, journal.slurm_directory(self.topology.name))
 
     def restart_slurm_controller(self) -> None:
-        """End slurmctld and start it again; it continues from its saved state, and jobs keep running. Raises UserError."""
+        """Restart slurmctld. It continues from its saved state, and jobs keep running. Raises UserError."""
         self.slurm()
         directory = journal.slurm_directory(self.topology.name)
         try:
@@ -184,7 +184,7 @@ class Lab(Loopback):
             raise self._incomplete(str(error)) from error
 
     def down(self) -> list[str]:
-        """Remove it, as :func:`down` does."""
+        """Remove the lab, as the function :func:`down` does."""
         return down(self.topology.name)
 
     def _hosts(self) -> list[Host]:
@@ -209,7 +209,8 @@ class Lab(Loopback):
         return () if self.is_loopback else kernel.enter(self.topology.switch)
 
     def cards(self) -> list[CardCounters | None]:
-        """Counters of every host's network card; None for one that is not at work. Raises UserError if there are none."""
+        """Return the counters of every host's network card; None for a card that does not work. Raises UserError if the lab has
+        no cards."""
         if not self.topology.nic:
             raise UserError(f"lab {self.topology.name!r} has no network cards", f"lab down, then {UP} --nic inceptionn")
         return list(read_cards(self.topology))
@@ -253,7 +254,7 @@ class Lab(Loopback):
 
 
 def loopback(hosts: int, switch_adds: bool = False) -> Loopback:
-    """``hosts`` hosts that are all 127.0.0.1. Raises UserError for a number that cannot be."""
+    """Return a lab of ``hosts`` hosts that are all 127.0.0.1. Raises UserError for an illegal number."""
     return Loopback(hosts, switch_adds=switch_adds)
 
 
@@ -271,7 +272,7 @@ def up(
     ipv6: bool = False,
     say: Say | None = None,
 ) -> Lab:
-    """Make a lab, or find the equal one that is up already. Remains of a crashed one are removed first.
+    """Make a lab, or find an equal one that is up. Remains of a crashed lab of that name are removed first.
 
     Args:
         hosts: from 1 to 250.
@@ -325,7 +326,7 @@ def up(
 
 
 def find(name: str = "lab") -> Lab:
-    """The lab of that name, up or half-made. Raises UserError where there is none."""
+    """Return the lab of that name, complete or incomplete. Raises UserError if none exists."""
     lab_state = journal.load(name)
     if lab_state is None or lab_state.stale:
         others = labs()
@@ -335,12 +336,12 @@ def find(name: str = "lab") -> Lab:
 
 
 def labs() -> list[str]:
-    """The names of all labs that are up or half-made."""
+    """Return the names of all labs, complete or incomplete."""
     return [name for name in journal.names() if (lab_state := journal.load(name)) and not lab_state.stale]
 
 
 def down(name: str = "lab") -> list[str]:
-    """Remove a lab, or the remains of a crashed one; do nothing if there is none.
+    """Remove a lab or the remains of a crashed one, if any.
 
     Ends the processes that ``run`` started in it. Other processes there keep running, without a network.
 
@@ -348,7 +349,7 @@ def down(name: str = "lab") -> list[str]:
         Lines of text: processes ended or left, names left alone.
 
     Raises:
-        UserError: when a part cannot be removed; its file is then kept, and another ``down`` continues.
+        UserError: a part cannot be removed. The lab's file is then kept, and another ``down`` continues.
     """
     check_name(name)
     if journal.load(name) is None:

@@ -1,4 +1,4 @@
-"""Make the namespaces of a topology, and remove them. The journal is always ahead of what exists."""
+"""Creation and removal of the namespaces of a topology. The journal lists each before it is created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from paceline.lab.topology import Topology
 
 
 def make(topology: Topology, say: Callable[[str], None]) -> LabState:
-    """Make what the topology lists, journal first. Raises UserError, with nothing left behind, when a command fails."""
+    """Make the namespaces of the topology, each recorded in the journal first. If a command fails, remove them and raise
+    UserError."""
     state = LabState(topology, "building", dict.fromkeys(topology.namespaces))
     state.save()
     try:
@@ -42,9 +43,9 @@ def make(topology: Topology, say: Callable[[str], None]) -> LabState:
 
 
 def remove(state: LabState) -> list[str]:
-    """Delete what the journal lists and is still what it lists; the file goes last.
+    """Delete the namespaces in the journal that are still the same, then the journal's file.
 
-    Returns a line for each thing there is to know. Raises UserError when a part cannot be removed.
+    Returns lines for the user. Raises UserError if a part cannot be removed.
     """
     notes, failed = [], []
     for host in range(state.topology.hosts if state.topology.nic else 0):

@@ -1,4 +1,4 @@
-"""One command on every host at once: torchrun's environment, output by host, and no process left when one fails."""
+"""One command on all hosts at once: torchrun's environment, output by host, and an end of all ranks if one fails."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _PRINTING = threading.Lock()
 class HostResult:
     """Result of one rank.
 
-    ``code`` is its exit code, 128 + n when signal n ended it; ``seconds`` from its start to its end; ``ended`` says that it
-    was made to end, because another failed or the time was up.
+    ``code`` is its exit code, 128 + n when signal n ended it; ``seconds`` from its start to its end; ``ended`` is True if it
+    was ended because another rank failed or the time was up.
     """
 
     host: int
@@ -51,7 +51,7 @@ class HostResult:
 
 
 class HostFailed(RuntimeError):
-    """A host's command failed; the message names the host. ``code`` is its exit code, ``results`` what all ranks did."""
+    """Error of a host's command; the message names the host. ``code`` is its exit code, ``results`` those of all ranks."""
 
     def __init__(self, message: str, code: int, host: int, results: Sequence[HostResult]) -> None:
         self.code, self.host, self.results = code, host, list(results)
@@ -60,7 +60,7 @@ class HostFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class HostLost:
-    """A host that can no longer reach the others although its processes run; ``message`` names it."""
+    """Error for a host that can no longer reach the others although its processes run; ``message`` names it."""
 
     host: int
     message: str
@@ -89,7 +89,10 @@ class _RankProcess:
         return 128 - code if code < 0 else code
 
     def end(self, number: signal.Signals) -> None:
-        """Signal the group that this rank leads. Its leader is not yet reaped, so the number is still its own."""
+        """Signal the process group that this rank leads.
+
+        The leader is not yet reaped, so no other process can have its number.
+        """
         if self.seconds is None:
             self.ended = True
             with suppress(ProcessLookupError, PermissionError):
@@ -125,8 +128,8 @@ def execute(
 ) -> list[HostResult]:
     """Run ``command`` on every host in parallel, ``per_host`` times each, and wait for all.
 
-    ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a separate process group; when one fails,
-    or ``lost_host`` says that a host is lost, or after ``timeout`` seconds, the groups of the others are ended.
+    ``{rank}``, ``{hosts}`` and ``{address}`` in it are replaced. Each rank leads a separate process group. The groups of the
+    others are ended if a rank fails, if ``lost_host`` returns a host, or after ``timeout`` seconds.
 
     Returns:
         A result per rank, in the order of ranks.
@@ -176,10 +179,11 @@ def execute(
 
 @contextmanager
 def _told_to_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """SIGTERM and SIGHUP end this process in order, with its children, as Ctrl-C does, unless they are handled already.
+    """Let SIGTERM and SIGHUP end this process and its children in order, as Ctrl-C does, unless the signals are handled
+    already.
 
     Yields:
-        A function that makes a context in which these signals and Ctrl-C wait until its end.
+        A function whose context manager delays these signals and Ctrl-C until its end.
     """
     holding, waiting = False, list[int]()
 
@@ -282,7 +286,7 @@ def _collect(
     timeout: float | None,
     lost_host: Callable[[], HostLost | None],
 ) -> _RankProcess | HostLost | None:
-    """Wait for all; the first that failed, or None. After a failure or the timeout the rest are ended."""
+    """Wait for all ranks and return the first that failed, or None. After a failure or the timeout, the rest are ended."""
     until = time.perf_counter() + (float("inf") if timeout is None else timeout)
     failed: _RankProcess | HostLost | None = None
     while failed is None and any(rank.seconds is None for rank in ranks):
@@ -302,7 +306,7 @@ def _collect(
 
 
 def _end(ranks: Sequence[_RankProcess], done: queue.SimpleQueue[_RankProcess]) -> None:
-    """End every rank that still runs: asked first, after a while made to."""
+    """End all running ranks, by SIGTERM first and SIGKILL after a while."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for rank in ranks:
             rank.end(number)

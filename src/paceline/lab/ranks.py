@@ -1,4 +1,4 @@
-"""Place, environment (as of torchrun) and words of one rank of a command."""
+"""Host, environment (as of torchrun) and command words of one rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Host:
-    """Place where a command runs: ``enter`` goes in front of it."""
+    """Host on which a command runs; ``enter`` is the command prefix."""
 
     number: int
     address: str
@@ -18,7 +18,7 @@ class Host:
 
 
 def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> dict[str, str]:
-    """Environment that torchrun would set for one rank, and the interface for gloo and NCCL."""
+    """Return the environment that torchrun would set for one rank, with the interface for gloo and NCCL."""
     host, world = hosts[rank // per_host], len(hosts) * per_host
     node, local = str(rank // per_host), str(rank % per_host)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -43,7 +43,7 @@ def environment(hosts: Sequence[Host], rank: int, per_host: int, port: int) -> d
 
 
 def fill(command: Sequence[str], rank: int, hosts: int, address: str) -> list[str]:
-    """The command of one rank; braces around any other word stay as they are."""
+    """Return the command of one rank with its placeholders filled; other words in braces are unchanged."""
     words = {"{rank}": str(rank), "{hosts}": str(hosts), "{address}": address}
     words_of_rank = []
     for word in command:

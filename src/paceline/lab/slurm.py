@@ -1,7 +1,7 @@
-"""A real Slurm on the hosts of a lab: Debian's slurm-wlm and munge, one slurmd a host, the controller on the switch.
+"""Real Slurm on the hosts of a lab: Debian's slurm-wlm and munge, one slurmd per host, the controller on the switch.
 
-Everything is the lab's own: key, socket, configuration, logs and state are in one directory, and every process has the mark of
-the lab, jobs too. No cgroup is made, no service of the machine is touched.
+Key, socket, configuration, logs and state are in one directory of the lab, and every process, jobs included, has the lab's
+mark. No cgroup is made, and no service of the machine is used.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ NO_CGROUPS = (23, 2)
 
 
 def missing() -> list[str]:
-    """The programs that this machine lacks for Slurm, each with its package."""
+    """Return the missing programs for Slurm, each with its package."""
     return [f"{tool} ({package})" for tool, package in TOOLS.items() if not kernel.which(tool)]
 
 
 def check(topology: Topology, directory: Path) -> None:
-    """Raises UserError where Slurm is not installed, or its socket's path would be too long for the kernel."""
+    """Raise UserError if Slurm is not installed or its socket's path is too long for the kernel."""
     if needs := missing():
         raise UserError(f"Slurm on a lab needs {', '.join(needs)}", "apt-get install slurm-wlm munge, or leave out --slurm")
     if len(os.fsencode(directory / "munge.socket")) > _LONGEST_SOCKET:
@@ -46,12 +46,12 @@ def check(topology: Topology, directory: Path) -> None:
 
 
 def client(topology: Topology, directory: Path) -> Command:
-    """The words in front of sbatch, squeue and scontrol: they run on the controller's host."""
+    """Return the command prefix for sbatch, squeue and scontrol, which run on the controller's host."""
     return (*kernel.enter(topology.switch), "env", f"SLURM_CONF={directory / 'slurm.conf'}")
 
 
 def files(topology: Topology, directory: Path, release: tuple[int, int] = (22, 5)) -> Mapping[str, str]:
-    """The text files of the directory, by name. ``release`` is Slurm's, year and month."""
+    """Return the text files of the directory by name. ``release`` is the year and month of Slurm's release."""
     nodes = [f"h{host}" for host in range(topology.hosts)]
     lines = (
         f"ClusterName={topology.name}",
@@ -129,7 +129,7 @@ def start_host(topology: Topology, directory: Path, host: int) -> None:
 
 
 def stop_controller(topology: Topology, directory: Path) -> None:
-    """End slurmctld, which saves its state; jobs run on. Raises CommandFailed where it does not run."""
+    """Stop slurmctld, which saves its state; jobs keep running. Raises CommandFailed if it does not run."""
     pid = _pid(directory / "slurmctld.pid")
     if pid is None or not kernel.has_mark(pid, topology.name):
         raise CommandFailed("slurmctld does not run")
@@ -137,13 +137,14 @@ def stop_controller(topology: Topology, directory: Path) -> None:
 
 
 def node_states(topology: Topology, directory: Path) -> Mapping[str, str]:
-    """State of every node in Slurm, by name: ``idle``, ``mixed``, ``allocated``, ``down`` ... Raises CommandFailed."""
+    """Return the state of every node in Slurm by name: ``idle``, ``mixed``, ``allocated``, ``down`` ... Raises
+    CommandFailed."""
     lines = kernel.system((*client(topology, directory), "sinfo", "--noheader", "-N", "-o", "%N|%T")).splitlines()
     return dict(line.strip().split("|", 1) for line in lines if "|" in line)
 
 
 def lacking(topology: Topology, directory: Path) -> list[str]:
-    """The daemons that no longer run."""
+    """Return the daemons that have stopped running."""
     daemons = {"munged": "munged.pid", "slurmctld": "slurmctld.pid"}
     daemons |= {f"slurmd of host {host}": f"h{host}.pid" for host in range(topology.hosts)}
     return [
@@ -156,7 +157,7 @@ def lacking(topology: Topology, directory: Path) -> list[str]:
 def daemon(topology: Topology, namespace: str, words: Sequence[str], hostname: str = "") -> None:
     """Start a daemon in a namespace, with the lab's mark and a separate host name. Raises CommandFailed.
 
-    Not ``ip netns exec``: it mounts another /sys, without cgroups, and slurmd then refuses to start.
+    ``ip netns exec`` is not used: it mounts another /sys, without cgroups, and slurmd then refuses to start.
     """
     own_name = ("unshare", "--uts", "sh", "-c", f'hostname {hostname}; exec "$@"', "sh") if hostname else ()
     program = kernel.which(words[0]) or words[0]
@@ -185,6 +186,6 @@ def _pid(path: Path) -> int | None:
 
 
 def version() -> tuple[int, int]:
-    """Version of the installed Slurm: year and month."""
+    """Return year and month of the installed Slurm's release."""
     numbers = re.search(r"(\d+)\.(\d+)", kernel.system(("slurmd", "-V")))
     return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)

@@ -1,4 +1,4 @@
-"""Several Slurm clusters on the hosts of a lab in one federation: a controller a cluster, one slurmdbd, one MariaDB.
+"""Several Slurm clusters on the hosts of a lab as a federation: one controller per cluster, one slurmdbd, one MariaDB.
 
 Debian's slurm-wlm, slurmdbd, munge and mariadb-server. Everything lies in one directory and runs in the lab's namespaces with
 its mark: ``lab.down`` ends it. No service of the machine is started or touched.
@@ -29,7 +29,7 @@ class SlurmCluster:
     """One cluster of a federation.
 
     Attributes:
-        hosts: of the lab, by their numbers; the controller is on the first. ``slots``: CPUs of each.
+        hosts: numbers of hosts of the lab; the controller is on the first. ``slots``: CPUs of each host.
         lines: further lines of its slurm.conf, such as partitions.
     """
 
@@ -40,12 +40,12 @@ class SlurmCluster:
 
 
 def missing() -> list[str]:
-    """The programs that this machine lacks, each with its package."""
+    """Return the missing programs, each with its package."""
     return [f"{tool} ({package})" for tool, package in TOOLS.items() if not kernel.which(tool)]
 
 
 class SlurmFederation:
-    """The clusters, once they run.
+    """The clusters of a running federation.
 
     Args:
         topology: of a lab that is up, without Slurm.
@@ -89,17 +89,17 @@ class SlurmFederation:
             self._await_siblings(cluster)
 
     def run(self, cluster: str, *words: str) -> str:
-        """Output of a Slurm command on a cluster. Raises CommandFailed."""
+        """Run a Slurm command on a cluster and return its output. Raises CommandFailed."""
         return kernel.system((*self.client(cluster), *words))
 
     def client(self, cluster: str) -> Command:
-        """The words in front of sbatch, sacct and sacctmgr: they run on the host of the cluster's controller."""
+        """Return the command prefix for sbatch, sacct and sacctmgr, which run on the host of the cluster's controller."""
         chosen = next(each for each in self.clusters if each.name == cluster)
         namespace = self.topology.namespace(chosen.hosts[0])
         return (*kernel.enter(namespace), "env", f"SLURM_CONF={self._conf(chosen)}")
 
     def stop(self) -> None:
-        """End the database in order; the lab ends the rest with its namespaces."""
+        """Stop the database in order; the lab ends the rest with its namespaces."""
         if self._database is not None and self._database.poll() is None:
             self._database.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -229,7 +229,7 @@ class SlurmFederation:
         self._until(idle, f"{cluster.name}/slurmctld.log")
 
     def _await_siblings(self, cluster: SlurmCluster) -> None:
-        """Slurm starts no job until its siblings have told each other theirs."""
+        """Wait until the sibling clusters know each other, because Slurm starts no job before."""
 
         def synced() -> bool:
             siblings = self.run(cluster.name, "scontrol", "show", "federation").count("Synced:Yes")
@@ -253,7 +253,7 @@ class SlurmFederation:
 
 
 def logs(directory: Path) -> Mapping[str, str]:
-    """Every log below the directory, by its path."""
+    """Return every log below the directory by its path."""
     return {str(path.relative_to(directory)): path.read_text(errors="replace") for path in sorted(directory.rglob("*.log"))}
 
 

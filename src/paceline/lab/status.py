@@ -14,9 +14,9 @@ from paceline.lab.topology import Topology
 
 @dataclass(frozen=True)
 class Counters:
-    """Traffic at a host's end of its cable since the lab is up, in bytes and packets as the kernel's interface counts them.
+    """Traffic at a host's end of its cable since the lab started, in bytes and packets counted by the kernel.
 
-    Ethernet, IP and TCP headers are in the bytes. If the kernel passes several segments as one (GSO, on by default),
+    The bytes include Ethernet, IP and TCP headers. If the kernel passes several segments as one (GSO, on by default),
     they count as one packet with one header: bytes are then within 0.5 % of those that the sockets sent.
     """
 
@@ -30,10 +30,10 @@ class Counters:
 
 @dataclass(frozen=True)
 class LabStatus:
-    """A lab now. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` says what is no longer there.
+    """State of a lab at one moment. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` lists missing parts.
 
     ``slurm`` has the state of each host's node as Slurm says it, empty without Slurm.
-    ``cards`` has what each host's network card has done, None for one that is not at work; empty without cards.
+    ``cards`` has the counters of each host's network card, None for one that does not work; empty without cards.
     """
 
     state: LabState
@@ -45,7 +45,7 @@ class LabStatus:
 
     @property
     def complete(self) -> bool:
-        """True if all that was created is still there. A link that was cut on purpose is."""
+        """True if all created parts still exist, including links that were cut on purpose."""
         return not self.lacking
 
     def to_json(self) -> dict[str, Any]:
@@ -79,12 +79,12 @@ class LabStatus:
 
 
 def read_counters(state: LabState, host: int) -> Counters:
-    """The counters of one host, read in its namespace. Raises CommandFailed."""
+    """Read the counters of one host in its namespace. Raises CommandFailed."""
     return _look(state, host)[1]
 
 
 def read_status(state: LabState) -> LabStatus:
-    """Look at every part of the lab."""
+    """Read the state of every part of the lab."""
     topology, lacking = state.topology, [] if state.phase == "up" else ["its making was cut short"]
     links: list[str] = []
     counters: list[Counters | None] = []
@@ -115,14 +115,14 @@ def read_status(state: LabState) -> LabStatus:
 
 
 def read_cards(topology: Topology) -> tuple[CardCounters | None, ...]:
-    """Counters of every host's network card; None for one that is not at work."""
+    """Return the counters of every host's network card; None for a card that does not work."""
     directory = journal.card_directory(topology.name)
     faults = [card.fault(topology, directory, host) for host in range(topology.hosts)]
     return tuple(None if faults[host] else card.read(directory, host) for host in range(topology.hosts))
 
 
 def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[str, ...]:
-    """The state of each host's node; adds to ``lacking``. A host that was cut off on purpose lacks nothing."""
+    """Return the state of each host's node, and extend ``lacking``. A host whose cable was cut on purpose is not missing."""
     topology, directory = state.topology, journal.slurm_directory(state.topology.name)
     off = {f"slurmd of host {host}" for host, link in enumerate(links) if link == "cut"}
     lacking += [daemon for daemon in slurm.lacking(topology, directory) if daemon not in off]

@@ -1,4 +1,4 @@
-"""Parts of a lab: its names, its addresses, and the commands that make it, as plain data.
+"""Parts of a lab as plain data: its names, its addresses, and the commands that make it.
 
 Everything is in namespaces of the lab. One of them, the switch, holds the bridge and one end of every cable. So the user's
 network keeps its interfaces, and deleting the namespaces deletes the whole lab.
@@ -66,43 +66,43 @@ class Topology:
 
     @property
     def wire(self) -> str:
-        """The interface at the host's end of its cable: the host's own, or the card's."""
+        """Return the interface at the host's end of its cable, which is the host's own or the card's."""
         return WIRE if self.nic else INTERFACE
 
     @property
     def switch(self) -> str:
-        """The namespace that holds the bridge."""
+        """Name of the namespace that holds the bridge."""
         return f"{PREFIX}{self.name}-switch"
 
     def namespace(self, host: int) -> str:
-        """The namespace of one host."""
+        """Return the name of a host's namespace."""
         return f"{PREFIX}{self.name}-h{host}"
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All that is created outside a namespace: the switch first, then a host each. None for loopback."""
+        """Names of all namespaces of the lab, the switch first, then the hosts; empty for loopback."""
         return () if self.link is None else (self.switch, *(self.namespace(h) for h in range(self.hosts)))
 
     def address(self, host: int) -> str:
-        """A host's IPv4 address. Labs may share addresses: no packet leaves the namespaces."""
+        """Return a host's IPv4 address. Several labs may use the same addresses, because no packet leaves the namespaces."""
         return "127.0.0.1" if self.link is None else f"10.77.0.{host + 1}"
 
     def address6(self, host: int) -> str:
-        """A host's IPv6 address, where the lab has them."""
+        """Return a host's IPv6 address; only labs with IPv6 have one."""
         return f"fd77::{host + 1:x}"
 
     @property
     def head(self) -> str:
-        """The address of the switch itself, where Slurm's controller runs and gradients are added."""
+        """Address of the switch, where Slurm's controller runs and gradients are added."""
         return "127.0.0.1" if self.link is None else f"10.77.0.{MAX_HOSTS + 1}"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Every host's address, in order."""
+        """Addresses of all hosts, in order."""
         return tuple(self.address(h) for h in range(self.hosts))
 
     def commands(self) -> list[Command]:
-        """Commands that turn empty namespaces into the lab, in order."""
+        """Return the commands that turn empty namespaces into the lab, in order."""
         commands: list[Command] = [quiet(namespace) for namespace in self.namespaces]
         commands += [
             ("ip", "-n", self.switch, "link", "add", "br0", "type", "bridge", "stp_state", "0", "mcast_snooping", "0"),
@@ -131,7 +131,8 @@ class Topology:
         return commands
 
     def _card(self, host_name: str) -> list[Command]:
-        """A host with a card: its interface is a TAP, which the card joins to the wire. The wire's end has no address."""
+        """Return commands for a host with a card: its interface is a TAP, which the card joins to the cable. The cable's end
+        has no address."""
         return [
             ("ip", "-n", host_name, "tuntap", "add", "dev", INTERFACE, "mode", "tap"),
             ("ip", "-n", host_name, "link", "set", INTERFACE, "txqueuelen", str(TAP_FRAMES)),
@@ -145,7 +146,7 @@ class Topology:
         return [("ip", "-n", namespace, "link", "set", interface, "mtu", str(self.mtu)) for namespace, interface in ends]
 
     def _ipv6(self, host: int) -> list[Command]:
-        """An address on the host's interface, without the questions that a host asks about one."""
+        """Return commands that add an IPv6 address to the host's interface, without duplicate address detection."""
         host_name = self.namespace(host)
         return [
             _set(host_name, "ipv6/conf/all/disable_ipv6", "0"),
@@ -155,7 +156,7 @@ class Topology:
         ]
 
     def shape(self, namespace: str, interface: str, delay: bool = False) -> list[Command]:
-        """The token bucket of what leaves ``interface``; with ``delay``, behind the latency where the lab has one."""
+        """Return commands for the token bucket of ``interface``; with ``delay``, after the lab's latency, if any."""
         assert self.link is not None
         add = ("tc", "-n", namespace, "qdisc", "add", "dev", interface)
         bucket = ("tbf", "rate", f"{round(self.link * 8)}bit", "burst", str(burst(self.link)), "limit", str(queue(self.link)))
@@ -165,7 +166,7 @@ class Topology:
         return [(*add, "root", "handle", "1:", *late), (*add, "parent", "1:1", "handle", "10:", *bucket)]
 
     def difference(self, other: Topology) -> str:
-        """Differences of ``other``, in words; empty if there are none."""
+        """Describe the differences of ``other``; empty if there are none."""
         parts = []
         if self.hosts != other.hosts:
             parts.append(f"{self.hosts} hosts, not {other.hosts}")
@@ -201,7 +202,7 @@ def topology(
     mtu: int = MTU,
     ipv6: bool = False,
 ) -> Topology:
-    """A checked topology. Raises UserError for what cannot be.
+    """Return a checked topology. Raises UserError for illegal arguments.
 
     Args:
         link: text (``1Gb/s``), or bytes/s each way; None for loopback.
@@ -237,31 +238,33 @@ def topology(
 
 
 def check_name(name: str) -> None:
-    """Raises UserError for what cannot be part of a namespace's name."""
+    """Raise UserError for text that cannot be part of a namespace's name."""
     if not _NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a lab's name", "use up to 30 of a to z, 0 to 9 and -")
 
 
 def burst(link: float) -> int:
-    """Bytes that may leave at once, for a link in bytes/s: enough to make up for a late timer, too few to carry a bucket."""
+    """Return the bytes of a burst for a link in bytes/s: enough to make up for a late timer, but less than a bucket of
+    gradients."""
     return max(round(link * BURST_S), MIN_BURST)
 
 
 def queue(link: float) -> int:
-    """Bytes that may wait in front of a link of that many bytes/s before they are dropped."""
+    """Return the bytes that may wait in front of a link of that many bytes/s before packets are dropped."""
     return max(round(link * QUEUE_S), MIN_QUEUE)
 
 
 def card_queue(topology: Topology) -> int:
-    """Bytes that a card hands to the wire before it waits: two large packets at least, and what a latency holds back."""
+    """Return the bytes that a card sends ahead of the link: at least two large packets, plus the data in flight during the
+    latency."""
     assert topology.link is not None
     return round(max(2 * MIN_BURST, min(topology.link * QUEUE_S, MIN_QUEUE)) + 2 * topology.link * (topology.latency or 0.0))
 
 
 def receive_window(topology: Topology) -> int:
-    """The most that a socket on a host with a card may have under way to it, in bytes (tcp_rmem).
+    """Return the largest receive window of a socket on a host with a card, in bytes (tcp_rmem).
 
-    A TAP takes a packet off its sender's account at once, so only this window keeps seconds of data out of the card's queue.
+    A TAP accepts each packet from its sender at once, so only this window keeps seconds of data out of the card's queue.
     """
     assert topology.link is not None
     return round(
@@ -274,7 +277,7 @@ def _set(namespace: str, name: str, value: str) -> Command:
 
 
 def _nft(namespace: str, ports: str) -> Command:
-    """Mark what a host sends from or to these TCP ports, as setsockopt(IP_TOS) would."""
+    """Return rules that mark a host's packets from or to these TCP ports, as setsockopt(IP_TOS) would."""
     chain = "inet paceline for_card"
     rules = [
         f"add rule {chain} meta nfproto {family} tcp {side} {ports} {header} dscp set {MARK_DSCP}"
@@ -295,12 +298,12 @@ def _checked_ports(text: str) -> str:
 
 
 def quiet(namespace: str) -> Command:
-    """No IPv6 there, before there is an interface: its router and neighbour messages would be in every counter."""
+    """Disable IPv6 before there is an interface, because its router and neighbour messages would be in every counter."""
     return ("nsenter", f"--net={NETNS}/{namespace}", "sh", "-c", _NO_IPV6)
 
 
 def link_text(link: float | None) -> str:
-    """A link in words."""
+    """Describe a link in words."""
     return "loopback" if link is None else f"{format_bandwidth(link)} each way"
 
 

@@ -1,1 +1,1 @@
-"""Sharing between sites: what each gains, who would leave, and who pays whom."""
+"""Sharing between sites: gains, stability and payments."""

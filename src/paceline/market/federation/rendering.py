@@ -188,7 +188,7 @@ def resource_of(device: Device) -> str:
 
 
 def _amount(device: Device) -> int:
-    """Return the units of its resource per device: the cores of a CPU, else 1. Raises UserError if the cores are unknown."""
+    """Return the units of a device's resource: the cores of a CPU, else 1. Raises UserError if the cores are unknown."""
     if device.kind != "cpu":
         return 1
     if device.units is None:

@@ -106,9 +106,8 @@ def blocking(
 
 @dataclass(frozen=True)
 class _CoalitionPool:
-    """Coalitions to compare, closed under complement, in a scaled game: each single player has 0 and the largest value is near
-    1. HiGHS has absolute tolerances. The least core and the nucleolus scale with the game (covariance).
-    """
+    """Coalitions to compare, closed under complement, in a scaled game where each single player has 0 and the largest value is
+    near 1. HiGHS has absolute tolerances. The least core and the nucleolus scale with the game (covariance)."""
 
     masks: list[int]
     rows: Array
@@ -240,7 +239,7 @@ def least_core(game: Game, coalitions: Iterable[int] | None = None, most: int = 
 
 
 class _Span:
-    """The coalitions whose share is settled, as a system of independent equations."""
+    """Coalitions whose share is settled, as a system of independent equations."""
 
     def __init__(self, players: int, total: float) -> None:
         self.rows, self.sums = np.ones((1, players)), np.array([total])

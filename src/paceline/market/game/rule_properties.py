@@ -66,7 +66,7 @@ class RuleProperties:
 
     @property
     def given_up(self) -> tuple[str, ...]:
-        """Names of the properties that it does not keep without a condition."""
+        """Names of the properties that the rule does not keep without a condition."""
         return tuple(name for name, claim in self._claims.items() if claim.kept not in ("yes", "exact"))
 
     @property

@@ -151,7 +151,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class Posted:
-    """A stored entry: its number from 1, its origin, and the SHA-256 of the previous entry and of itself."""
+    """A stored entry: its number from 1, its origin, and the SHA-256 digests of the previous entry and of this one."""
 
     number: int
     entry: LedgerEntry
@@ -162,7 +162,7 @@ class Posted:
 
 @dataclass(frozen=True)
 class Head:
-    """Number and SHA-256 of the last entry: a noted head proves later that nothing up to it was changed."""
+    """Number and SHA-256 of the last entry. A saved head later proves that no earlier entry was changed."""
 
     number: int
     digest: str
@@ -234,7 +234,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """Origins of the entries in order, one for each version of Paceline that appended."""
+        """Origins of the entries in order, one per version of Paceline that appended."""
         with self._told():
             rows = self._db.execute("SELECT trace, rule, seed, version FROM origins ORDER BY number").fetchall()
         return tuple(Origin(*row) for row in rows)

@@ -46,7 +46,7 @@ class Worth:
 
 @dataclass(frozen=True)
 class DynamicPrice:
-    """End of the price process.
+    """End state of the price process.
 
     Attributes:
         worths: of the sites. ``process``: prices of a device-hour, and devices that each site buys.

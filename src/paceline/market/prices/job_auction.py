@@ -210,7 +210,7 @@ class _Market:
                 self.trades.append((now, kind, found.price))
 
     def _spare(self, pool: int, queue: Sequence[int]) -> bool:
-        """Return whether none of its owner's jobs waits for the pool."""
+        """Return whether no job of the pool's owner waits for it."""
         kinds = {int(self.demand.kind[job]) for job in queue}
         return not any(self.demand.speed[kind, pool] > 0 for kind in kinds)
 
@@ -270,7 +270,7 @@ class _Market:
 
 @dataclass(frozen=True)
 class _History:
-    """Own jobs of a site so far: arrivals, and cumulative devices and durations."""
+    """A site's own jobs so far: arrivals, and cumulative devices and durations."""
 
     arrival_s: Array
     devices: Array

@@ -161,11 +161,11 @@ class _Program:
         return np.concatenate(self.cost)[unknowns]
 
     def equal(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
-        """Add rows with sums of coefficient x unknown equal to ``side``; unknown -1: no term. Return the rows' numbers."""
+        """Add rows whose sums of coefficient x unknown equal ``side``; unknown -1 means no term. Return the rows' numbers."""
         return self._rows(True, side, terms)
 
     def at_most(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
-        """Add rows with sums of at most ``side``."""
+        """Add rows whose sums are at most ``side``."""
         return self._rows(False, side, terms)
 
     def _rows(self, equal: bool, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:
@@ -177,7 +177,7 @@ class _Program:
         return rows
 
     def solve(self) -> tuple[float, Array, Array]:
-        """Solve. Return the least cost, the unknowns, and the marginals of the rows of ``at_most``."""
+        """Solve the program. Return the least cost, the unknowns, and the marginals of the rows of ``at_most``."""
         cost = np.concatenate(self.cost)
         matrices = {}
         for equal, blocks in self.blocks.items():

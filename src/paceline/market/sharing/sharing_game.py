@@ -83,7 +83,7 @@ class SharingGame:
 
     @property
     def nobody(self) -> Profile:
-        """Profile in which nothing is shared."""
+        """Profile in which no site shares."""
         return (0,) * len(self.choices)
 
     def at(self, profile: Profile) -> Performance:
@@ -93,12 +93,12 @@ class SharingGame:
         return self._known[profile]
 
     def costs(self, profile: Profile) -> Array:
-        """Return C_i, the hourly cost of each site."""
+        """Return C_i, the hourly costs of the sites."""
         found = self.at(profile)
         return found.cost + (found.borrowed - found.lent) * self.price
 
     def utilities(self, profile: Profile) -> Array:
-        """Return U_i of each site; 0 where nothing is shared."""
+        """Return U_i, the utilities of the sites; all are 0 in the profile without sharing."""
         saved = self.costs(self.nobody) - self.costs(profile)
         more = self.at(profile).utilisation - self.at(self.nobody).utilisation
         divisor = np.where(more > _LEAST_USE, np.maximum(more, _LEAST_USE) ** self.gamma, 1.0)
@@ -163,7 +163,7 @@ class Equilibrium:
 
 @dataclass(frozen=True)
 class Optimum:
-    """Profile of the largest welfare. ``whole``: every profile was tried; False: the best of a search."""
+    """Profile of the largest welfare. ``whole``: True if every profile was tried, False for the best of a search."""
 
     profile: Profile
     welfare: float
@@ -235,9 +235,8 @@ def welfare(utilities: Sequence[float] | Array, shared: Profile, alpha: float) -
 
 
 def optimum(game: SharingGame, alpha: float = 0.0) -> Optimum:
-    """Return the profile of the largest welfare: of all up to ``MOST_ENUMERATED``, else by coordinate search from no sharing,
-    full sharing and the equilibrium.
-    """
+    """Return the profile of the largest welfare: among all up to ``MOST_ENUMERATED``, else by coordinate search from no
+    sharing, full sharing and the equilibrium."""
     if game.profiles <= MOST_ENUMERATED:
         best = max(itertools.product(*game.choices), key=lambda profile: welfare(game.utilities(profile), profile, alpha))
         return Optimum(best, welfare(game.utilities(best), best, alpha), True)
@@ -275,14 +274,15 @@ class Equilibria:
 
     @property
     def price_of_anarchy(self) -> float:
-        """Largest welfare over that of the worst equilibrium found (Koutsoupias and Papadimitriou 1999). inf if that one has
-        none; NaN if no equilibrium was found, or no profile gains.
+        """Largest welfare / welfare of the worst equilibrium found (Koutsoupias and Papadimitriou 1999).
+
+        inf if that equilibrium has no welfare; NaN if no equilibrium was found, or no profile gains.
         """
         return self._over(min(self.welfares, default=math.nan))
 
     @property
     def price_of_stability(self) -> float:
-        """Largest welfare over that of the best equilibrium found; otherwise as ``price_of_anarchy``."""
+        """Largest welfare / welfare of the best equilibrium found; special values as for ``price_of_anarchy``."""
         return self._over(max(self.welfares, default=math.nan))
 
     def reached_from(self, profile: Profile) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from torch.distributed._composable import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+from torch.distributed.tensor import DTensor, Shard
 
 from paceline import LAMB, LARS, ReplicasDiverged, UserError, attach
 
@@ -48,8 +49,37 @@ def loss(model: nn.Module, rank: int, step: int) -> Tensor:
 
 
 def whole(values: dict[str, Any]) -> Grads:
-    """Full tensors."""
-    return {name: (v.full_tensor() if hasattr(v, "full_tensor") else v).detach().clone().float() for name, v in values.items()}
+    """Full fp32 tensors. Those that FSDP2 shards by rows are gathered in one message, as PyTorch's own takes long."""
+    full: Grads = {}
+    by_rows: dict[DeviceMesh, dict[str, DTensor]] = {}
+    for name, value in values.items():
+        if not isinstance(value, DTensor):
+            full[name] = value.detach().clone().float()
+        elif value.placements[-1] == Shard(0) and all(other.is_replicate() for other in value.placements[:-1]):
+            by_rows.setdefault(value.device_mesh, {})[name] = value
+        else:
+            full[name] = value.full_tensor().detach().clone().float()
+    for mesh, tensors in by_rows.items():
+        full |= _gathered(tensors, mesh.get_group(mesh.ndim - 1))
+    return {name: full[name] for name in values}
+
+
+def _gathered(tensors: dict[str, DTensor], group: dist.ProcessGroup) -> Grads:
+    """Each rank sends its rows as if all tensors had as many of them as the first rank's."""
+    places = group.size()
+    rows = {name: -(-value.shape[0] // places) for name, value in tensors.items()}
+    sizes = [rows[name] * value.shape[1:].numel() for name, value in tensors.items()]
+    own = torch.zeros(sum(sizes))
+    for value, part in zip(tensors.values(), own.split(sizes), strict=True):
+        local = value.to_local().detach().flatten()
+        part[: local.numel()] = local
+    parts = [torch.empty_like(own) for _ in range(places)]
+    dist.all_gather(parts, own, group)
+    pieces = zip(*(part.split(sizes) for part in parts), strict=True)
+    return {
+        name: torch.cat(piece)[: value.numel()].view(value.shape)
+        for (name, value), piece in zip(tensors.items(), pieces, strict=True)
+    }
 
 
 def gradients(model: nn.Module) -> Grads:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from paceline import LARS, attach
 from sharded_models import CLASSES, INPUTS, Grads, gradients, hybrid, weights
 
-BAD, STEPS = 2, 4
+BAD, STEPS = 1, 3
 NAN = float("nan")
 CASES: dict[str, dict[str, Any]] = {
     "sign": {"compression": "sign"},
@@ -42,27 +42,26 @@ FIRST, LAST = "2.0", "0"
 
 
 def cases(workers: int) -> dict[str, dict[str, Any]]:
-    """Those of so many ranks."""
+    """Cases of this number of ranks."""
     return MESHES if workers == 4 else CASES
 
 
-def counts(rank: int, workers: int) -> dict[str, Any]:
-    """What this rank has counted when the steps are over, of which one was bad in the shard of one owner; and the bytes that a
-    step takes to count."""
+def counts(rank: int, workers: int, meshes: list[str], names: list[str]) -> dict[str, Any]:
+    """Bad steps counted on this rank, of which one was bad in the shard of one owner; bytes that a step takes to count."""
     logging.getLogger("paceline").setLevel(logging.ERROR)
-    found: dict[str, Any] = {"counted": {}, "sent": {}}
-    for mesh in ("", "replicas", "tensor parallel") if workers == 4 else ("",):
-        for case, options in PLAIN.items():
+    found: dict[str, Any] = {}
+    for mesh in meshes:
+        for case in names:
             if mesh == "replicas" and "owners" in case:
                 continue
             model = network(mesh)
-            hook = attach(model, **options)
+            hook = attach(model, **PLAIN[case])
             for step in range(STEPS):
                 hook.meter.begin_step()
                 model[0].bad = NAN if step == BAD and rank == workers - 1 else 0.0
                 model(torch.ones(5, INPUTS)).square().mean().backward()
-            found["counted"][f"{mesh}: {case}"] = [hook.meter.nonfinite_steps, hook.state_dict()["nonfinite_steps"]]
-            found["sent"][f"{mesh}: {case}"] = hook.meter.bookkeeping_bytes
+            counted = [hook.meter.nonfinite_steps, hook.state_dict()["nonfinite_steps"]]
+            found[f"{mesh}: {case}"] = counted, hook.meter.bookkeeping_bytes
     return found
 
 
@@ -125,9 +124,12 @@ def _owed(hook: Any) -> list[Tensor]:
     return [values.clone() for kind in ("residual", "velocity") for _, _, _, values in hook._owed(kind)]
 
 
-def train(rank: int, workers: int, case: str, where: str, value: float = NAN, skip: bool = False) -> list[dict[str, Any]]:
-    """Each step's gradients, residuals, weights and counts; step ``BAD`` has a bad gradient in ``where`` on the last rank, or
-    is left out."""
+def train(rank: int, workers: int, case: str, run: str) -> list[dict[str, Any]]:
+    """Each step's gradients, residuals, weights and counts.
+
+    ``run``: the layer that has a bad gradient in step ``BAD`` on the last rank, "infinite", or "without" that step.
+    """
+    where, value = (LAST, float("inf")) if run == "infinite" else (run, NAN)
     model = network(case)
     hook = attach(model, min_elements=10, **cases(workers)[case], check_every=0)
     sgd = case == "scaler"
@@ -137,15 +139,17 @@ def train(rank: int, workers: int, case: str, where: str, value: float = NAN, sk
     scaler = torch.amp.GradScaler("cpu", init_scale=1.0, growth_interval=1000, enabled=sgd)
     sample = rank // 2 if case == "tensor parallel" else rank
     rows = []
+    old = weights(model)
     for step in range(STEPS):
-        if step == BAD and skip:
+        if step == BAD and run == "without":
             continue
-        before, old = _owed(hook), weights(model)
+        before = _owed(hook)
         optimizer.zero_grad()
         for micro in range(2 if case == "accumulated" else 1):
             model.set_requires_gradient_sync(micro == 1 or case != "accumulated")
-            bad = step == BAD and rank == workers - 1 and micro == 0
-            model.get_submodule(where).bad = value if bad else 0.0
+            if run != "without":
+                bad = step == BAD and rank == workers - 1 and micro == 0
+                model.get_submodule(where).bad = value if bad else 0.0
             draws = torch.Generator().manual_seed(100 * step + 10 * micro + sample)
             loss = model(torch.randn(5, INPUTS, generator=draws)).square().mean()
             scaler.scale(loss).backward()
@@ -154,13 +158,13 @@ def train(rank: int, workers: int, case: str, where: str, value: float = NAN, sk
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update(1.0) if sgd else None
-        new = weights(model)
+        new, owed = weights(model), _owed(hook)
         rows.append(
             {
                 "step": step,
                 "gradients": seen,
-                "kept": _owed(hook),
-                "same residuals": all(torch.equal(a, b) for a, b in zip(before, _owed(hook), strict=True)),
+                "kept": owed,
+                "same residuals": all(torch.equal(a, b) for a, b in zip(before, owed, strict=True)),
                 "same weights": all(torch.equal(old[name], new[name]) for name in old),
                 "weights": new,
                 "counted": hook.meter.nonfinite_steps,
@@ -168,21 +172,17 @@ def train(rank: int, workers: int, case: str, where: str, value: float = NAN, sk
                 "noted": hook.meter.bookkeeping_bytes,
             }
         )
+        old = new
     return rows
 
 
-def behaviours(rank: int, workers: int) -> dict[str, Any]:
-    """Every case with a NaN in either unit, and without the step."""
+def behaviours(rank: int, workers: int, runs: list[tuple[str, str]]) -> list[Any]:
+    """Run pairs of a case and a run of it; the run of "shared" is a mesh."""
     logging.getLogger("paceline").setLevel(logging.ERROR)
-    found: dict[str, Any] = {}
-    for case in cases(workers):
-        for where in (FIRST, LAST):
-            found[f"{case}: {where}"] = train(rank, workers, case, where)
-        found[f"{case}: without"] = train(rank, workers, case, LAST, skip=True)
-    if workers < 4:
-        found["infinite"] = train(rank, workers, "sign", LAST, float("inf"))
-    found["shared"] = shared(rank, hybrid() if workers == 4 else None)
-    return found
+    return [
+        shared(rank, hybrid() if run == "replicas" else None) if case == "shared" else train(rank, workers, case, run)
+        for case, run in runs
+    ]
 
 
 class Twice(nn.Module):

@@ -32,9 +32,9 @@ from paceline.hardware import Device
 from paceline.prediction import Predictor
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.passes.compute import layer_seconds, operation_seconds, optimizer_seconds
-from paceline.prediction.passes.costs import slowest
 from paceline.prediction.passes.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
-from paceline.prediction.step_model import Step
+from paceline.prediction.step.costs import slowest
+from paceline.prediction.step.step_model import Step
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.validation.case import Case
 from paceline.validation.sets import adapter

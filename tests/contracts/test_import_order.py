@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+import pytest
+
 import paceline
 
 SRC = Path(paceline.__file__).parent
@@ -54,6 +56,22 @@ ENTRY_POINTS = frozenset({"paceline.__main__", "paceline.training.__main__"})
 """What ``python -m`` runs: each starts the command line, so it stands below everything, and nothing imports it."""
 TRAINING = ("errors", "exchanges", "attach", "optimizers", "runs", "__main__")
 """Rooms of ``training``, in order: who attaches an exchange to a script loads nothing of the trainer."""
+PREDICTION = (
+    "passes",
+    "exchange",
+    "step",
+    "mesh",
+    "learning",
+    "answer",
+    "layouts",
+    "correction",
+    "predictor",
+    "corrected_predictor",
+    "bottleneck",
+    "transports",
+    "asynchronous",
+)
+"""Rooms of ``prediction``, in order: a strategy goes down from the predictor to the passes, and only results come back."""
 FORBIDDEN = {
     "models": set(ORDER) - {"errors", "workload", "models"},
     "reporting": {"training", "models", "codecs", "prediction"},
@@ -118,15 +136,16 @@ def test_an_import_against_the_order_is_seen() -> None:
     assert against_the_order("paceline.reporting.html", [above, forbidden]) == [f"paceline.reporting.html imports {forbidden}"]
 
 
-def test_a_room_of_training_imports_only_what_is_above_it() -> None:
-    """``exchanges`` knows no hooks, ``attach`` no runs."""
+@pytest.mark.parametrize(("owner", "order"), [("training", TRAINING), ("prediction", PREDICTION)])
+def test_a_room_imports_only_what_is_above_it(owner: str, order: tuple[str, ...]) -> None:
+    """``exchanges`` knows no hooks, ``attach`` no runs; the passes of a device know no exchange."""
 
     def room(name: str) -> int | None:
-        parts = name.removeprefix("paceline.training.").split(".")
-        return TRAINING.index(parts[0]) if name.startswith("paceline.training.") else None
+        parts = name.removeprefix(f"paceline.{owner}.").split(".")
+        return order.index(parts[0]) if name.startswith(f"paceline.{owner}.") else None
 
     rooms = {name: place for name in NAMES if (place := room(name)) is not None}
-    assert set(rooms.values()) == set(range(len(TRAINING)))
+    assert set(rooms.values()) == set(range(len(order)))
     against = [f"{name} imports {t}" for name, own in rooms.items() for t in imports(NAMES[name]) if (room(t) or 0) > own]
     assert against == []
 

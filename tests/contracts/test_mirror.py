@@ -1,4 +1,4 @@
-"""``tests/`` mirrors ``src/``: ``prediction/passes/test_memory.py`` tests ``prediction/passes/memory.py``."""
+"""``tests/`` mirrors ``src/``: ``prediction/step/test_memory.py`` tests ``prediction/step/memory.py``."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ ALLOWED = {
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
     "planning/search/nearest_fit.py": "changes that save memory, and how near each is",
     "prediction/answer/result.py": "what one line of an answer says",
-    "prediction/exchange/group_collectives.py": "dimensions of the mesh",
+    "prediction/mesh/group_collectives.py": "dimensions of the mesh",
     "prediction/mesh/tensor_parallel.py": "dimensions of the mesh",
     "reporting/values.py": "what a title leaves out",
     "training/attach/attach_arguments.py": "what the short form of attach takes",

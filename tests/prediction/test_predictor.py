@@ -17,7 +17,7 @@ from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, effici
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
-from paceline.prediction.passes.costs import RESOURCES
+from paceline.prediction.passes.compute import RESOURCES
 from paceline.strategy import Strategy
 from paceline.units import format_seconds, format_seconds_range
 from paceline.workload import Workload

@@ -7,7 +7,7 @@ import pytest
 
 from paceline import Cluster, Strategy
 from paceline.calibration.constants import efficiency
-from paceline.prediction.exchange.group_collectives import group_seconds, group_work, width
+from paceline.prediction.mesh.group_collectives import group_seconds, group_work, width
 from paceline.prediction.mesh.tensor_parallel import Collective
 
 EIGHT = Cluster.named("8 B200")

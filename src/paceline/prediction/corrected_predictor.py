@@ -16,12 +16,12 @@ from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range
-from paceline.prediction.answer.waits import in_turn
 from paceline.prediction.correction import Correction
 from paceline.prediction.layouts.batch import Batched, Candidate, Predicted, Steps, corrected_steps
 from paceline.prediction.predictor import ORDINARY, Predictor, check_inputs
-from paceline.prediction.step_model import StepModel
-from paceline.prediction.timeline import input_event
+from paceline.prediction.step.step_model import StepModel
+from paceline.prediction.step.timeline import input_event
+from paceline.prediction.step.waits import in_turn
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 

@@ -16,18 +16,18 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.answer.assumptions import assumptions
 from paceline.prediction.answer.division_assumptions import uneven_stages
-from paceline.prediction.answer.exposed import without_rounding
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
 from paceline.prediction.layouts.batch import Batched, Candidate, OnMesh, Predicted, Steps, merged_steps, refused_steps
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.attention_kernel import check_kernel, kernel_of, with_scores
-from paceline.prediction.passes.costs import RESOURCES, Resource
-from paceline.prediction.passes.memory import fit_of
+from paceline.prediction.passes.compute import RESOURCES, Resource
 from paceline.prediction.passes.recompute import check_recompute
-from paceline.prediction.step import Step
-from paceline.prediction.step_model import PassTimes, StepModel, measured_ratio
+from paceline.prediction.step.exposed import without_rounding
+from paceline.prediction.step.memory import fit_of
+from paceline.prediction.step.step import Step
+from paceline.prediction.step.step_model import PassTimes, StepModel, measured_ratio
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable

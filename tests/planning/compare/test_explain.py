@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import explain
 from paceline.prediction import ORDINARY, predict
-from paceline.prediction.answer.bottleneck import resource_speedups
+from paceline.prediction.bottleneck import resource_speedups
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.workload import Workload

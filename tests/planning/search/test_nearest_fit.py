@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning import Fitting, Goal, Space, nearest_fit, plan
 from paceline.prediction import ORDINARY, predict
-from paceline.prediction.passes.memory import numbers_of, sample_bytes, usable_bytes
+from paceline.prediction.step.memory import numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

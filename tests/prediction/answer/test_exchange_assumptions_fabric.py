@@ -13,7 +13,7 @@ from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.device import Fact
 from paceline.prediction import Predictor
 from paceline.prediction.exchange.exchange_plan import exchange_plan
-from paceline.prediction.passes.costs import exchange_seconds
+from paceline.prediction.exchange.exchange_seconds import exchange_seconds
 from paceline.strategy import COMPRESSIONS, Strategy
 from paceline.strategy.codec_place import Fabric
 from paceline.strategy.compression.card_frames import message_bytes

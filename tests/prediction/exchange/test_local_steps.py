@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.hardware import cluster
 from paceline.prediction import Predictor
 from paceline.prediction.exchange.local_steps import beside_share, local_bytes, outer_seconds
-from paceline.prediction.step_model import WholeStep
+from paceline.prediction.step.step_model import WholeStep
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

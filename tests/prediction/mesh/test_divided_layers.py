@@ -8,8 +8,8 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Predictor
-from paceline.prediction.exchange.group_collectives import group_work
 from paceline.prediction.mesh.divided_layers import divide, shared_layers
+from paceline.prediction.mesh.group_collectives import group_work
 from paceline.strategy import Parallelism
 from paceline.workload import TransformerShape
 

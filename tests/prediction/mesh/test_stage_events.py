@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import Cluster, Prediction, Predictor, Strategy, Workload
-from paceline.prediction.answer.waits import BUBBLE, OVERLAP_LOSS
+from paceline.prediction.step.waits import BUBBLE, OVERLAP_LOSS
 from paceline.workload import TransformerShape
 
 NET = Workload.from_shape(TransformerShape(layers=8, hidden=1024, heads=16, vocabulary=8192), 256)

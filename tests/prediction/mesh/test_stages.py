@@ -89,19 +89,6 @@ def test_ends_may_have_other_numbers_of_blocks(count: int, virtual: int, ends: t
     assert own == sizes
 
 
-@pytest.mark.parametrize(
-    ("virtual", "ends", "words"),
-    [
-        (2, (3, 0), "3 layers of the first stage do not divide among its 2 parts; give a multiple of 2"),
-        (1, (23, 0), "with 23 layers at their ends leave 1 of 24 blocks for 3 parts"),
-    ],
-)
-def test_ends_that_leave_too_little_are_refused(virtual: int, ends: tuple[int, int], words: str) -> None:
-    net = Workload.from_shape(TransformerShape(layers=24, hidden=64, heads=2, vocabulary=64), 8)
-    with pytest.raises(UserError, match=words):
-        stages(net, 4, virtual, ends)
-
-
 @pytest.mark.parametrize("name", ["tacotron2", "rnnt", "ssd-resnet50"])
 def test_a_network_whose_work_lies_outside_its_blocks_has_none(name: str) -> None:
     with pytest.raises(UserError, match=f"{name} has 0 blocks"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline import Workload
-from paceline.prediction.mesh.stages import block_begins, segments_of, stages
+from paceline.prediction.mesh.stages import segments_of, stages
+from paceline.prediction.passes.blocks import block_begins
 from paceline.workload import TransformerShape
 
 

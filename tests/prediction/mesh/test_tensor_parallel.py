@@ -6,7 +6,8 @@ import pytest
 
 from paceline import Workload
 from paceline.errors import UserError
-from paceline.prediction.mesh.tensor_parallel import Collective, share, style
+from paceline.prediction.mesh.tensor_parallel import Collective, share
+from paceline.prediction.passes.layer_roles import style
 from paceline.workload import LatentAttention, TransformerShape
 
 SHAPE = TransformerShape(layers=3, hidden=96, heads=12, vocabulary=960, dropout=False)

@@ -10,7 +10,7 @@ from paceline.prediction import Prediction, Predictor
 from paceline.prediction.mesh.stages import stages
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.prediction.passes.frozen_layers import frozen_beside, frozen_of_layers
-from paceline.prediction.passes.memory import numbers_of
+from paceline.prediction.step.memory import numbers_of
 from prediction_toys import make_workload
 
 LORA = Workload.named("llama-2-70b-lora")

@@ -10,8 +10,8 @@ from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.mesh.tensor_parallel import share
-from paceline.prediction.passes.memory import sample_bytes
 from paceline.prediction.passes.recompute import recomputed, saved_bytes
+from paceline.prediction.step.memory import sample_bytes
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
 from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
 from paceline.strategy.recompute import Recompute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline import Cluster, Predictor, Strategy, Workload
 from paceline.planning import parse_change, whatif
-from paceline.prediction.exchange.transports import steps_by_transport
+from paceline.prediction.transports import steps_by_transport
 from paceline.reporting import prediction_screen
 from paceline.reporting.text.transport_text import gains_text, steps_text, with_steps
 from paceline.reporting.values import number, seconds

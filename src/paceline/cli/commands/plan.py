@@ -34,7 +34,7 @@ from paceline.planning.search.choice import Plan
 from paceline.planning.search.goal import parse_goal
 from paceline.planning.search.plan import plan
 from paceline.planning.search.space import MAX_LOSS, Space
-from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen

@@ -12,7 +12,7 @@ from paceline.cli.arguments.report_argument import add_report_argument, with_rep
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
-from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting import prediction_screen
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.transport_text import with_steps

@@ -13,7 +13,7 @@ from paceline.hardware.placement import nodes_text
 from paceline.hardware.prices import Price
 from paceline.planning.search.choice import Choice
 from paceline.prediction import Prediction
-from paceline.prediction.exchange.transports import figures_by_transport
+from paceline.prediction.transports import figures_by_transport
 from paceline.tabular import Row, Tabular
 
 

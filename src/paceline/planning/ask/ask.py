@@ -20,8 +20,8 @@ from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.ranking import TIE
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, Predictor
-from paceline.prediction.exchange.transports import steps_by_transport
 from paceline.prediction.mesh.expert_parallel import has_experts
+from paceline.prediction.transports import steps_by_transport
 from paceline.workload.table import Workload
 
 MORE_NODES = (16, 32, 64)

@@ -24,9 +24,9 @@ from paceline.prediction.asynchronous.profile import Profile, WorkerLayer, assig
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
 from paceline.prediction.passes.compute import optimizer_seconds
-from paceline.prediction.passes.costs import run_again
 from paceline.prediction.predictor import ORDINARY, Predictor
-from paceline.prediction.step_model import StepModel
+from paceline.prediction.step.costs import run_again
+from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy

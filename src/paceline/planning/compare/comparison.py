@@ -11,7 +11,7 @@ from paceline.planning.search.choice import Choice
 from paceline.planning.search.space import Space
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate
-from paceline.prediction.passes.memory import FRAGMENTED, fit_of, usable_bytes
+from paceline.prediction.step.memory import FRAGMENTED, fit_of, usable_bytes
 from paceline.strategy.choices.choice_values import ByteSize
 from paceline.strategy.choices.values import plain
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE

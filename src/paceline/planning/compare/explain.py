@@ -13,8 +13,8 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.layout_view import LayoutView, layout_view
 from paceline.planning.compare.scaling import curves, scaling
 from paceline.prediction import ORDINARY, Prediction, Predictor
-from paceline.prediction.answer.bottleneck import ResourceSpeedup, resource_speedups
-from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.record import Event, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy

@@ -17,8 +17,8 @@ from paceline.planning.compare.scaling import scaling as scales
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.training_target import MILLION
 from paceline.prediction import ORDINARY, Prediction, Predictor
-from paceline.prediction.exchange.transports import clusters_by_transport
 from paceline.prediction.learning.convergence import epoch_samples
+from paceline.prediction.transports import clusters_by_transport
 from paceline.strategy import Strategy
 from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.usual_precision import usual_precision

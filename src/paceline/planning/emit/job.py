@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.prediction.mesh.stages import block_begins, part_sizes
+from paceline.prediction.passes.blocks import block_begins, part_sizes
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recipe import Recipe

@@ -13,7 +13,7 @@ from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.tally import Excluded
 from paceline.prediction import Prediction
-from paceline.prediction.passes.memory import FRAGMENTED
+from paceline.prediction.step.memory import FRAGMENTED
 from paceline.strategy import Strategy
 from paceline.strategy.recipe import Recipe
 from paceline.tabular import Row, Tabular

@@ -10,7 +10,7 @@ from paceline.errors import UserError, check_count, shown
 from paceline.hardware import Cluster
 from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
-from paceline.prediction.mesh.stages import block_begins, part_sizes
+from paceline.prediction.passes.blocks import block_begins, part_sizes
 from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, CONTEXT_RING
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE, Recompute

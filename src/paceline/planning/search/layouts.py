@@ -23,7 +23,7 @@ from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
-from paceline.prediction.passes.memory import usable_bytes
+from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.workload.table import Workload

@@ -24,8 +24,8 @@ from paceline.planning.search.layouts import search_layouts
 from paceline.prediction import ORDINARY, Prediction, Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.mesh.expert_parallel import has_experts
-from paceline.prediction.passes.memory import usable_bytes
 from paceline.prediction.passes.offload import offloads
+from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import OPTIMIZERS, GradientExchange, Strategy
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.parallelism import DIVIDING

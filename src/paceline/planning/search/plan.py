@@ -42,7 +42,7 @@ from paceline.prediction.layouts.batch import Candidate, Steps
 from paceline.prediction.learning.convergence import accuracy_notes, networks
 from paceline.prediction.learning.published_batches import published_batch
 from paceline.prediction.mesh.expert_parallel import has_experts
-from paceline.prediction.passes.memory import FRAGMENTED, usable_bytes
+from paceline.prediction.step.memory import FRAGMENTED, usable_bytes
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.usual_precision import usual_precision

@@ -14,8 +14,8 @@ from paceline.prediction.answer.division_assumptions import division_assumptions
 from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
-from paceline.prediction.passes.costs import slowest
-from paceline.prediction.passes.memory import memory_range, numbers_of, reserve_bytes
+from paceline.prediction.step.costs import slowest
+from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_byte_rate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.prediction.answer.result import Assumption
-from paceline.prediction.mesh.tensor_parallel import forward_product
+from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism

@@ -12,7 +12,7 @@ from paceline.hardware.device import Link
 from paceline.hardware.nics import Nic
 from paceline.hardware.switches import Aggregation
 from paceline.prediction.answer.result import Assumption
-from paceline.prediction.passes.residual_memory import residual_bytes
+from paceline.prediction.exchange.residual_memory import residual_bytes
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.card_frames import CARD_HEADER, HEADERS, PAYLOAD
 from paceline.strategy.compression.formats import INCEPTIONN_BITS

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 from paceline.errors import UserError, shown
 from paceline.hardware.placement import nodes_text
-from paceline.prediction.answer.waits import OVERLAP_LOSS
-from paceline.prediction.passes.memory import FRAGMENTED, Fit
+from paceline.prediction.step.memory import FRAGMENTED, Fit
+from paceline.prediction.step.waits import OVERLAP_LOSS
 from paceline.record import Metrics
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 

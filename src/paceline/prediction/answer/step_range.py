@@ -9,7 +9,7 @@ from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.calibration.uncertainty import Z80, interval, shifted, spread
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.passes.host import host_seconds, launches_of_step
-from paceline.prediction.step import Step
+from paceline.prediction.step.step import Step
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 

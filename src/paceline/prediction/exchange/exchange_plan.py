@@ -16,8 +16,8 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.hardware.placement import Places
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.exchange.collective_time import Loads, load_rows
+from paceline.prediction.exchange.residual_memory import copied_elements
 from paceline.prediction.passes.frozen_layers import frozen_beside
-from paceline.prediction.passes.residual_memory import copied_elements
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.codec_place import ON_HOST
 from paceline.strategy.compression.formats import FP32, PayloadBound

@@ -20,13 +20,14 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.exchange.exchange_plan import seconds_key
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
-from paceline.prediction.passes.costs import ExchangeSeconds, run_again, slowest, update_seconds
-from paceline.prediction.passes.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
 from paceline.prediction.passes.offload import check_offload
-from paceline.prediction.step_model import StepModel
-from paceline.prediction.timeline import columns, pieces, schedule_step, sums
+from paceline.prediction.step.costs import run_again, slowest, update_seconds
+from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
+from paceline.prediction.step.step_model import StepModel
+from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

@@ -29,12 +29,13 @@ from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, PROBE, Com
 from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
-from paceline.prediction.mesh.stages import Segments, block_begins, part_sizes, segments_of
+from paceline.prediction.mesh.stages import Segments, segments_of
+from paceline.prediction.passes.blocks import block_begins, part_sizes
 from paceline.prediction.passes.compute import optimizer_seconds
-from paceline.prediction.passes.costs import run_again, slowest
 from paceline.prediction.passes.host import host_launches, host_seconds
-from paceline.prediction.passes.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
-from paceline.prediction.step_model import StepModel
+from paceline.prediction.step.costs import run_again, slowest
+from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from paceline.array_types import Array, Bools
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.exchange.group_collectives import group_seconds, with_collectives
 from paceline.prediction.mesh.context_parallel import token_share
 from paceline.prediction.mesh.expert_parallel import expert_share
+from paceline.prediction.mesh.group_collectives import group_seconds, with_collectives
 from paceline.prediction.mesh.tensor_parallel import Collective, share
-from paceline.prediction.step_model import PassTimes, StepModel
+from paceline.prediction.step.step_model import PassTimes, StepModel
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

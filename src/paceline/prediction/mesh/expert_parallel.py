@@ -21,10 +21,8 @@ from paceline.prediction.mesh.tensor_parallel import (
     divided_parameter,
     divided_product,
     fewer_tokens,
-    forward_product,
-    is_expert,
-    style,
 )
+from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
 from paceline.strategy.parallelism import Parallelism
 from paceline.workload.layers import Layer, Operation, Parameter, once_per_network
 from paceline.workload.table import Workload

@@ -18,22 +18,22 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.answer.exposed import exposed_without_exchange, share_wait
-from paceline.prediction.exchange.exchange_overlap import ExchangeBeside, exchange_beside, megatron_bucket_bytes
-from paceline.prediction.exchange.expert_exchange import expert_replicas
-from paceline.prediction.exchange.group_collectives import group_work
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
 from paceline.prediction.exchange.group_view import ACROSS, group_view
 from paceline.prediction.mesh.divided_layers import divide
+from paceline.prediction.mesh.exchange_overlap import ExchangeBeside, exchange_beside, megatron_bucket_bytes
+from paceline.prediction.mesh.group_collectives import group_work
 from paceline.prediction.mesh.pipeline import PipelineSchedule, schedule_pipeline, without_bubbles
 from paceline.prediction.mesh.stage_events import stage_events
 from paceline.prediction.mesh.stage_sends import sends, tie_seconds
 from paceline.prediction.mesh.stages import Stage, stages
-from paceline.prediction.passes.compute import Seconds
-from paceline.prediction.passes.costs import ExchangeSeconds, Resource
-from paceline.prediction.passes.memory import numbers_of, sample_bytes
+from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
-from paceline.prediction.step import Step
-from paceline.prediction.step_model import StepModel, WholeStep
+from paceline.prediction.step.expert_replicas import expert_replicas
+from paceline.prediction.step.exposed import exposed_without_exchange, share_wait
+from paceline.prediction.step.memory import numbers_of, sample_bytes
+from paceline.prediction.step.step import Step
+from paceline.prediction.step.step_model import StepModel, WholeStep
 from paceline.record import Event
 from paceline.strategy.buckets import BUCKET_BYTES
 from paceline.strategy.strategy import Strategy

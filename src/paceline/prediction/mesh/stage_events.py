@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from paceline.prediction.answer.waits import BUBBLE, OVERLAP_LOSS, in_turn, waits
-from paceline.prediction.exchange.exchange_overlap import ExchangeBeside, exchange_events
+from paceline.prediction.mesh.exchange_overlap import ExchangeBeside, exchange_events
 from paceline.prediction.mesh.pipeline import Pass
-from paceline.prediction.step_model import WholeStep
-from paceline.prediction.timeline import input_event
+from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.step.timeline import input_event
+from paceline.prediction.step.waits import BUBBLE, OVERLAP_LOSS, in_turn, waits
 from paceline.record import Event
 
 EXCHANGE = "wait for exchange"

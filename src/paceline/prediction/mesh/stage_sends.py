@@ -14,7 +14,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.group_view import divided, group_view, pairs_between
 from paceline.prediction.mesh.stages import Stage, boundary_bytes
-from paceline.prediction.passes.costs import Resource
+from paceline.prediction.passes.compute import Resource
 from paceline.strategy.strategy import Strategy
 
 

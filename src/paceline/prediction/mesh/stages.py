@@ -10,14 +10,11 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.mesh.tensor_parallel import forward_product, is_expert, style
+from paceline.prediction.passes.blocks import EVEN, block_begins, part_sizes
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
-from paceline.strategy.sharding import block
+from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
 from paceline.workload.layers import Layer, Parameter, once_per_network
 from paceline.workload.table import Workload
-
-EVEN = (0, 0)
-"""Default blocks of the first and of the last stage: as many as the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,50 +69,6 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
     sizes = part_sizes(len(begins), count, virtual, ends)
     firsts = list(begins.values())
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
-
-
-@once_per_network
-def block_begins(workload: Workload) -> dict[str, int]:
-    """Return the first layer of each block, by the block's name, in the order of the network.
-
-    Empty if the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
-    (Tacotron 2 works in the loop between its convolutions).
-    """
-    begins: dict[str, int] = {}
-    within, outside = np.zeros(2), np.zeros(2)
-    for index, layer in enumerate(workload.layers):
-        name = block(f"{layer.name}.")
-        work = within if name else outside
-        for operation in layer.operations:
-            work += operation.calls * operation.flops, operation.calls
-        if name:
-            begins.setdefault(name, index)
-    return begins if (within >= outside).any() else {}
-
-
-def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
-    """Return the blocks of each part of ``count`` stages.
-
-    The remainder goes to the middle, since the ends also have the embedding and the logits. Args and errors as ``stages``.
-    """
-    parts, sizes = count * virtual, dict[int, int]()
-    for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
-        if given % virtual:
-            raise UserError(
-                f"{given} layers of the {name} stage do not divide among its {virtual} parts", f"give a multiple of {virtual}"
-            )
-        if given:
-            sizes |= dict.fromkeys(range(stage, parts, count), given // virtual)
-    rest, others = blocks - sum(sizes.values()), [part for part in range(parts) if part not in sizes]
-    if rest < len(others) or (rest and not others):
-        raise UserError(
-            f"stages with {' and '.join(str(n) for n in ends if n)} layers at their ends leave {rest} of {blocks} blocks for "
-            f"{len(others)} parts",
-            "give the ends other numbers of layers",
-        )
-    each, more = divmod(rest, len(others)) if others else (0, 0)
-    order = sorted(others, key=lambda part: abs(2 * part - parts + 1))
-    return [sizes.get(part, each + (part in order[:more])) for part in range(parts)]
 
 
 def _stage(workload: Workload, spans: Sequence[range], last: bool) -> Stage:

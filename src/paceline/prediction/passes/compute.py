@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -27,6 +28,21 @@ from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, 
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
+Resource = Literal[
+    "compute",
+    "memory bandwidth",
+    "launch overhead",
+    "network",
+    "intra-node link",
+    "codec",
+    "stragglers",
+    "input pipeline",
+    "pipeline send",
+    "pipeline bubble",
+    "expert imbalance",
+]
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+"""Resources that a step can wait for."""
 TILES = ((128, 128), (128, 64), (64, 64), (64, 32), (128, 16))
 """Rows and columns of the tiles of a product."""
 _TILE_SIZES = np.array(TILES, dtype=np.float64).T[:, :, None]

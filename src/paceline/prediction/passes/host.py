@@ -16,7 +16,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
-from paceline.prediction.mesh.tensor_parallel import is_expert
+from paceline.prediction.passes.layer_roles import is_expert
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import once_per_network

@@ -15,8 +15,8 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.mesh.stages import part_sizes
-from paceline.prediction.mesh.tensor_parallel import forward_product
+from paceline.prediction.passes.blocks import part_sizes
+from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
 from paceline.strategy.sharding import block

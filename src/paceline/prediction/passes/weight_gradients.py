@@ -10,8 +10,8 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
-from paceline.prediction.mesh.tensor_parallel import forward_product, style
 from paceline.prediction.passes.compute import operation_seconds
+from paceline.prediction.passes.layer_roles import forward_product, style
 from paceline.prediction.passes.operation_table import operation_table
 from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload

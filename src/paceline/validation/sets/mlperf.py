@@ -30,7 +30,7 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import gathered_bytes
 from paceline.prediction.learning import convergence
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
-from paceline.prediction.mesh.tensor_parallel import is_expert
+from paceline.prediction.passes.layer_roles import is_expert
 from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.workload import Workload

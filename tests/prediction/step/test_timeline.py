@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.prediction import Predictor
-from paceline.prediction.step_model import StepModel
-from paceline.prediction.timeline import StepDurations, columns, pieces, schedule_step, sums
+from paceline.prediction.step.step_model import StepModel
+from paceline.prediction.step.timeline import StepDurations, columns, pieces, schedule_step, sums
 from paceline.strategy import Strategy
 from prediction_toys import IDEAL, make_cluster, make_workload
 

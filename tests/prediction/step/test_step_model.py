@@ -15,8 +15,10 @@ from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Line, Prediction, Predictor, predict
 from paceline.prediction.answer import step_range
-from paceline.prediction.passes.costs import RESOURCES, ExchangeCost, ExchangeStage, codec_seconds, slowest
-from paceline.prediction.timeline import StepDurations, _placed_stages, schedule_step
+from paceline.prediction.exchange.exchange_seconds import ExchangeCost, ExchangeStage, codec_seconds
+from paceline.prediction.passes.compute import RESOURCES
+from paceline.prediction.step.costs import slowest
+from paceline.prediction.step.timeline import StepDurations, _placed_stages, schedule_step
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import FAST_HOST, IDEAL, fact, make_calibration, make_cluster, make_workload, strategy

@@ -9,8 +9,8 @@ import pytest
 from paceline.hardware.cluster import cluster
 from paceline.prediction import ORDINARY
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
-from paceline.prediction.step import Step
-from paceline.prediction.step_model import WholeStep
+from paceline.prediction.step.step import Step
+from paceline.prediction.step.step_model import WholeStep
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import UserError
 from paceline.prediction import Predictor
-from paceline.prediction.answer.bottleneck import ResourceSpeedup, resource_speedups
+from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
 from paceline.strategy import Strategy
 from prediction_toys import IDEAL, make_cluster, make_workload
 

@@ -12,9 +12,9 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
 from paceline.prediction.exchange.exchange_plan import ExchangePlan
 from paceline.prediction.exchange.local_steps import local_bytes
+from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.passes.residual_memory import on_host, residual_bytes
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED

@@ -12,8 +12,8 @@ from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Predictor
 from paceline.prediction.exchange.exchange_plan import exchange_plan
-from paceline.prediction.passes.costs import exchange_seconds
-from paceline.prediction.passes.residual_memory import copied_elements, numbers_kept
+from paceline.prediction.exchange.exchange_seconds import exchange_seconds
+from paceline.prediction.exchange.residual_memory import copied_elements, numbers_kept
 from paceline.strategy import BucketPlan, GradientExchange, Strategy
 from paceline.units import format_memory
 from prediction_toys import IDEAL, make_calibration, make_cluster, make_workload, strategy

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Prediction, Predictor
-from paceline.prediction.exchange.exchange_overlap import megatron_bucket_bytes
+from paceline.prediction.mesh.exchange_overlap import megatron_bucket_bytes
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.workload import TransformerShape

@@ -14,29 +14,20 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.answer.exposed import exposed_seconds, waits_within
-from paceline.prediction.answer.waits import OVERLAP_LOSS, wait, waits
 from paceline.prediction.exchange.exchange_plan import ExchangePlan, exchange_plan
-from paceline.prediction.exchange.expert_exchange import ExpertReplicas, together
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, exchange_seconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
-from paceline.prediction.passes.compute import Seconds, layer_seconds
-from paceline.prediction.passes.costs import (
-    ExchangeSeconds,
-    Resource,
-    StepCosts,
-    calibrated_costs,
-    exchange_seconds,
-    run_again,
-    slowest,
-    update_seconds,
-)
+from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
 from paceline.prediction.passes.host import host_launches, host_seconds
-from paceline.prediction.passes.memory import memory_breakdown
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step import Step
-from paceline.prediction.timeline import (
+from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
+from paceline.prediction.step.expert_replicas import ExpertReplicas, together
+from paceline.prediction.step.exposed import exposed_seconds, waits_within
+from paceline.prediction.step.memory import memory_breakdown
+from paceline.prediction.step.step import Step
+from paceline.prediction.step.timeline import (
     Schedule,
     StepDurations,
     columns,
@@ -46,6 +37,7 @@ from paceline.prediction.timeline import (
     sums,
     with_exchange,
 )
+from paceline.prediction.step.waits import OVERLAP_LOSS, wait, waits
 from paceline.record import Event
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.recompute import Recompute

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.prediction.passes.costs import RESOURCES, Resource, StepCosts
-from paceline.prediction.timeline import Schedule, StepDurations
+from paceline.prediction.passes.compute import RESOURCES, Resource
+from paceline.prediction.step.costs import StepCosts
+from paceline.prediction.step.timeline import Schedule, StepDurations
 
 ROUNDING = 1e-9
 """Share of a step below which a wait is only a rounding error."""

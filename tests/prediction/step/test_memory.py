@@ -8,7 +8,7 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.hardware.device import Device
 from paceline.prediction import predict
-from paceline.prediction.passes.memory import fit_of, memory_range, numbers_of, sample_bytes, usable_bytes
+from paceline.prediction.step.memory import fit_of, memory_range, numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
 from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING

@@ -17,7 +17,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.exchange.collective_time import alltoall_seconds, collective_seconds
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.mesh.tensor_parallel import Collective
-from paceline.prediction.step_model import PassTimes, StepModel
+from paceline.prediction.step.step_model import PassTimes, StepModel
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.result import Prediction
-from paceline.prediction.passes.costs import RESOURCES
+from paceline.prediction.passes.compute import RESOURCES
 from paceline.prediction.predictor import Predictor
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
 from paceline.prediction.mesh.pipeline import PipelineSchedule
 from paceline.prediction.mesh.stages import Stage
-from paceline.prediction.passes.costs import ExchangeSeconds
-from paceline.prediction.step_model import WholeStep
-from paceline.prediction.timeline import sums
+from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.step.timeline import sums
 from paceline.record import Event
 
 

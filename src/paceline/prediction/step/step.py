@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Literal
 
-from paceline.prediction.passes.compute import Seconds
-from paceline.prediction.passes.costs import Resource
+from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.record import Event
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline import Cluster, Prediction, Predictor, Strategy, Workload
 from paceline.errors import UserError
-from paceline.prediction.answer.waits import BUBBLE, OVERLAP_LOSS, in_turn, wait, waits
+from paceline.prediction.step.waits import BUBBLE, OVERLAP_LOSS, in_turn, wait, waits
 from paceline.record import Event
 from paceline.workload.builders.transformer import TransformerShape
 

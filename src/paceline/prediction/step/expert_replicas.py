@@ -13,10 +13,10 @@ import numpy as np
 from paceline.array_types import Ints
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.exchange.exchange_plan import ExchangePlan, Partition, exchange_plan
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
 from paceline.prediction.exchange.group_view import group_view
-from paceline.prediction.mesh.tensor_parallel import is_expert
-from paceline.prediction.passes.costs import ExchangeSeconds, priced
-from paceline.prediction.passes.memory import fixed_bytes
+from paceline.prediction.passes.layer_roles import is_expert
+from paceline.prediction.step.memory import fixed_bytes
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import once_per_network

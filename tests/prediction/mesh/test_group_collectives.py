@@ -10,7 +10,7 @@ from paceline import Cluster, Strategy, Workload
 from paceline.calibration.constants import efficiency
 from paceline.prediction import Predictor
 from paceline.prediction.exchange.collective_time import alltoall_seconds
-from paceline.prediction.exchange.group_collectives import group_seconds, group_work
+from paceline.prediction.mesh.group_collectives import group_seconds, group_work
 from paceline.prediction.mesh.tensor_parallel import Collective
 from paceline.workload import TransformerShape
 

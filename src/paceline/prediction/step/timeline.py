@@ -20,7 +20,8 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.prediction.exchange.exchange_plan import ExchangePlan
-from paceline.prediction.passes.costs import ExchangeCost, ExchangeSeconds, ExchangeStage, StepCosts
+from paceline.prediction.exchange.exchange_seconds import ExchangeCost, ExchangeSeconds, ExchangeStage
+from paceline.prediction.step.costs import StepCosts
 from paceline.record import Event
 
 Number = Any

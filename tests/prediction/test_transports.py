@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline import Cluster, Predictor, Strategy, Workload
-from paceline.prediction.exchange.transports import figures_by_transport, steps_by_transport
+from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.strategy.usual_precision import usual_precision
 
 LLAMA, RESNET = Workload.named("llama-3-8b"), Workload.named("resnet-50")

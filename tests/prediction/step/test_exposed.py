@@ -6,7 +6,7 @@ import pytest
 
 from paceline import Strategy
 from paceline.prediction import Predictor
-from paceline.prediction.answer.exposed import exposed_seconds, exposed_without_exchange, share_wait, without_rounding
+from paceline.prediction.step.exposed import exposed_seconds, exposed_without_exchange, share_wait, without_rounding
 from prediction_toys import make_cluster, make_workload
 
 

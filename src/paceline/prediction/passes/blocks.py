@@ -1,0 +1,57 @@
+"""Blocks of a network, and their number in each part of a pipeline."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paceline.errors import UserError
+from paceline.strategy.sharding import block
+from paceline.workload.layers import once_per_network
+from paceline.workload.table import Workload
+
+EVEN = (0, 0)
+"""Default blocks of the first and of the last stage: as many as the others."""
+
+
+@once_per_network
+def block_begins(workload: Workload) -> dict[str, int]:
+    """Return the first layer of each block, by the block's name, in the order of the network.
+
+    Empty if the blocks hold less than half of the FLOPs and of the kernels: stages of them would have hardly any work
+    (Tacotron 2 works in the loop between its convolutions).
+    """
+    begins: dict[str, int] = {}
+    within, outside = np.zeros(2), np.zeros(2)
+    for index, layer in enumerate(workload.layers):
+        name = block(f"{layer.name}.")
+        work = within if name else outside
+        for operation in layer.operations:
+            work += operation.calls * operation.flops, operation.calls
+        if name:
+            begins.setdefault(name, index)
+    return begins if (within >= outside).any() else {}
+
+
+def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
+    """Return the blocks of each part of ``count`` stages.
+
+    The remainder goes to the middle, since the ends also have the embedding and the logits. Args and errors as ``stages``.
+    """
+    parts, sizes = count * virtual, dict[int, int]()
+    for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
+        if given % virtual:
+            raise UserError(
+                f"{given} layers of the {name} stage do not divide among its {virtual} parts", f"give a multiple of {virtual}"
+            )
+        if given:
+            sizes |= dict.fromkeys(range(stage, parts, count), given // virtual)
+    rest, others = blocks - sum(sizes.values()), [part for part in range(parts) if part not in sizes]
+    if rest < len(others) or (rest and not others):
+        raise UserError(
+            f"stages with {' and '.join(str(n) for n in ends if n)} layers at their ends leave {rest} of {blocks} blocks for "
+            f"{len(others)} parts",
+            "give the ends other numbers of layers",
+        )
+    each, more = divmod(rest, len(others)) if others else (0, 0)
+    order = sorted(others, key=lambda part: abs(2 * part - parts + 1))
+    return [sizes.get(part, each + (part in order[:more])) for part in range(parts)]

@@ -1,0 +1,41 @@
+"""Part of a layer in its block, by its name: how it divides, whether it belongs to experts, and its product."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from paceline.workload.layers import Layer, Operation
+
+Style = Literal["columns", "rows", "inside", "entries", "tokens"]
+"""Ways to divide a layer: ``inside`` is a layer between the columns and the rows, ``entries`` an embedding by its vocabulary,
+``tokens`` a layer that sequence parallelism divides and tensor parallelism alone repeats."""
+_NAMES: tuple[tuple[str, Style], ...] = (
+    (r"experts\.\w+", "tokens"),  # each device sends its own tokens (``expert_parallel``)
+    (r"attention\.project|attention\.output|cross\.project|contract|o_proj|down_proj|c_proj|dense_4h_to_h", "rows"),
+    (r"(attention|cross)\.(qkv|query|key|value|key_value)|[qkv]_proj|qkv_proj|c_attn|query_key_value", "columns"),
+    (r"expand|gate|gate_proj|up_proj|gate_up_proj|c_fc|dense_h_to_4h", "columns"),
+    (r"head\.logits|head\.decoder|lm_head|head", "columns"),
+    (
+        r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix|query_norm|key_norm)|act|gelu|multiply|act_fn|loss",
+        "inside",
+    ),
+    (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),
+)
+_STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
+_EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
+
+
+def style(layer: Layer) -> Style:
+    """Return how the layer is divided, by its name."""
+    return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
+
+
+def is_expert(name: str) -> bool:
+    """Return whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
+    return _EXPERT.search(name) is not None
+
+
+def forward_product(layer: Layer) -> Operation | None:
+    """Return the product of the forward pass: (tokens, inputs) by (inputs, outputs)."""
+    return next((o for o in layer.operations if o.kind == "matmul" and not o.backward and o.grows == "m"), None)

@@ -1,0 +1,160 @@
+"""Seconds of each piece of a step. ``timeline`` decides which piece waits for which.
+
+Costs follow from the catalogue by the roofline and the alpha-beta model, or from a calibration if one is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from statistics import NormalDist
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.calibration.calibration import Calibration
+from paceline.calibration.constants import Efficiency
+from paceline.errors import UserError
+from paceline.hardware.device import Device
+from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.exchange.exchange_plan import CodecPass, ExchangePlan
+from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
+from paceline.prediction.passes.compute import Seconds, optimizer_seconds
+from paceline.prediction.passes.offload import host_update_seconds
+from paceline.prediction.passes.recompute import recomputed
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.phase import Phase
+from paceline.strategy.recompute import Recompute
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Seconds of a step on one device.
+
+    Attributes:
+        forward, backward: the passes of one micro step, per layer in forward order.
+        again: recomputation before the backward pass of each layer, (layers,).
+        again_share: recomputed share of each layer's forward pass, 0 or 1, (layers,).
+        slowest: time of the slowest worker divided by the mean time of all workers, at least 1.
+        optimizer: seconds of memory traffic and of kernel launches in one step.
+        overlap_penalty: share of the time that is lost while compute and exchange both run.
+    """
+
+    forward: Seconds
+    backward: Seconds
+    again: Array
+    again_share: Array
+    slowest: float
+    optimizer: tuple[float, float]
+    exchange: ExchangeSeconds
+    overlap_penalty: float = 0.0
+
+
+def run_again(workload: Workload, choice: Recompute, forward: Array) -> tuple[Array, Array]:
+    """Return seconds of recomputation before each layer's backward pass, and which layers are recomputed, both (layers,).
+
+    Each part is recomputed as a whole, before the backward pass of its last layer."""
+    plan = recomputed(workload, choice)
+    again = np.zeros_like(forward)
+    np.add.at(again, plan.before, plan.again * forward)
+    return again, plan.again
+
+
+def slowest(workers: int, efficiency: Efficiency) -> float:
+    """Return the time of the slowest of N workers over the mean: 1 + s times the expected maximum of N normal values (Blom
+    1958)."""
+    if workers == 1 or not efficiency.straggler_spread:
+        return 1.0
+    return 1 + efficiency.straggler_spread * NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
+
+
+def update_seconds(
+    workload: Workload,
+    strategy: Strategy,
+    plan: ExchangePlan,
+    device: Device,
+    efficiency: Efficiency,
+    backward_s: float = 0.0,
+) -> tuple[float, float]:
+    """Return seconds of memory traffic and of kernel launches of the optimizer on one worker or on its host.
+
+    The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1. A host's
+    copies of gradients overlap a backward pass of ``backward_s`` seconds."""
+    mesh = strategy.parallelism
+    level, workers = mesh.sharding, mesh.sharers if mesh.sharding.optimizer else 1
+    tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
+    own = ceil(workload.num_parameters / workers)
+    if mesh.offload:
+        optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
+        times = strategy.exchanges_per_step
+        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0
+    return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
+
+
+def calibrated_costs(
+    base: StepCosts, workload: Workload, strategy: Strategy, plan: ExchangePlan, calibration: Calibration
+) -> StepCosts:
+    """Return costs from measurements: the catalogue gives each layer's share, the calibration the totals.
+
+    Forward and backward are proportional to the micro batch if it differs from the calibration's. The measurements already
+    include stragglers.
+
+    Args:
+        plan: an exchange plan for measured costs.
+
+    Raises:
+        UserError: the calibration is of another workload or compression.
+    """
+    for name, given, wanted in (
+        ("workload", calibration.workload, workload.name),
+        ("compression", calibration.compression, strategy.gradient_exchange.compression.name),
+    ):
+        if given != wanted:
+            raise UserError(f"the calibration is of {name} {given!r}, not {wanted!r}", "calibrate again for this one")
+    x = strategy.gradient_exchange
+    if x.placed:
+        place = f"of a codec {x.codec_at.text}" if x.codec_at else "of residuals in the host's memory"
+        what = "of exchange switch" if x.exchange.uses_switch else place
+        raise UserError(f"a calibration has no measurement {what}", "leave the calibration out, or leave that choice out")
+    grown = strategy.micro_batch_size / calibration.micro_batch_size
+    forward = calibration.forward_s * grown / base.forward.total.sum()
+    backward = calibration.backward_s * grown / base.backward.total.sum()
+    workers = strategy.parallelism.sharers if strategy.parallelism.sharding.optimizer else 1
+    update = calibration.optimizer_s / workers / sum(base.optimizer)
+    return replace(
+        base,
+        forward=base.forward.scaled(forward),
+        backward=base.backward.scaled(backward),
+        again=base.again * forward,
+        slowest=1.0,
+        optimizer=(base.optimizer[0] * update, base.optimizer[1] * update),
+        exchange=_calibrated_exchange(plan, base.exchange, calibration).spread(strategy.sync_every),
+    )
+
+
+def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration: Calibration) -> ExchangeSeconds:
+    """Return the seconds of the pieces by the measured lines. Each chunk pays the fixed part.
+
+    If exchange and backward pass share the cores, codec and network share them too, and nothing is pipelined.
+    """
+    levels = {piece.name: by for piece, by in zip(base.plan.pieces, base.network.tolist(), strict=True)}
+    seconds, sent = [], iter(plan.sent.tolist())
+    for piece in plan.pieces:
+        if isinstance(piece.what, CodecPass):
+            line, size = getattr(calibration, piece.what.work), piece.what.packed
+        else:
+            line, size = calibration.allreduce if _summed(piece.what) else calibration.direct, next(sent)
+        seconds.append(piece.times * line.fixed_s + line.per_unit_s * size)
+    largest = plan.largest if calibration.overlap else np.ones_like(plan.largest)
+    flat = replace(plan, largest=largest)
+    network = np.array([levels.get(piece.name, False) for piece in plan.pieces], dtype=np.bool_)
+    each = np.array([[calibration.allreduce(phase.sent(0)) for phase in gathers] for gathers in plan.gathering])
+    gathers = each.reshape(len(plan.gathering), len(plan.gathers))[plan.partition.index].T
+    return priced(flat, np.array(seconds), network, gathers, base.gathers_network)
+
+
+def _summed(phase: Phase) -> bool:
+    """Return whether it is a collective of the engine, which the calibration measured as an all-reduce."""
+    return phase.pattern in ("allreduce", "gather", "scatter")

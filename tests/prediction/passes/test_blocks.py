@@ -1,0 +1,43 @@
+"""Blocks of each part of a pipeline: their numbers, and refused ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline import Workload
+from paceline.errors import UserError
+from paceline.prediction.passes.blocks import block_begins, part_sizes
+
+
+@pytest.mark.parametrize(
+    ("count", "virtual", "ends", "sizes"),
+    [
+        (4, 1, (0, 0), [6, 6, 6, 6]),
+        (4, 1, (3, 0), [3, 7, 7, 7]),
+        (2, 2, (10, 0), [5, 7, 5, 7]),
+    ],
+)
+def test_each_part_has_equally_many_blocks_but_for_given_ends(
+    count: int, virtual: int, ends: tuple[int, int], sizes: list[int]
+) -> None:
+    assert part_sizes(24, count, virtual, ends) == sizes
+
+
+@pytest.mark.parametrize(
+    ("virtual", "ends", "words"),
+    [
+        (2, (3, 0), "3 layers of the first stage do not divide among its 2 parts; give a multiple of 2"),
+        (1, (23, 0), "with 23 layers at their ends leave 1 of 24 blocks for 3 parts"),
+    ],
+)
+def test_ends_that_leave_too_little_are_refused(virtual: int, ends: tuple[int, int], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        part_sizes(24, 4, virtual, ends)
+
+
+def test_blocks_begin_at_their_first_layer() -> None:
+    workload = Workload.named("bert-large")
+    begins = block_begins(workload)
+    assert len(begins) == 24 and list(begins.values()) == sorted(set(begins.values()))
+    assert all(workload.layers[index].name.startswith(name) for name, index in begins.items())
+    assert block_begins(Workload.named("tacotron2")) == {}

@@ -22,7 +22,7 @@ SRC = Path(paceline.__file__).parent
 FIELD = """
 flux_depth: int = choice(
     0, WholeNumber("layers of flux", 0), "layers of flux (default {default})", metavar="N", example="3", later=True,
-    title="flux {value}", plan=Searched(values=(0, 3)),
+    title="flux {value}", label="Flux", plan=Searched(values=(0, 3)),
 )
 """
 COMPRESSION = """
@@ -41,9 +41,15 @@ from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.planning.search.candidates import candidates
+from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.planning.emit.targets import TARGETS, emit
+from paceline.prediction.exchange.exchange_plan import exchange_plan
+from paceline.reporting.pages.template import filled
+from paceline.serve.controls import controls
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import untrained
+from paceline.workload import Workload
 
 commands = {a.dest: a for a in build_parser()._actions}["command"].choices
 helps = {name: commands[name].format_help() for name in ("predict", "plan", "train", "whatif", "explain")}
@@ -55,7 +61,19 @@ space = Space(clusters=(cluster,), batches=(8,), compressions=("dense", "fluxed"
 found = [s for _, s in candidates(space, TrainingTarget(), Exclusions())]
 code = main("plan lenet5 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 64 --tensor 1 --compression dense "
             "--flux-depth 0 --why-not flux-depth=3 --json".split())
+lenet, refusals = Workload.named("lenet5"), {}
+for target in TARGETS:
+    try:
+        refusals[target] = emit(target, usual.changed(flux_depth=3), lenet, cluster)
+    except UserError as error:
+        refusals[target] = error.message
+page = {"controls": controls(), "chosen": {}, "answer": "", "status": "", "problem": "", "query": "", "has_schedule": False}
+plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({
+    "page": filled("serve/page.html.j2", page),
+    "same_plan": plans[0] is plans[1],
+    "same_groups": plans[0].partition is plans[1].partition,
+    "refusals": refusals,
     "module": paceline.__file__,
     "helps": helps,
     "later": "flux_depth" in usual.to_json(),
@@ -125,6 +143,18 @@ def test_why_not_and_changes_know_it(copy: dict[str, dict[str, object]]) -> None
     assert copy["code"] == 0 and "flux-depth 3 was not tried; of flux-depth the plan tries 0" in str(copy["plan"])
     assert (copy["changed"]["flux_depth"], copy["changed"]["compression"]) == (2, "fluxed")
     assert "flux 3" in str(copy["named"]) and "fluxed" in str(copy["named"])
+
+
+def test_the_page_has_a_control_for_it(copy: dict[str, str]) -> None:
+    assert 'name="flux-depth"' in copy["page"] and ">fluxed</option>" in copy["page"]
+
+
+def test_strategies_that_differ_in_it_share_no_cached_answer(copy: dict[str, bool]) -> None:
+    assert not copy["same_plan"] and not copy["same_groups"]
+
+
+def test_files_of_other_programs_refuse_it(copy: dict[str, dict[str, str]]) -> None:
+    assert copy["refusals"] and all("flux depth 3: it is not written here" in text for text in copy["refusals"].values())
 
 
 def test_training_refuses_what_it_is_not_said_to_run(copy: dict[str, list[str]]) -> None:

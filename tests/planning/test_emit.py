@@ -266,6 +266,8 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("deepspeed", {"sharding": "zero3", "expert": 8}, "groups of experts"),
         ("torchtitan", {"expert": 8}, "groups of experts with ddp"),
         ("torchtitan", {"sharding": "zero3", "tensor": 4, "sequence": True, "expert": 2}, "multiples of 4 that divide"),
+        ("megatron", {"sync_every": 8}, "an exchange every 8 steps"),
+        ("nemo", {"expert": 8, "expert_exchange": "once_per_node"}, "expert exchange once_per_node: it is not written here"),
         ("jax", {}, "unknown target 'jax'"),
     ],
 )

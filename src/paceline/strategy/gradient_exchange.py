@@ -9,7 +9,21 @@ from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_name, shown
-from paceline.strategy.choices.choice import ONE_OF, RUNS, Need, Searched, check_needs, check_values, choice, declared
+from paceline.strategy.choices.choice import (
+    FIGURES,
+    IN_SCRIPTS,
+    ONE_OF,
+    RUNS,
+    TRAFFIC,
+    WRITTEN,
+    EmitRule,
+    Need,
+    Searched,
+    check_needs,
+    check_values,
+    choice,
+    declared,
+)
 from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
 from paceline.strategy.choices.values import ByName, plain
 from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
@@ -68,6 +82,12 @@ class GradientExchange:
         plan=Searched("compressions", help=ONE_OF),
         label="Compression",
         unset="dense",
+        emit=EmitRule(
+            "compression {value}",
+            "gradients travel as they are",
+            by_scripts=lambda x: True,
+            by_programs=lambda x: not x.compression.compresses,
+        ),
     )
     exchange: ByName[Exchange] = choice(
         "",
@@ -80,6 +100,13 @@ class GradientExchange:
         train=RUNS,
         plan=Searched("exchanges", help=ONE_OF),
         follows="compression",
+        grouped_by=lambda exchange: exchange.by_engine,
+        emit=EmitRule(
+            "exchange {value}",
+            "gradients travel by all-reduce or reduce-scatter",
+            by_scripts=lambda x: True,
+            by_programs=lambda x: x.exchange.by_engine,
+        ),
     )
     options: Given = choice(
         (),
@@ -88,6 +115,7 @@ class GradientExchange:
         follows="compression",
         said=True,
         train=RUNS,
+        emit=WRITTEN,
     )
     clip: float | None = choice(
         CLIP,
@@ -97,6 +125,8 @@ class GradientExchange:
         said=True,
         train=RUNS,
         source="Wen et al. 2017, TernGrad, arXiv:1705.07878, section 3.3",
+        affects=("numerics",),
+        emit=WRITTEN,
     )
     dense_rule: DenseRule | None = choice(
         None,
@@ -106,6 +136,7 @@ class GradientExchange:
         follows="compression",
         said=True,
         train=RUNS,
+        emit=WRITTEN,
     )
     compress_pull: bool = choice(
         True,
@@ -123,6 +154,8 @@ class GradientExchange:
                 f"legal: {_ONE_WAY}",
             ),
         ),
+        affects=TRAFFIC,
+        emit=WRITTEN,
     )
     servers: int = choice(
         1,
@@ -139,6 +172,8 @@ class GradientExchange:
             ),
         ),
         plan=Searched("servers", help=f"{_SERVERS} (default 1); may be repeated"),
+        affects=FIGURES,
+        emit=EmitRule("{value} parameter servers", "paceline.attach runs one"),
     )
     ranks_per_node: int = choice(
         1,
@@ -156,6 +191,8 @@ class GradientExchange:
                 "leave ranks_per_node out, or name exchange hierarchical",
             ),
         ),
+        affects=TRAFFIC,
+        emit=WRITTEN,
     )
     codec_at: ByName[Place] = choice(
         USUAL_PLACE,
@@ -174,6 +211,8 @@ class GradientExchange:
             help="where the codec works, of what can work there: {legal} (default: {default})",
         ),
         source="Li et al. 2018, INCEPTIONN, MICRO, section VI",
+        affects=TRAFFIC,
+        emit=EmitRule("a codec {value.text}", "paceline.attach runs it where the gradients live"),
     )
     residual_bits: int = choice(
         32,
@@ -189,6 +228,8 @@ class GradientExchange:
         train=RUNS,
         needs=(_RESIDUALS,),
         plan=Searched(single=True, help="{help}"),
+        affects=("time", "memory", "numerics"),
+        emit=IN_SCRIPTS,
     )
     residuals_at: ByName[Place] = choice(
         USUAL_PLACE,
@@ -204,6 +245,8 @@ class GradientExchange:
         train=RUNS,
         needs=(_RESIDUALS,),
         plan=Searched(single=True, help="{help}"),
+        affects=("time", "memory"),
+        emit=IN_SCRIPTS,
     )
     dense_bits: int = choice(
         32,
@@ -219,6 +262,8 @@ class GradientExchange:
         needs=(check_dense_bits,),
         plan=Searched(single=True, help="{help}"),
         source="PyTorch, bf16_compress_wrapper",
+        affects=TRAFFIC,
+        emit=IN_SCRIPTS,
     )
 
     def __post_init__(self) -> None:

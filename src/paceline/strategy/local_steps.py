@@ -15,7 +15,7 @@ from math import prod
 
 from paceline.errors import UserError
 from paceline.strategy.buckets import T
-from paceline.strategy.choices.choice import RUNS, Need, check_needs, check_values, choice
+from paceline.strategy.choices.choice import RUNS, EmitRule, Need, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import RealNumber, WholeNumber
 from paceline.strategy.compression.compression import Compression
 
@@ -54,6 +54,8 @@ class LocalSteps:
         title_rank=-1,
         train=RUNS,
         source="Stich 2019, arXiv:1805.09767",
+        grouped_by=lambda steps: steps > 1,
+        emit=EmitRule("an exchange every {value} steps", "call paceline.attach_local in the script's loop"),
     )
     fragments: int = choice(
         1,
@@ -96,6 +98,7 @@ class LocalSteps:
             ),
         ),
         source="Douillard et al. 2025, arXiv:2501.18512",
+        affects=("time", "numerics"),
     )
     mixing: float | None = choice(
         None,
@@ -112,6 +115,7 @@ class LocalSteps:
             ),
         ),
         source="Douillard et al. 2025, arXiv:2501.18512",
+        affects=("numerics",),
     )
     outer_lr: float = choice(
         OUTER_LR,
@@ -121,6 +125,7 @@ class LocalSteps:
         example="0.7",
         train=RUNS,
         source="Douillard et al. 2023, arXiv:2311.08105, section 3.1",
+        affects=("numerics",),
     )
     outer_momentum: float = choice(
         OUTER_MOMENTUM,
@@ -130,6 +135,7 @@ class LocalSteps:
         example="0.9",
         train=RUNS,
         source="Douillard et al. 2023, arXiv:2311.08105, section 3.1",
+        affects=("time", "memory", "numerics"),
     )
 
     def __post_init__(self) -> None:

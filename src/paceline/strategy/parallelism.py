@@ -8,7 +8,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.errors import UserError
-from paceline.strategy.choices.choice import ONE_OF, RUNS, Need, Searched, Trained, check_needs, check_values, choice, declared
+from paceline.strategy.choices.choice import (
+    FIGURES,
+    ONE_OF,
+    RUNS,
+    TRAFFIC,
+    WRITTEN,
+    EmitRule,
+    Need,
+    Searched,
+    Trained,
+    check_needs,
+    check_values,
+    choice,
+    declared,
+)
 from paceline.strategy.choices.choice_values import Bits, Flag, OneOf, Parsed, RealNumber, WholeNumber
 from paceline.strategy.choices.values import ByName
 from paceline.strategy.context_exchange import (
@@ -149,6 +163,8 @@ class Parallelism:
         example="8",
         column="",
         train=RUNS,
+        grouped_by=lambda devices: devices == 1,
+        emit=WRITTEN,
     )
     tensor: int = choice(
         1,
@@ -161,6 +177,8 @@ class Parallelism:
         title_rank=1,
         train=Trained("tensor parallelism of {value}", _ELSEWHERE.format("torch's parallelize_module")),
         plan=Searched("tensors", help=f"devices that divide each layer, within a node; {_SEVERAL}"),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     pipeline: int = choice(
         1,
@@ -173,6 +191,8 @@ class Parallelism:
         title_rank=2,
         train=Trained("a pipeline of {value} stages", _ELSEWHERE.format("torch.distributed.pipelining")),
         plan=Searched("pipelines", help="stages that follow each other; may be repeated"),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     context: int = choice(
         1,
@@ -185,6 +205,8 @@ class Parallelism:
         title_rank=1,
         train=Trained("context parallelism of {value}", _ELSEWHERE.format("torch's context_parallel")),
         plan=Searched("contexts", help="devices that divide each sequence; may be repeated"),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     expert: int = choice(
         1,
@@ -201,6 +223,8 @@ class Parallelism:
             "experts",
             help="devices of a stage that share the experts of a mixture; may be repeated (default: all that layouts can have)",
         ),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     expert_tensor: int = choice(
         1,
@@ -212,6 +236,8 @@ class Parallelism:
         title_rank=1,
         needs=(_GROUPS,),
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     expert_imbalance: float = choice(
         1.0,
@@ -227,6 +253,8 @@ class Parallelism:
                 "give at most {of.expert}",
             ),
         ),
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     expert_exchange: ByName[ExpertExchange] = choice(
         TO_EACH_EXPERT,
@@ -236,6 +264,7 @@ class Parallelism:
         example=ONCE_TO_NODE.name,
         needs=(_EXPERTS,),
         source="DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2",
+        affects=("exchange", "time"),
     )
     expert_overlap: bool = choice(
         False,
@@ -251,6 +280,7 @@ class Parallelism:
             ),
         ),
         source="DualPipe: arXiv:2412.19437, section 3.2.1",
+        affects=("exchange", "time"),
     )
     sharding: ByName[Sharding] = choice(
         DDP,
@@ -269,6 +299,8 @@ class Parallelism:
         plan=Searched("shardings", help=ONE_OF),
         label="Sharding",
         unset="ddp",
+        grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
+        emit=WRITTEN,
     )
     shard_devices: int = choice(
         0,
@@ -293,6 +325,8 @@ class Parallelism:
             _check_groups,
         ),
         source="PyTorch, HSDP",
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     offload: ByName[Offload] = choice(
         NO_OFFLOAD,
@@ -310,6 +344,8 @@ class Parallelism:
         ),
         train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
         source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857",
+        affects=("exchange", "time", "memory"),
+        emit=EmitRule("offload {value}", "what lies in the host's memory is not written here"),
     )
     micro_batches: int = choice(
         1,
@@ -326,9 +362,10 @@ class Parallelism:
         title="{value} micro steps",
         title_rank=4,
         column="grad_accum",
-        affects=("time", "memory"),
         train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
         plan=Searched("accumulations", help="micro batches a step; may be repeated"),
+        affects=("bytes", "time", "memory"),
+        emit=WRITTEN,
     )
     recompute: ByName[Recompute] = choice(
         NO_RECOMPUTE,
@@ -340,10 +377,11 @@ class Parallelism:
         title=_recompute_text,
         title_rank=4,
         bare="full",
-        affects=("time", "memory"),
         plan=Searched("recomputes", option=False),
         train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
+        affects=("time", "memory"),
+        emit=WRITTEN,
     )
     recompute_layers: int = choice(
         0,
@@ -352,7 +390,6 @@ class Parallelism:
         of_layout=True,
         metavar="L",
         example="4",
-        affects=("time", "memory"),
         needs=(
             Need(
                 lambda mesh: bool(mesh.recompute),
@@ -360,6 +397,8 @@ class Parallelism:
                 "give recompute='full' too",
             ),
         ),
+        affects=("time", "memory"),
+        emit=WRITTEN,
     )
     sequence: bool = choice(
         False,
@@ -375,6 +414,8 @@ class Parallelism:
             ),
         ),
         source="Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2",
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     virtual_stages: int = choice(
         1,
@@ -403,6 +444,8 @@ class Parallelism:
         ),
         plan=Searched("virtual_stages", help="parts of the network on each stage; may be repeated (default 1 to 8)"),
         source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2",
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     first_stage_layers: int = choice(
         0,
@@ -415,6 +458,8 @@ class Parallelism:
         title_rank=3,
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-first-pipeline-num-layers",
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     last_stage_layers: int = choice(
         0,
@@ -427,6 +472,8 @@ class Parallelism:
         title_rank=3,
         needs=(_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
+        affects=FIGURES,
+        emit=WRITTEN,
     )
     schedule: ByName[PassOrder] = choice(
         ONE_FORWARD_ONE_BACKWARD,
@@ -448,6 +495,8 @@ class Parallelism:
             "schedules",
             help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",
         ),
+        affects=("exchange", "time", "memory"),
+        emit=WRITTEN,
     )
     context_exchange: ByName[ContextExchange] = choice(
         CONTEXT_RING,
@@ -463,6 +512,8 @@ class Parallelism:
                 "give context, or leave it out",
             ),
         ),
+        affects=("exchange", "bytes", "time"),
+        emit=WRITTEN,
     )
     gather_bits: int = choice(
         0,
@@ -475,6 +526,8 @@ class Parallelism:
         train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding is not ZERO1, option=True),
         plan=Searched("gather_bits", single=True, help="{help}"),
         source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
+        affects=TRAFFIC,
+        emit=EmitRule("gather_bits", "the width of gathered weights is not written here", by_scripts=lambda mesh: True),
     )
     gradient_bits: int = choice(
         0,
@@ -491,6 +544,8 @@ class Parallelism:
             runs=lambda mesh: mesh.gradient_bits == 32 and mesh.sharding.weights,
         ),
         source="Megatron-Core, distributed optimizer",
+        affects=TRAFFIC,
+        emit=EmitRule("gradient_bits", "the width of dense gradients on the wire is not written here"),
     )
 
     def __post_init__(self) -> None:
@@ -573,8 +628,8 @@ class Parallelism:
 
     @cached_property
     def moving(self) -> tuple[Hashable, ...]:
-        """Choices that affect bytes on any link, except the number of replicas. Equal choices send equal bytes."""
-        items = (item for item in declared(Parallelism) if "bytes" in item.affects and item.field != "data")
+        """Choices that affect an exchange, except the number of replicas. With equal choices equal bytes are sent."""
+        items = (item for item in declared(Parallelism) if "exchange" in item.affects and item.field != "data")
         return tuple(getattr(self, item.field) for item in items)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Generic
 
@@ -15,13 +15,17 @@ from paceline.strategy.choices.choice import (
     ONE_OF,
     RUNS,
     RUNS_AS_GIVEN,
+    TRAFFIC,
+    WRITTEN,
     Searched,
     StrategyChoice,
     Trained,
     check_values,
     choice,
     collected,
+    declared,
     filled,
+    values_of,
 )
 from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
 from paceline.strategy.choices.values import plain
@@ -66,9 +70,11 @@ _BATCH = StrategyChoice(
     column="",
     said=True,
     train=RUNS,
+    emit=WRITTEN,
     plan=Searched("batches", help="only this one; may be repeated"),
     label="Global batch, samples",
     unset="the most that fits",
+    affects=("bytes", "time", "memory", "numerics"),
 )
 
 
@@ -107,7 +113,9 @@ class Strategy:
         train=Trained("precision {value}", "train in fp32"),
         plan=Searched("precisions", help=ONE_OF),
         label="Precision",
+        affects=TRAFFIC,
         unset="the device's usual",
+        emit=WRITTEN,
     )
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
     local: LocalSteps = EVERY_STEP
@@ -122,6 +130,7 @@ class Strategy:
         affects=("time", "memory", "numerics"),
         train=RUNS,
         plan=Searched("optimizer", single=True, help="{help}"),
+        emit=WRITTEN,
     )
     first_bucket_bytes: int = choice(
         FIRST_BUCKET_BYTES,
@@ -132,6 +141,7 @@ class Strategy:
         said=True,
         train=RUNS_AS_GIVEN,
         source="PyTorch, DistributedDataParallel",
+        emit=WRITTEN,
     )
     bucket_bytes: int = choice(
         BUCKET_BYTES,
@@ -146,6 +156,7 @@ class Strategy:
         title_rank=5,
         plan=Searched("buckets", option=False),
         source="PyTorch, DistributedDataParallel",
+        emit=WRITTEN,
     )
 
     def __post_init__(self) -> None:
@@ -439,6 +450,18 @@ class Strategy:
         sent = busiest_sent([phase for _, group in self.exchange_phases(parameters, ready) for phase in group])
         return self.local.per_step(sent)
 
+    @property
+    def moving(self) -> tuple[Hashable, ...]:
+        """Choices that affect an exchange, except the precision: of that only the width matters."""
+        return (self.world_size, self.gradient_exchange, *moving_of_step(self), self.parallelism.moving, self.local)
+
+    @property
+    def grouping(self) -> tuple[Hashable, ...]:
+        """Choices that affect the groups of ``partition``, each reduced to what matters of it."""
+        owners = {part: getattr(self, part) if part else self for part in ("", *_PARTS)}
+        values = ((getattr(owners[part], field), reduced) for part, field, reduced in _GROUPING)
+        return tuple(reduced(value) if reduced else value for value, reduced in values)
+
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict of every choice, by the names of ``of``, which is the inverse."""
         exchange = self.gradient_exchange.to_json()
@@ -466,6 +489,12 @@ _WORLD = "world_size"
 _NAMES = (*CHOICES, _DATA)
 _PLACES = {name: (item.part, "devices" if name == _WORLD else item.field) for name, item in CHOICES.items()}
 """Part and attribute of each choice."""
+_GROUPING = tuple((*_PLACES[name], item.grouped_by) for name, item in CHOICES.items() if "groups" in item.affects)
+"""Part and attribute of each choice that affects groups, and what of its value does."""
+moving_of_step = values_of(
+    [item.field for item in declared(Strategy) if "exchange" in item.affects and item.field != "precision"]
+)
+"""Choices of ``Strategy`` itself that affect an exchange, except the precision."""
 _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}
 """Field names that differ from their choice's name."""
 
@@ -508,6 +537,19 @@ def untrained(strategy: Strategy) -> Iterator[UserError]:
         value = getattr(owner, item.field)
         if value != item.default and not item.train.runs(owner):
             yield UserError(*(filled(text, owner, item.name, value) for text in (item.train.what, item.train.fix)))
+
+
+def unwritten(strategy: Strategy, in_script: bool) -> Iterator[tuple[str, str]]:
+    """Yield each choice that a file of ``plan --emit`` cannot state, in words, and why.
+
+    Args:
+        in_script: True if the file starts a script that wraps the model.
+    """
+    for name, (part, _) in _PLACES.items():
+        item, owner = CHOICES[name], getattr(strategy, part) if part else strategy
+        value, rule = getattr(owner, item.field), item.emit
+        if value != item.default and not (rule.by_scripts if in_script else rule.by_programs)(owner):
+            yield filled(rule.what, owner, item.name, value), rule.why
 
 
 def titles(strategy: Strategy) -> list[str]:

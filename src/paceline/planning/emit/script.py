@@ -45,16 +45,8 @@ def check(job: EmittedJob) -> None:
         raise job.refused(f"fp16 with {mesh.sharding}", "FSDP2 comes without a scaler of the loss; bf16 needs none")
     if job.strategy.first_bucket_bytes not in (FIRST_BUCKET_BYTES, job.strategy.bucket_bytes):
         raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
-    if exchange.servers > 1:
-        raise job.refused(f"{exchange.servers} parameter servers", "paceline.attach runs one")
     if exchange.exchange.uses_switch:
         raise job.refused("exchange switch", "paceline.attach runs what hosts exchange among themselves")
-    if job.strategy.sync_every > 1:
-        raise job.refused(
-            f"an exchange every {job.strategy.sync_every} steps", "call paceline.attach_local in the script's loop"
-        )
-    if exchange.codec_at:
-        raise job.refused(f"a codec {exchange.codec_at.text}", "paceline.attach runs it where the gradients live")
 
 
 def hooked(job: EmittedJob) -> bool:

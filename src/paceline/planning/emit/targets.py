@@ -19,7 +19,7 @@ from paceline.planning.emit.slurm import SBATCH
 from paceline.planning.emit.torchrun import TORCHRUN
 from paceline.planning.emit.torchtitan import TORCHTITAN
 from paceline.strategy.recipe import Recipe
-from paceline.strategy.strategy import Strategy
+from paceline.strategy.strategy import Strategy, unwritten
 from paceline.workload.table import Workload
 
 TARGETS: Mapping[str, Emitter] = {
@@ -121,20 +121,10 @@ def _check(job: EmittedJob, target: Emitter) -> None:
     """Raise UserError for a choice that this kind of target lacks."""
     check_machine(job.target, (job.cluster,))
     strategy, workload = job.strategy, job.workload
-    mesh, exchange = strategy.parallelism, strategy.gradient_exchange
-    if not target.runs_script:
-        if exchange.compression.compresses:
-            raise job.refused(f"compression {exchange.compression}", "gradients travel as they are")
-        if not exchange.exchange.by_engine:
-            raise job.refused(f"exchange {exchange.exchange}", "gradients travel by all-reduce or reduce-scatter")
     if strategy.precision not in target.precisions:
         raise job.refused(f"precision {strategy.precision}", f"here it has {', '.join(target.precisions)}")
-    if mesh.offload:
-        raise job.refused(f"offload {mesh.offload}", "what lies in the host's memory is not written here")
-    if mesh.gradient_bits:
-        raise job.refused("gradient_bits", "the width of dense gradients on the wire is not written here")
-    if mesh.gather_bits and not target.runs_script:
-        raise job.refused("gather_bits", "the width of gathered weights is not written here")
+    for choice, why in unwritten(strategy, target.runs_script):
+        raise job.refused(choice, why)
     if target.trains_transformers:
         if not (workload.attends and job.tokens):
             raise job.refused(workload.name, "it trains transformers on sequences of tokens")

@@ -23,7 +23,6 @@ from paceline.strategy.codec_place import ON_HOST
 from paceline.strategy.compression.formats import FP32, PayloadBound
 from paceline.strategy.exchanges import Traffic
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharding import ZERO1
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -191,17 +190,8 @@ def seconds_key(strategy: Strategy) -> Hashable:
 
     Plans of equal keys have equal seconds and bytes of memory. They differ in the number of exchanges in a step.
     """
-    s, mesh = strategy, strategy.parallelism
-    level = mesh.sharding
-    return (
-        s.world_size,
-        s.gradient_exchange,
-        s.first_bucket_bytes,
-        s.bucket_bytes,
-        mesh.moving,
-        _width(s.precision) if level.scatters or mesh.gather_bits else 0,
-        s.local,
-    )
+    mesh = strategy.parallelism
+    return strategy.moving, _width(strategy.precision) if mesh.sharding.scatters or mesh.gather_bits else 0
 
 
 def _width(precision: str) -> int | str:
@@ -212,26 +202,10 @@ def _width(precision: str) -> int | str:
 def _partition_of(workload: Workload, s: Strategy) -> Partition:
     """Return the buckets of a strategy; none for one worker without sharded weights."""
     level = s.parallelism.sharding
-    sized = s.first_bucket_bytes, s.bucket_bytes
     alone = s.world_size == 1 and not level.weights
-    x = s.gradient_exchange
-    shares_frozen = level.frozen and workload.frozen > 0
-    key = (
-        "partition",
-        alone,
-        level.weights,
-        s.parallelism.sharding is ZERO1,
-        shares_frozen,
-        x.compression,
-        x.options,
-        x.dense_rule,
-        x.exchange.by_engine,
-        sized,
-        s.sync_every > 1 and s.local.fragments,
-    )
 
     def make() -> Partition:
-        frozen = frozen_beside(workload) if shares_frozen else {}
+        frozen = frozen_beside(workload) if level.frozen and workload.frozen else {}
         groups = [] if alone else s.partition(workload.parameters, workload.ready_order, frozen)
         layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
         kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
@@ -242,7 +216,7 @@ def _partition_of(workload: Workload, s: Strategy) -> Partition:
         first = [0 if behind else min(members) for members in layers]
         return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
 
-    return workload.once(key, make)
+    return workload.once(("partition", s.grouping), make)
 
 
 def _plan(workload: Workload, strategy: Strategy, places: Places, level: PayloadBound, measured: bool) -> ExchangePlan:

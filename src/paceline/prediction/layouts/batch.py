@@ -29,7 +29,7 @@ from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_byt
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
-from paceline.strategy.strategy import Strategy
+from paceline.strategy.strategy import Strategy, moving_of_step
 from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
@@ -190,7 +190,7 @@ def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[lis
     groups: dict[Hashable, list[int]] = {}
     group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share
     for index, (c, s) in enumerate(candidates):
-        parts = id(c), id(s.parallelism), id(s.gradient_exchange), s.precision, s.first_bucket_bytes, s.bucket_bytes
+        parts = id(c), id(s.parallelism), id(s.gradient_exchange), id(s.local), s.precision, moving_of_step(s)
         group = group_of.get(parts)
         if group is None:
             group = group_of[parts] = _group(c, s, groups)

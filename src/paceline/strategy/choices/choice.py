@@ -17,8 +17,8 @@ from paceline.errors import UserError
 from paceline.strategy.choices.choice_values import Compound, LegalValues
 
 Effect = Literal["groups", "exchange", "bytes", "time", "memory", "numerics"]
-"""Effect of a choice: on which tensors are exchanged together, on the traffic of one exchange, on the bytes of a step, on its
-seconds, on a device's memory, or on computed numbers."""
+"""Effect of a choice: on which tensors are exchanged together, on an exchange and what it overlaps, on the bytes that a device
+sends in a step, on the seconds of a step, on a device's memory, or on computed numbers."""
 EVERYTHING: tuple[Effect, ...] = ("groups", "exchange", "bytes", "time", "memory", "numerics")
 TRAFFIC: tuple[Effect, ...] = EVERYTHING[1:]
 """Effects of a choice that leaves the groups as they are."""
@@ -78,6 +78,29 @@ RUNS_AS_GIVEN = Trained(runs=_always)
 
 
 @dataclass(frozen=True, slots=True)
+class EmitRule:
+    """Rule by which ``plan --emit`` writes or refuses the value of a choice.
+
+    Attributes:
+        what, why: texts of the refusal; ``what`` is formatted as the texts of ``Need``.
+        by_scripts: returns True if a script that wraps the model and may call ``attach`` has the owner's value. The default is
+            always written.
+        by_programs: returns True if programs that define the training themselves have it, such as Megatron-LM.
+    """
+
+    what: str = "{words} {value}"
+    why: str = "it is not written here"
+    by_scripts: Callable[[Any], bool] = _never
+    by_programs: Callable[[Any], bool] = _never
+
+
+WRITTEN = EmitRule(by_scripts=_always, by_programs=_always)
+"""Rule of choices that the writer of each target handles or refuses itself, or that no setting states."""
+IN_SCRIPTS = EmitRule(by_scripts=_always)
+"""Rule of choices that ``attach`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Searched:
     """Values of a choice that ``plan`` tries, and the option that narrows them.
 
@@ -119,6 +142,7 @@ class StrategyChoice:
         resumable: True if a run may change it and still resume from a checkpoint.
         said: True if a description names it even with its default value.
         train: how ``train`` takes it; by default it refuses every value but the default.
+        emit: how files of ``plan --emit`` state it; by default they refuse every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
         of_layout: True if a search of layouts decides it.
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
@@ -151,6 +175,7 @@ class StrategyChoice:
     resumable: bool = False
     said: bool = False
     train: Trained = Trained()
+    emit: EmitRule = EmitRule()
     plan: Searched | None = None
     of_layout: bool = False
     title: str | Callable[[Any], str] = ""
@@ -258,16 +283,16 @@ def filled(text: str, owner: Any, name: str, value: object) -> str:
 @cache
 def _checks(owner: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[tuple[str, Any, LegalValues], ...]]:
     items = declared(owner)
-    return _values_of([item.field for item in items]), tuple((item.field, item.default, item.values) for item in items)
+    return values_of([item.field for item in items]), tuple((item.field, item.default, item.values) for item in items)
 
 
 @cache
 def _needs(owner: Any) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[tuple[str, Any, tuple[Need | Check, ...]], ...]]:
     items = [item for item in declared(owner) if item.needs]
-    return _values_of([item.field for item in items]), tuple((item.field, item.default, item.needs) for item in items)
+    return values_of([item.field for item in items]), tuple((item.field, item.default, item.needs) for item in items)
 
 
-def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+def values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return a function that reads these fields of an object at once."""
     if len(names) > 1:
         return attrgetter(*names)

@@ -14,7 +14,7 @@ from paceline.hardware import PRECISIONS
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.names import fold, look_up
 from paceline.strategy import COMPRESSIONS, SHARDINGS, GradientExchange, Strategy
-from paceline.strategy.parallelism import ALIASES as SHARDING_ALIASES
+from paceline.strategy.sharding import ALIASES as SHARDING_ALIASES
 from paceline.workload import Workload
 from wrong_types import wrong_types
 

@@ -34,10 +34,21 @@ from paceline.strategy.context_exchange import (
     ContextExchange,
     ExpertExchange,
 )
+from paceline.strategy.mesh_rules import (
+    INTERLEAVED,
+    SEVERAL_STAGES,
+    SHARES_OUT,
+    WHOLE_GROUPS,
+    WITH_EXPERTS,
+    check_groups,
+    expert_text,
+    parts_text,
+    recompute_text,
+)
 from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
-from paceline.strategy.sharding import DDP, DISTRIBUTED, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding, check_shares
+from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -48,63 +59,9 @@ DIVIDING = (*MODEL, "expert")
 """Choices of the numbers of devices that divide the network."""
 GATHER_BITS = (0, 8, 16, 32)
 GRADIENT_BITS = (0, 16, 32)
-ALIASES = {
-    "none": "ddp",
-    "data parallel": "ddp",
-    "fsdp": "zero3",
-    "fsdp2": "zero3",
-    "full_shard": "zero3",
-    "shard_grad_op": "zero2",
-    "ZeroRedundancyOptimizer": "zero1",
-    "megatron distributed optimizer": DISTRIBUTED.name,
-    **{
-        f"{words} {stage}": f"zero{stage}"
-        for words in ("deepspeed zero", "deepspeed stage", "zero stage")
-        for stage in (1, 2, 3)
-    },
-}
-"""Other names of shardings: PyTorch's (``fsdp`` and ``fsdp2`` shard everything), DeepSpeed's, Megatron's."""
 _SHARDED = "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
 _ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
 _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
-_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
-_GROUPS = Need(
-    lambda mesh: mesh.stage_devices % mesh.expert_devices == 0,
-    "{of.expert_devices} devices that share the experts do not divide the {of.stage_devices} of a pipeline stage "
-    "(data x context x tensor)",
-    "give a divisor of {of.stage_devices}",
-)
-_SHARED = Need(
-    lambda mesh: mesh.sharding.shares_out, "{name}={value} with sharding {of.sharding}", "give zero1, zero2 or zero3"
-)
-_STAGES = Need(
-    lambda mesh: mesh.pipeline > 1, "{name} {value} of a pipeline of one stage", "give pipeline, or leave {name} out"
-)
-
-
-def _parts_text(virtual_stages: int) -> str:
-    """Describe the parts of the network on each stage; empty for one part."""
-    return f" of {virtual_stages} parts each" if virtual_stages > 1 else ""
-
-
-def _expert_text(mesh: Parallelism) -> str:
-    """Describe how the experts are divided."""
-    wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
-    uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
-    return f"expert {mesh.expert}{wide}{uneven}"
-
-
-def _recompute_text(mesh: Parallelism) -> str:
-    """Describe what the backward pass computes again."""
-    parts = "" if mesh.recompute.whole_blocks else f" ({mesh.recompute})"
-    blocks = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
-    return f"recomputing{parts}{blocks}"
-
-
-def _check_groups(mesh: Parallelism) -> None:
-    """Raise UserError if shards leave groups of one rank, or only one group."""
-    if mesh.sharding.weights:
-        check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +144,7 @@ class Parallelism:
         of_layout=True,
         metavar="P",
         example="4",
-        title=lambda mesh: f"pipeline {mesh.pipeline}{_parts_text(mesh.virtual_stages)}",
+        title=lambda mesh: f"pipeline {mesh.pipeline}{parts_text(mesh.virtual_stages)}",
         title_rank=2,
         train=Trained("a pipeline of {value} stages", _ELSEWHERE.format("torch.distributed.pipelining")),
         plan=Searched("pipelines", help="stages that follow each other; may be repeated"),
@@ -215,9 +172,9 @@ class Parallelism:
         of_layout=True,
         metavar="E",
         example="8",
-        title=_expert_text,
+        title=expert_text,
         title_rank=1,
-        needs=(_GROUPS,),
+        needs=(WHOLE_GROUPS,),
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
         plan=Searched(
             "experts",
@@ -232,9 +189,9 @@ class Parallelism:
         "devices that share each expert, by its width (default {default})",
         metavar="T",
         example="2",
-        title=lambda mesh: "" if mesh.expert > 1 else _expert_text(mesh),
+        title=lambda mesh: "" if mesh.expert > 1 else expert_text(mesh),
         title_rank=1,
-        needs=(_GROUPS,),
+        needs=(WHOLE_GROUPS,),
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
         affects=FIGURES,
         emit=WRITTEN,
@@ -246,7 +203,7 @@ class Parallelism:
         metavar="F",
         example="1.2",
         needs=(
-            _EXPERTS,
+            WITH_EXPERTS,
             Need(
                 lambda mesh: mesh.expert_imbalance <= mesh.expert,
                 "expert_imbalance={value:g}: all tokens on one device are {of.expert} times the mean of {of.expert}",
@@ -262,7 +219,7 @@ class Parallelism:
         "how tokens get to their experts: {legal} (default {default})",
         metavar="E",
         example=ONCE_TO_NODE.name,
-        needs=(_EXPERTS,),
+        needs=(WITH_EXPERTS,),
         source="DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2",
         affects=("exchange", "time"),
     )
@@ -272,7 +229,7 @@ class Parallelism:
         "exchanges of experts overlap the computing of another micro batch",
         example="yes",
         needs=(
-            _EXPERTS,
+            WITH_EXPERTS,
             Need(
                 lambda mesh: mesh.micro_batches > 1,
                 "an overlap of experts with one micro batch: there is no other to compute",
@@ -322,7 +279,7 @@ class Parallelism:
                 "groups of {value} devices do not divide {of.replica_count} replicas",
                 "give a divisor of {of.replica_count}",
             ),
-            _check_groups,
+            check_groups,
         ),
         source="PyTorch, HSDP",
         affects=FIGURES,
@@ -374,7 +331,7 @@ class Parallelism:
         of_layout=True,
         metavar="R",
         example="full",
-        title=_recompute_text,
+        title=recompute_text,
         title_rank=4,
         bare="full",
         plan=Searched("recomputes", option=False),
@@ -424,24 +381,7 @@ class Parallelism:
         of_layout=True,
         metavar="V",
         example="2",
-        needs=(
-            Need(
-                lambda mesh: mesh.pipeline > 1,
-                "{value} virtual stages of a pipeline of one stage",
-                "give pipeline, or leave virtual_stages out",
-            ),
-            Need(
-                lambda mesh: mesh.schedule.interleaves,
-                "{value} virtual stages with schedule {of.schedule}",
-                "give schedule 1f1b",
-            ),
-            Need(
-                lambda mesh: mesh.micro_batches % mesh.pipeline == 0,
-                "{value} virtual stages with {of.micro_batches} micro batches on {of.pipeline} stages: stages are visited in "
-                "rounds",
-                "give a multiple of {of.pipeline} micro batches",
-            ),
-        ),
+        needs=INTERLEAVED,
         plan=Searched("virtual_stages", help="parts of the network on each stage; may be repeated (default 1 to 8)"),
         source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2",
         affects=FIGURES,
@@ -456,7 +396,7 @@ class Parallelism:
         example="3",
         title="{value} blocks in the first stage",
         title_rank=3,
-        needs=(_STAGES,),
+        needs=(SEVERAL_STAGES,),
         source="Megatron-Core, --decoder-first-pipeline-num-layers",
         affects=FIGURES,
         emit=WRITTEN,
@@ -470,7 +410,7 @@ class Parallelism:
         example="3",
         title="{value} blocks in the last stage",
         title_rank=3,
-        needs=(_STAGES,),
+        needs=(SEVERAL_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
         affects=FIGURES,
         emit=WRITTEN,
@@ -522,7 +462,7 @@ class Parallelism:
         title="weights gathered in {value} bits",
         metavar="N",
         example="8",
-        needs=(_SHARED,),
+        needs=(SHARES_OUT,),
         train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding is not ZERO1, option=True),
         plan=Searched("gather_bits", single=True, help="{help}"),
         source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
@@ -536,7 +476,7 @@ class Parallelism:
         title="gradients reduced in {value} bits",
         metavar="N",
         example="16",
-        needs=(_SHARED,),
+        needs=(SHARES_OUT,),
         plan=Searched("gradient_bits", single=True, help="{help}"),
         train=Trained(
             "gradient_bits {value} with sharding {of.sharding}",

@@ -174,6 +174,22 @@ class DistributedOptimizer(Sharding):
 DDP, ZERO1, ZERO2, ZERO3, DISTRIBUTED = Ddp(), Zero1(), Zero2(), Zero3(), DistributedOptimizer()
 SHARDINGS: Mapping[str, Sharding] = Sharding.known
 """All shardings by name."""
+ALIASES = {
+    "none": "ddp",
+    "data parallel": "ddp",
+    "fsdp": "zero3",
+    "fsdp2": "zero3",
+    "full_shard": "zero3",
+    "shard_grad_op": "zero2",
+    "ZeroRedundancyOptimizer": "zero1",
+    "megatron distributed optimizer": DISTRIBUTED.name,
+    **{
+        f"{words} {stage}": f"zero{stage}"
+        for words in ("deepspeed zero", "deepspeed stage", "zero stage")
+        for stage in (1, 2, 3)
+    },
+}
+"""Other names of shardings: PyTorch's (``fsdp`` and ``fsdp2`` shard everything), DeepSpeed's, Megatron's."""
 TORCH_SHARDINGS = tuple(name for name, sharding in SHARDINGS.items() if sharding.of_torch)
 """Names of the shardings that PyTorch implements."""
 

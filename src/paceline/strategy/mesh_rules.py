@@ -1,0 +1,61 @@
+"""Conditions that choices of ``Parallelism`` share, and their texts in descriptions. Functions take the mesh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.strategy.choices.choice import Need
+from paceline.strategy.sharding import check_shares
+
+WITH_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
+WHOLE_GROUPS = Need(
+    lambda mesh: mesh.stage_devices % mesh.expert_devices == 0,
+    "{of.expert_devices} devices that share the experts do not divide the {of.stage_devices} of a pipeline stage "
+    "(data x context x tensor)",
+    "give a divisor of {of.stage_devices}",
+)
+SHARES_OUT = Need(
+    lambda mesh: mesh.sharding.shares_out, "{name}={value} with sharding {of.sharding}", "give zero1, zero2 or zero3"
+)
+SEVERAL_STAGES = Need(
+    lambda mesh: mesh.pipeline > 1, "{name} {value} of a pipeline of one stage", "give pipeline, or leave {name} out"
+)
+INTERLEAVED = (
+    Need(
+        lambda mesh: mesh.pipeline > 1,
+        "{value} virtual stages of a pipeline of one stage",
+        "give pipeline, or leave virtual_stages out",
+    ),
+    Need(lambda mesh: mesh.schedule.interleaves, "{value} virtual stages with schedule {of.schedule}", "give schedule 1f1b"),
+    Need(
+        lambda mesh: mesh.micro_batches % mesh.pipeline == 0,
+        "{value} virtual stages with {of.micro_batches} micro batches on {of.pipeline} stages: stages are visited in rounds",
+        "give a multiple of {of.pipeline} micro batches",
+    ),
+)
+"""Conditions of virtual stages."""
+
+
+def parts_text(virtual_stages: int) -> str:
+    """Describe the parts of the network on each stage; empty for one part."""
+    return f" of {virtual_stages} parts each" if virtual_stages > 1 else ""
+
+
+def expert_text(mesh: Any) -> str:
+    """Describe how the experts are divided."""
+    wide = f" x {mesh.expert_tensor}" if mesh.expert_tensor > 1 else ""
+    uneven = f" at {mesh.expert_imbalance:g} times the mean" if mesh.expert_imbalance > 1 else ""
+    return f"expert {mesh.expert}{wide}{uneven}"
+
+
+def recompute_text(mesh: Any) -> str:
+    """Describe what the backward pass computes again."""
+    parts = "" if mesh.recompute.whole_blocks else f" ({mesh.recompute})"
+    blocks = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
+    return f"recomputing{parts}{blocks}"
+
+
+def check_groups(mesh: Any) -> None:
+    """Raise UserError if shards leave groups of one rank, or only one group."""
+    if mesh.sharding.weights:
+        check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)

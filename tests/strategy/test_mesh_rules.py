@@ -45,7 +45,7 @@ def test_texts_are_in_the_order_of_a_description(choices: dict[str, Any], text: 
             "2 virtual stages with schedule gpipe",
         ),
         ({"pipeline": 2, "virtual_stages": 2}, "2 virtual stages with 1 micro batches on 2 stages"),
-        ({"sharding": "zero3", "shard_devices": 1}, "1"),
+        ({"sharding": "zero3", "shard_devices": 1}, "groups of one rank"),
     ],
 )
 def test_conditions_name_what_is_missing(choices: dict[str, Any], message: str) -> None:

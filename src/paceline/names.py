@@ -1,4 +1,4 @@
-"""Names as people type them: one folding for every look-up, the nearest legal names, and which of them say the contrary."""
+"""Look-up of names as people type them: folding, the nearest legal names, and names that negate each other."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
 
 def fold(name: str) -> str:
-    """``name`` as look-ups compare it: without case, spaces, dashes and underscores. Dots are part of numbers and stay."""
+    """Fold ``name`` for look-ups, by removing case, spaces, dashes and underscores. Dots are part of numbers and stay."""
     return _SEPARATORS.sub("", name.casefold())
 
 
 def look_up(name: str, legal: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES) -> str | None:
-    """The legal name that ``name`` folds to, itself or by an alias (``aliases``: legal name by alias); None for no such."""
+    """Return the legal name that equals ``name`` after folding, itself or by an alias (``aliases``: legal name by alias), or
+    None.
+    """
     meanings = {fold(alias): meaning for alias, meaning in aliases.items()} | {fold(entry): entry for entry in legal}
     return meanings.get(fold(name))
 
 
 def did_you_mean(given: str, legal: Iterable[str], limit: int = 3) -> list[str]:
-    """The legal names nearest to ``given``, nearest first; never empty while ``legal`` is not.
+    """Return the legal names nearest to ``given``, nearest first; empty only without legal names.
 
-    A name that negates what was given is left out while there is another: ``--no-compile`` does not mean ``--compile``.
+    A name that negates the given one is left out if there is another: ``--no-compile`` does not mean ``--compile``.
     """
     listed = list(legal)
     return near_names(given, listed, limit) or _nearest(given, listed, limit, 0.0)
@@ -70,7 +72,7 @@ def _nearest(given: str, listed: list[str], limit: int, cutoff: float) -> list[s
 
 
 def is_likely(given: str, name: str) -> bool:
-    """Return whether ``name`` may be proposed for ``given``, as a slip of the keyboard: near, no contrary, same numbers.
+    """Return whether ``name`` is a likely correction of ``given``: similar, not a negation, with the same numbers.
 
     ``fp61`` may be ``fp16``; ``fp8`` is not ``fp32``, ``H20`` is not ``H200``, and ``fp16x`` is not ``bf16``.
     """
@@ -81,9 +83,9 @@ def is_likely(given: str, name: str) -> bool:
 
 
 def likeliest(given: str, legal: Iterable[str]) -> str:
-    """Return the nearest legal name if it is likely what was meant and not its opposite; else an empty text.
+    """Return the nearest legal name if it is likely meant and not a negation; else an empty text.
 
-    ``zero`` may be three shardings and ``fb16`` two formats of numbers: neither is proposed.
+    Ambiguous names get no proposal: ``zero`` may be three shardings and ``fb16`` two formats of numbers.
     """
     near = sorted(did_you_mean(given, legal), key=lambda name: -_likeness(given, name))
     if not near or not is_likely(given, near[0]):
@@ -124,7 +126,7 @@ def _denies(negative: str, plain: str) -> bool:
 
 
 def _other_number(one: str, other: str) -> bool:
-    """Return whether two names differ in their numbers alone, and not by the order of digits."""
+    """Return whether two names differ only in their numbers, and not by swapped digits."""
     if _NUMBER.sub("0", fold(one)) != _NUMBER.sub("0", fold(other)):
         return False
     pairs = zip(_NUMBER.findall(fold(one)), _NUMBER.findall(fold(other)), strict=True)

@@ -43,8 +43,9 @@ class DeviceBackend(Backend, Protocol):
         ``encode``."""
 
     def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
-        """Decode a payload if the checksums of ``head`` and ``body`` equal ``sums``. Else raise PayloadError and leave ``out``
-        unchanged."""
+        """Decode a payload if the checksums of ``head`` and ``body`` equal ``sums``. Otherwise raise PayloadError; ``out``
+        is then unchanged.
+        """
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The named networks as plain modules, for ``train --model NAME`` and for the layer tables.
+"""Named networks as plain modules, for ``train --model NAME`` and for the layer tables.
 
 This package needs torch. The layer tables are in ``paceline.workload`` and do not.
 """

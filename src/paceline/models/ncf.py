@@ -13,7 +13,7 @@ USERS, ITEMS, _FACTORS, _LAYERS = 6040, 3706, 32, 3
 
 
 class NeuMf(nn.Module):
-    """Pairs of a user and an item (B, 2) to one logit each (B,)."""
+    """NeuMF network, from pairs of a user and an item (B, 2) to one logit each (B,)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,5 +38,5 @@ class NeuMf(nn.Module):
 
 
 def ncf() -> nn.Module:
-    """Pairs (B, 2) of a user below 6,040 and an item below 3,706 to logits (B,)."""
+    """Return NeuMF, from pairs (B, 2) of a user below 6,040 and an item below 3,706 to logits (B,)."""
     return NeuMf()

@@ -1,4 +1,4 @@
-"""The named networks: how each is built, what one sample is, and its source."""
+"""Named networks: the function that builds each, its sample and its source."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class InputSpec:
     tokens: int = 0
 
     def example(self, batch: int, device: torch.device | str = "cpu") -> Tensor:
-        """A random batch: float32 (batch, *shape) from N(0, 1), or int64 tokens."""
+        """Return a random batch: float32 (batch, *shape) from N(0, 1), or int64 tokens."""
         if self.tokens:
             return torch.randint(self.tokens, (batch, *self.shape), device=device)
         return torch.randn((batch, *self.shape), device=device)
@@ -67,7 +67,7 @@ class InputSpec:
 class Entry:
     """A named network.
 
-    ``loss`` is over logits: ``cross_entropy`` against a class index for each row of logits, or ``mean`` of all outputs if the
+    ``loss`` is over logits: ``cross_entropy`` with a class index for each row of logits, or ``mean`` of all outputs if the
     network's own loss is not counted.
     """
 
@@ -215,12 +215,12 @@ REGISTRY: dict[str, Entry] = {
 
 
 def model(name: str) -> Entry:
-    """The registry entry of ``name``. Raises UserError, with the nearest names, for any other."""
+    """Return the registry entry of ``name``. Raises UserError, with the nearest names, for an unknown one."""
     if name not in REGISTRY:
         raise unknown("model", name, REGISTRY)
     return REGISTRY[name]
 
 
 def build(name: str) -> nn.Module:
-    """A new network on torch's default device, with weights from its default generator."""
+    """Build a network on torch's default device, with weights from its default generator."""
     return model(name).function()

@@ -37,7 +37,9 @@ RELATIONS = (
 
 
 class GraphAttention(nn.Module):
-    """Nodes (B, N, inputs) and (B, M, inputs) to what the second receive from the first along ``edges`` edges, (B, M, 512)."""
+    """Graph attention: nodes (B, N, inputs) and (B, M, inputs) to the messages that the latter receive along ``edges`` edges,
+    (B, M, 512).
+    """
 
     def __init__(self, inputs: int, edges: int) -> None:
         super().__init__()
@@ -61,7 +63,7 @@ class GraphAttention(nn.Module):
 
 
 class RelationLayer(nn.Module):
-    """Nodes by kind to nodes by kind: the sum over the relations that end in each."""
+    """Layer from nodes by kind to nodes by kind, which sums over the relations that end in each kind."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -76,7 +78,7 @@ class RelationLayer(nn.Module):
 
 
 class Rgat(nn.Module):
-    """Features of the sampled nodes (B, 1250, 1024) to logits of the papers (B, 2983)."""
+    """R-GAT network, from features of the sampled nodes (B, 1250, 1024) to logits of the papers (B, 2983)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,5 +97,5 @@ class Rgat(nn.Module):
 
 
 def rgat() -> nn.Module:
-    """Features (B, 1250, 1024) of sampled nodes to logits (B, 2983)."""
+    """Return R-GAT, from features (B, 1250, 1024) of sampled nodes to logits (B, 2983)."""
     return Rgat()

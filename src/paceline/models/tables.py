@@ -1,4 +1,4 @@
-"""Write the layer tables of ``paceline.workload`` from the modules.
+"""Command that writes the layer tables of ``paceline.workload`` from the modules.
 
 ``python -m paceline.models.tables [NAME ...] [--check]``
 """
@@ -16,7 +16,7 @@ ZOO = Path(__file__).parents[1] / "workload" / "zoo"
 
 
 def fresh(name: str) -> Workload:
-    """The table of a named network, traced now."""
+    """Trace a named network again and return its table."""
     entry = model(name)
     return Workload.trace(
         entry.function,
@@ -29,7 +29,7 @@ def fresh(name: str) -> Workload:
 
 
 def render(workload: Workload) -> str:
-    """JSON with one layer or parameter per line, so that a diff shows only what changed."""
+    """Format a table as JSON with one layer or parameter per line, so that a diff shows only what changed."""
     parts = []
     for key, value in workload.to_json().items():
         if key in ("layers", "parameters"):

@@ -48,7 +48,7 @@ def decoded(values: F32, k: int, scaled: bool, backend: str = "native") -> F32:
 
 
 def ternary_encoded(values: F32, scale: np.float32, key: counter.Key, start: int) -> bytes:
-    """Return the ternary encoder's body: the two planes of ``values``, with draws from ``start`` on. Raises ValueError for
+    """Return the ternary encoder's body: two bit planes of ``values``, with draws from ``start`` on. Raises ValueError for
     infinite values or NaN.
     """
     body = np.zeros(bit_planes.packed_bytes(values.size, 2), np.uint8)
@@ -57,7 +57,7 @@ def ternary_encoded(values: F32, scale: np.float32, key: counter.Key, start: int
 
 
 def ternary_decoded(body: bytes, count: int, scale: np.float32) -> bytes:
-    """Return the fp32 values of such a body of the right length. Raises PayloadError for a code that no encoder writes."""
+    """Return the fp32 values of a ternary body of the right length. Raises PayloadError for a code that no encoder writes."""
     return Ternary(scale=float(scale)).decode_body(np.frombuffer(body, np.uint8), count).tobytes()
 
 
@@ -82,7 +82,9 @@ def word(value: np.float32) -> int:
 
 
 def header(beats: int, marked: bool = True, ipv6: bool = False) -> bytes:
-    """Return header beats of a frame: EtherType and type of service as the engines read them, other bytes counting up."""
+    """Return header beats of a frame, with EtherType and type of service as the engines read them and other bytes counting
+    up.
+    """
     octets = bytearray(index % 251 for index in range(32 * beats))
     if ipv6:
         octets[12:16] = b"\x86\xdd" + (b"\x62\x80" if marked else b"\x60\x00")

@@ -1,4 +1,4 @@
-"""Emit the engines as Verilog with a fixed version of Yosys, so that equal source gives equal text."""
+"""Emission of the engines as Verilog, with a fixed version of Yosys, so that equal source gives equal text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs about the engine: Amaranth's assertions, Yosys, and a solver.
+"""Proofs about the engine with Amaranth's assertions, Yosys and a solver.
 
 A property is a module with ``Assert`` and ``Assume`` around blocks of the engine. Amaranth writes it as RTLIL, Yosys turns it
 into a transition system, and a solver looks for a run that breaks an assertion. Three methods:

@@ -43,7 +43,7 @@ def aligner_narrow(make: Any = None) -> Proof:
 
 
 def aligner_wide() -> Proof:
-    """Prove the same at the engine's width for the first cycles."""
+    """Prove the same as ``aligner_narrow`` at the engine's width, for the first cycles."""
     from paceline.nic.engine.aligner_properties import Aligned
 
     scope = "full width, one bit of every byte"
@@ -69,7 +69,7 @@ def decompressor_stable() -> Proof:
 
 
 def compressor_overfull(method: Method = "reachability", depth: int = 0) -> Proof:
-    """Prove that the compressor's queues never overflow: the queue of beats suffices for more scales than their FIFO holds."""
+    """Prove that the compressor's queues never overflow: its queue of beats holds enough for all scales in their FIFO."""
     from paceline.nic.engine.compressor import Compressor
     from paceline.nic.engine.stream_properties import NeverOverfull
 
@@ -118,7 +118,7 @@ def decompressor_passed(make: Any = None) -> Proof:
 
 
 def decompressor_delivers() -> Proof:
-    """Prove that every frame leaves the decompressor in time and with its length, whatever it holds."""
+    """Prove that every frame leaves the decompressor in time and with its length, whatever its content."""
     from paceline.nic.engine.decompressor import Decompressor
     from paceline.nic.engine.stream_properties import Delivered
 

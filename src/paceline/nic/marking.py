@@ -1,7 +1,7 @@
-"""Mark sockets for the network card: it compresses what their packets carry (Li et al., MICRO 2018, section VI-B).
+"""Marks on sockets that tell the network card to compress their packets (Li et al., MICRO 2018, section VI-B).
 
 The mark is the ToS 0x28 in the IP header, set with setsockopt as the paper's MPI does. Only fp32 gradients may go through a
-marked socket: the card's codec loses what is below its bound.
+marked socket: the card's codec loses values below its bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def mark_sockets(descriptors: Iterable[int], tos: int = TOS) -> int:
-    """Set the ToS of what these TCP sockets send from now on; 0 takes the mark away. The kernel leaves the ECN bits to itself.
+    """Set the ToS of all later packets of these TCP sockets; 0 removes the mark. The kernel sets the ECN bits itself.
 
     Args:
         descriptors: of this process. Descriptors that are closed or no TCP sockets are skipped.
@@ -60,8 +60,8 @@ def tcp_sockets() -> frozenset[int]:
 def marking() -> Iterator[set[int]]:
     """Mark the TCP sockets that this process opens in the block, such as those of ``dist.new_group``.
 
-    The block must leave its connections idle, in whole messages, so a barrier belongs at its end: the card takes the first
-    marked byte of a connection for the beginning of a message. The sockets are marked when the block is left.
+    The connections must be idle between messages at the end of the block, so put a barrier there: the card takes the first
+        marked byte of a connection for the beginning of a message. The sockets are marked when the block is left.
 
     Yields:
         A set that holds the marked descriptors afterwards.

@@ -17,8 +17,8 @@ _COMMANDS = {
 
 
 def program(name: str) -> str:
-    """Return the path of a program, or of YoWASP's, which may be in the folder of this Python. Raises UserError if it is
-    missing.
+    """Return the path of a program, or of its YoWASP version, which may be in the folder of this Python. Raises UserError if it
+    is missing.
     """
     beside = Path(sys.executable).with_name(f"yowasp-{name}")
     found = shutil.which(name) or shutil.which(beside.name) or (str(beside) if beside.is_file() else None)
@@ -28,7 +28,7 @@ def program(name: str) -> str:
 
 
 def missing(*names: str) -> str:
-    """Return one line on the first missing program; empty if all exist."""
+    """Describe the first missing program in one line; empty if all exist."""
     for name in names:
         try:
             program(name)

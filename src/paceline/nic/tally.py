@@ -1,4 +1,4 @@
-"""Count comparisons of an engine's Verilog with a codec, and describe the first difference."""
+"""Count of comparisons of an engine's Verilog with a codec, with the first difference."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ class Wanted:
     """Expected output for one frame.
 
     Attributes:
-        case: which frame of which engine.
-        content: every byte.
-        refused: the engine must signal an error; then only the length and the ``beats`` of the header count.
+        case: name of frame and engine. content: all bytes. refused: the engine must signal an error; then only the length and
+            the ``beats`` of the header are compared.
     """
 
     case: str
@@ -46,7 +45,7 @@ class Wanted:
     beats: int = 0
 
     def difference(self, got: bytes, error: bool) -> str:
-        """Describe the first difference from the output; empty if there is none."""
+        """Describe the first difference of an output; empty if there is none."""
         head = BEAT * self.beats
         if error != self.refused:
             return f"{self.case}: error is {error}"
@@ -59,7 +58,7 @@ class Wanted:
 
 @dataclass
 class EngineTally:
-    """Running result of a comparison.
+    """Running count of a comparison.
 
     Attributes:
         seed: of the stalls in all batches.

@@ -9,7 +9,7 @@ from paceline.nic.formal import Proof, prove
 
 
 def ternary_comparison(compare: Any = None) -> Proof:
-    """Prove the ternary lane's rounding and comparison against fp32 words; ``compare`` replaces its circuit."""
+    """Prove the rounding of the ternary lane and its comparison with fp32 words; ``compare`` replaces its circuit."""
     from paceline.nic.engine.ternary_lanes import compare as own
     from paceline.nic.engine.ternary_properties import Comparison
 

@@ -23,7 +23,7 @@ _MOST = 64  # workers of a sum
 
 @dataclass(frozen=True)
 class _Case:
-    """A frame, its registers, the expected output, and whether an error is expected: then only the body's length counts."""
+    """Frame, its registers, its expected output, and whether an error is expected (then only the body's length is compared)."""
 
     content: bytes
     registers: Sequence[int]
@@ -52,8 +52,7 @@ class _TernaryTally(EngineTally):
 def verify_ternary(
     values: int = 10**6, seed: int = 5, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Verify random values in frames of 0 to 2,100 through encoder and decoder: scalers, keys and first draws of all kinds, one
-    frame in eight unmarked, one in sixteen with a word that is infinite or no number.
+    """Verify encoder and decoder with random values in frames of 0 to 2,100.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -77,7 +76,7 @@ def verify_ternary(
 def verify_ternary_sums(
     values: int = 10**6, seed: int = 6, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Random sums of 1 to 63 workers, two and two, through the adder: sums of up to 64, one pair in eight unmarked.
+    """Verify the adder with random pairs of sums of 1 to 63 workers: total up to 64, one pair in eight unmarked.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -99,7 +98,8 @@ def verify_ternary_sums(
 def verify_ternary_golden(
     directory: Path | None = None, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Verify the golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or the given directory), both ways.
+    """Verify the golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or the given directory) in both
+    directions.
 
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
@@ -123,7 +123,7 @@ def verify_ternary_golden(
 def verify_ternary_damage(
     frames: int = 4000, seed: int = 8, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Damaged bodies through decoder and adder: error exactly where the description refuses, the length, the next one whole.
+    """Verify that decoder and adder report damaged bodies as specified, keep the length, and process the next frame.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -142,7 +142,7 @@ def verify_ternary_damage(
 
 
 def _frame(rng: np.random.Generator, count: int, name: str) -> tuple[_Case, _Case | None]:
-    """Return a frame for the encoder, and for the decoder what must come out of it; None behind a word that is not finite."""
+    """Return a frame for the encoder, and the decoder's expected output; None after a word that is not finite."""
     beats, marked = int(rng.integers(1, 16)), bool(rng.integers(8))
     scale = np.float32(rng.choice([2.0 ** rng.uniform(-103, 127), rng.uniform(0.5, 2)]))
     key, start = counter.key(int(rng.integers(1 << 62)), int(rng.integers(1 << 30))), int(rng.choice(_STARTS))
@@ -169,7 +169,7 @@ def _values(rng: np.random.Generator, count: int, scale: np.float32) -> F32:
 
 
 def _pair(rng: np.random.Generator, count: int, name: str, marked: bool = True, damaged: bool = False) -> _Case:
-    """Return two bodies for the adder and their sum; where damaged, one of them or neither is."""
+    """Return two bodies for the adder and their sum; if ``damaged``, at most one body is damaged."""
     beats = int(rng.integers(1, 16))
     first = int(rng.choice([1, int(rng.integers(1, _MOST))]))
     workers = (first, int(rng.choice([1, int(rng.integers(1, _MOST - first + 1))])))
@@ -206,7 +206,9 @@ def _damaged_frame(rng: np.random.Generator) -> _Case:
 
 
 def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
-    """Return a body with a flipped bit, a missing end, surplus bytes, other bytes, or unchanged; and which."""
+    """Return a body with a flipped bit, a missing end, surplus bytes or other bytes, or unchanged, and the name of the
+    damage.
+    """
     damaged, kind = bytearray(body), str(rng.choice(["none", "bit", "short", "long", "bytes"]))
     at = int(rng.integers(len(body)))
     if kind == "bit":
@@ -221,7 +223,7 @@ def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
 
 
 def _legal(body: bytes, count: int, width: int, largest: int | None) -> bool:
-    """Return whether an encoder writes such a body: codes up to the largest one, or for a ternary (None) all but (0, 1)."""
+    """Return whether an encoder writes such a body: codes up to the largest, or for a ternary (None) all but (0, 1)."""
     if len(body) != bit_planes.packed_bytes(count, width):
         return False
     codes = bit_planes.unpack(np.frombuffer(body, np.uint8), count, width)

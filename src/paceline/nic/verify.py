@@ -24,7 +24,7 @@ _BATCH = 64  # frames that follow one another through a model
 
 @dataclass
 class _Frame:
-    """A frame, its expected compressed form, and the expected restored frame."""
+    """Frame, its expected compressed form, and the expected restored frame."""
 
     content: bytes
     settings: EngineRegisters
@@ -61,7 +61,7 @@ class _InceptionnTally(EngineTally):
 def verify_random(
     values: int = 10**6, seed: int = 1, model: InceptionnModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Random values in frames of 0 to 2,100 of them, both formats, every bound, one frame in eight unmarked, IPv4 and IPv6.
+    """Verify random values in frames of 0 to 2,100: both formats, every bound, one frame in eight unmarked, IPv4 and IPv6.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -87,7 +87,7 @@ def verify_random(
 
 
 def verify_tag_patterns(seed: int = 2, model: InceptionnModel | None = None, progress: Progress | None = None) -> Verified:
-    """Verify each of the 4^8 tag vectors of eight values; of ``inceptionn-scaled``, which never writes 11, the 3^8.
+    """Verify each of the 4^8 vectors of eight tags, or of the 3^8 for ``inceptionn-scaled``, which never writes tag 11.
 
     Values are drawn for their tags; the vectors are then counted in what the codec wrote.
 
@@ -164,12 +164,14 @@ def golden_items(name: str, directory: Path | None = None) -> list[dict[str, Any
 
 
 def golden_words(words: list[str]) -> F32:
-    """Return the fp32 values that a golden vector writes in hexadecimal digits."""
+    """Return the fp32 values of a golden vector in hexadecimal digits."""
     return np.array([int(word, 16) for word in words], "<u4").view("<f4")
 
 
 def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
-    """Convert a payload's body to a frame's, without the directory: in the scaled format each exponent precedes its bursts."""
+    """Convert a payload's body to that of a frame, which has no directory. In the scaled format each exponent precedes its
+    bursts.
+    """
     if not scaled:
         return body
     blocks = -(-count // BLOCK)
@@ -184,7 +186,7 @@ def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
 
 
 def codec_bound(name: str) -> float:
-    """Return the bound that a codec has by default."""
+    """Return the default bound of a codec."""
     bound: float = codecs.get(name).bound  # type: ignore[attr-defined]
     return bound
 
@@ -210,7 +212,7 @@ def verify_damage(
 
 
 def damaged_frame(rng: np.random.Generator) -> tuple[EngineRegisters, bytes, bytes, str, bool]:
-    """Registers, a damaged frame of up to 400 values, what comes back, a name, and whether the codec refuses it."""
+    """Return registers, a damaged frame of up to 400 values, its expected output, a name, and whether the codec refuses it."""
     scaled = bool(rng.integers(2))
     count, k = int(rng.choice([rng.integers(1, 41), rng.integers(1, 400)])), int(rng.integers(1, 15 if scaled else 16))
     body = bytearray(encoded(_random_values(rng, count, scaled), k, scaled))
@@ -259,7 +261,7 @@ def _frame(values: F32, settings: EngineRegisters, marked: bool, ipv6: bool, cas
 
 
 def _random_values(rng: np.random.Generator, count: int, scaled: bool) -> F32:
-    """Any bits; magnitudes over many powers of two; normal ones; ones near a power of two; zeros between them."""
+    """Draw values: random bits, magnitudes over many powers of two, normal numbers, numbers near a power of two, and zeros."""
     kind = int(rng.integers(5))
     bits = rng.integers(0, 1 << 32, count, np.uint32)
     if kind == 1:
@@ -279,7 +281,7 @@ def _random_values(rng: np.random.Generator, count: int, scaled: bool) -> F32:
 
 
 def _values_of_tags(rng: np.random.Generator, tags: Any, scaled: bool) -> F32:
-    """Values with these tags at k = 10; in front of a scaled block, eight that fix its scale at 1."""
+    """Draw values with these tags at k = 10. In front of a scaled block, eight values fix its scale at 1."""
     # Magnitudes from .. to of tags 00, 01, 10, 11; those of the scaled format are q up to 127, and more.
     low, high = ((1e-9, 2e-3, 0.13), (4e-4, 0.12, 0.99)) if scaled else ((1e-9, 1e-3, 0.0313, 1.0), (9e-4, 0.0312, 0.99, 1e9))
     smallest, largest = np.array(low)[tags], np.array(high)[tags]
@@ -290,7 +292,7 @@ def _values_of_tags(rng: np.random.Generator, tags: Any, scaled: bool) -> F32:
 
 
 def _vectors(body: bytes, count: int) -> Iterator[int]:
-    """Tag vectors of the bursts of a body."""
+    """Return the tag vectors of the bursts of a body."""
     at = 0
     for _ in range(count):
         vector = int.from_bytes(body[at : at + 2], "little")
@@ -299,5 +301,5 @@ def _vectors(body: bytes, count: int) -> Iterator[int]:
 
 
 def _burst_bytes(vector: int) -> int:
-    """Bytes of a burst with this tag vector, the vector included."""
+    """Return the bytes of a burst with this tag vector, including the vector."""
     return 2 + sum((0, 1, 2, 4)[vector >> 2 * lane & 3] for lane in range(8))

@@ -1,4 +1,4 @@
-"""Run the emitted Verilog as a fast model, built by Verilator and a C++ compiler into a shared library."""
+"""Simulation of the emitted Verilog by a shared library that Verilator and a C++ compiler build."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FAILURES = {
 
 @dataclass(frozen=True)
 class EngineRegisters:
-    """An engine's registers for a frame: header beats, k of the bound 2^-k, the format, and (decompressor) its fp32 values."""
+    """Registers of an engine for a frame: header beats, k of the bound 2^-k, the format, and (decompressor) its fp32 values."""
 
     head: int
     k: int
@@ -48,7 +48,7 @@ class EngineRegisters:
 
 
 class EngineFailure(RuntimeError):
-    """A model stopped, violated the stream protocol, or wrote too much."""
+    """Error for a model that stopped, violated the stream protocol, or wrote too much."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def library(verilog: Path = VERILOG, engines: tuple[str, ...] = ENGINES) -> Path
     """Return the shared library of the engines in a directory of Verilog, built once per text and cached for the user.
 
     Args:
-        engines: ``ENGINES``, INCEPTIONN's two, which are what a lab's card takes; or ``TERNARY``.
+        engines: ``ENGINES``, the two of INCEPTIONN, as a lab's card needs them, or ``TERNARY``.
 
     Raises:
         UserError: Verilator or a C++ compiler is missing, or fails.
@@ -161,7 +161,7 @@ def drive(
     room: int,
     seed: int = 0,
 ) -> ModelRun:
-    """Send frames back to back through one of a library's engines and collect what comes out.
+    """Send frames back to back through one of a library's engines and collect the output.
 
     Args:
         engine: its number in the library, and its name.
@@ -203,7 +203,7 @@ def drive(
 
 
 class InceptionnModel:
-    """The model of both engines.
+    """Model of INCEPTIONN's compressor and decompressor.
 
     Raises:
         UserError: what ``library`` raises.
@@ -218,7 +218,7 @@ class InceptionnModel:
     def run(
         self, frames: Sequence[bytes], settings: Sequence[EngineRegisters], *, decompress: bool = False, seed: int = 0
     ) -> ModelRun:
-        """Send frames back to back and collect what comes out.
+        """Send frames back to back and collect the output.
 
         Args:
             seed: of stalls on both sides, of the registers between frames and of bytes that do not count; 0: no stalls.
@@ -243,7 +243,7 @@ class InceptionnModel:
 
 
 class TernaryModel:
-    """The model of the three ternary engines. Frames, stalls and failures are those of ``InceptionnModel.run``.
+    """Model of the three ternary engines. Frames, stalls and failures are those of ``InceptionnModel.run``.
 
     Raises:
         UserError: what ``library`` raises.
@@ -263,7 +263,7 @@ class TernaryModel:
         room: int,
         seed: int = 0,
     ) -> ModelRun:
-        """Send frames back to back and collect what comes out.
+        """Send frames back to back and collect the output.
 
         Args:
             engine: one of ``TERNARY``.

@@ -1,4 +1,4 @@
-"""Choosing before there is hardware: the best strategy for a goal, what an upgrade gains, and why."""
+"""Choices before there is hardware: the best strategy for a goal, the gain of an upgrade, and reasons."""
 
 from paceline.planning.ask.answer import Asked
 from paceline.planning.ask.ask import ask

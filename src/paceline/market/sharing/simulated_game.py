@@ -39,12 +39,12 @@ class SharingAnswer(Tabular):
 
     @property
     def found(self) -> Equilibrium:
-        """End of best responses from nothing shared."""
+        """Result of best responses that start without sharing."""
         return next(iter(self.equilibria.responses.values()))
 
     @property
     def best(self) -> Optimum:
-        """The largest welfare."""
+        """Largest welfare."""
         return self.equilibria.best
 
     def rows(self) -> Sequence[Row]:

@@ -1,1 +1,1 @@
-"""Networks of text and translation."""
+"""Networks for text and translation."""

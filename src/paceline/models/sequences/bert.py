@@ -17,7 +17,7 @@ _DROPOUT, _EPS, _STD = 0.1, 1e-12, 0.02
 
 
 class BidirectionalAttention(nn.Module):
-    """Multi-head attention of every token to every token: (B, S, width) to the same shape."""
+    """Multi-head attention between all tokens: (B, S, width) to the same shape."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Embeddings(nn.Module):
 
 
 class MaskedLanguageHead(nn.Module):
-    """(B, S, width) to logits (B, S, vocabulary); the decoder's weight is the token embedding."""
+    """Head for masked tokens, (B, S, width) to logits (B, S, vocabulary); its weight is the token embedding."""
 
     def __init__(self, width: int, tokens: nn.Embedding) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class MaskedLanguageHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """Tokens (B, S), S at most 512, to logits (B, S, 30522)."""
+    """BERT, from tokens (B, S), S at most 512, to logits (B, S, 30522)."""
 
     def __init__(self, layers: int, width: int, heads: int) -> None:
         super().__init__()
@@ -107,10 +107,10 @@ class Bert(nn.Module):
 
 
 def bert_base() -> nn.Module:
-    """Tokens (B, S) to logits (B, S, 30522): 12 layers, width 768, 12 heads."""
+    """Return BERT base, from tokens (B, S) to logits (B, S, 30522): 12 layers, width 768, 12 heads."""
     return Bert(layers=12, width=768, heads=12)
 
 
 def bert_large() -> nn.Module:
-    """Tokens (B, S) to logits (B, S, 30522): 24 layers, width 1024, 16 heads."""
+    """Return BERT large, from tokens (B, S) to logits (B, S, 30522): 24 layers, width 1024, 16 heads."""
     return Bert(layers=24, width=1024, heads=16)

@@ -1,4 +1,4 @@
-"""GPT-2, the small one: 12 layers, width 768, 12 heads, 124,439,808 parameters, the output tied to the token embedding.
+"""GPT-2 small: 12 layers, width 768, 12 heads, 124,439,808 parameters, the output tied to the token embedding.
 
 Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3 and table 2, and the
 released weights (the paper's table says 117 M; the weights count 124 M).
@@ -17,7 +17,7 @@ _DROPOUT, _STD = 0.1, 0.02
 
 
 class CausalAttention(nn.Module):
-    """Multi-head attention of every token to those before it: (B, S, width) to the same shape."""
+    """Multi-head attention of every token to itself and earlier ones: (B, S, width) to the same shape."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Tokens (B, S), S at most 1024, to logits of the next token (B, S, 50257)."""
+    """GPT-2, from tokens (B, S), S at most 1024, to logits of the next token (B, S, 50257)."""
 
     def __init__(self, layers: int, width: int, heads: int) -> None:
         super().__init__()
@@ -80,5 +80,5 @@ class Gpt2(nn.Module):
 
 
 def gpt2() -> nn.Module:
-    """Tokens (B, S) to logits (B, S, 50257)."""
+    """Return GPT-2 small, from tokens (B, S) to logits (B, S, 50257)."""
     return Gpt2(layers=12, width=768, heads=12)

@@ -21,7 +21,7 @@ VOCABULARY, _WIDTH, _DROPOUT = 32317, 1024, 0.2
 
 
 class Both(nn.Module):
-    """A bidirectional gated layer; all but the first normalise their input: (B, T, inputs) to (B, T, width)."""
+    """Bidirectional gated layer, (B, T, inputs) to (B, T, width), with normalised input except in the first layer."""
 
     def __init__(self, inputs: int, width: int, *, normalised: bool) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Both(nn.Module):
 
 
 class DeepSpeech2(nn.Module):
-    """Spectra (B, 1, 161, T) to log probabilities of characters (B, T / 2, 29)."""
+    """DeepSpeech 2, from spectra (B, 1, 161, T) to log probabilities of characters (B, T / 2, 29)."""
 
     def __init__(self, width: int = 800, layers: int = 5) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class AdditiveAttention(nn.Module):
 
 
 class Gnmt(nn.Module):
-    """Source and target tokens (B, 2, S) to logits of the target (B, S, 32317)."""
+    """GNMT, from source and target tokens (B, 2, S) to logits of the target (B, S, 32317)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,10 +106,10 @@ class Gnmt(nn.Module):
 
 
 def deepspeech2() -> nn.Module:
-    """Spectra (B, 1, 161, 400) to log probabilities of characters (B, 200, 29)."""
+    """Return DeepSpeech 2, from spectra (B, 1, 161, 400) to log probabilities of characters (B, 200, 29)."""
     return DeepSpeech2()
 
 
 def gnmt() -> nn.Module:
-    """Token pairs (B, 2, 27) to logits (B, 27, 32317)."""
+    """Return GNMT, from token pairs (B, 2, 27) to logits (B, 27, 32317)."""
     return Gnmt()

@@ -1,4 +1,4 @@
-"""A recurrent highway network: Zilly et al. 2017 (arXiv:1607.03474), equations 6 to 9, with coupled gates."""
+"""Recurrent highway network with coupled gates: Zilly et al. 2017 (arXiv:1607.03474), equations 6 to 9."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class Rhn(nn.Module):
-    """Sequences (B, T, inputs) to states after each step (B, T, hidden).
+    """Recurrent highway layer, from sequences (B, T, inputs) to the states after each step (B, T, hidden).
 
     The depths of step ``t``, where ``s_0`` is the state after the last step and ``x_t`` enters the first depth only:
 
@@ -35,7 +35,7 @@ class Rhn(nn.Module):
         self.depths = nn.ModuleList(layers)
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Tensor:
-        """``state``: after the last step, (B, hidden); None: zeros."""
+        """Compute the states. ``state``: state after the last step, (B, hidden); None: zeros."""
         ends: list[Tensor] = []
         for now in self.enter(x).unbind(1):
             for number, layer in enumerate(self.depths):

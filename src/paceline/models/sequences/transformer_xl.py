@@ -77,9 +77,9 @@ class TransformerXlBlock(nn.Module):
 
 
 class TransformerXl(nn.Module):
-    """Words (B, T) to the log probabilities of each part of the vocabulary.
+    """Transformer-XL, from words (B, T) to the log probabilities of each part of the vocabulary.
 
-    ``narrower``: how many times as narrow the vectors of a part are as those of the part before; 0: there is one part.
+    ``narrower``: width of a part's vectors / width of the next part's; 0: only one part.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class TransformerXl(nn.Module):
         self.blocks = nn.ModuleList(TransformerXlBlock(width, heads, inner, dropout, dropatt) for _ in range(layers))
 
     def _embedded(self, words: Tensor) -> Tensor:
-        """Vectors (B, T, width); the words are taken to be sorted by the part that they belong to."""
+        """Return embeddings (B, T, width). Words are assumed to be sorted by their part of the vocabulary."""
         split = words.split([self.length - sum(self.counts), *self.counts], 1)
         vectors = [table(own % size) for table, own, size in zip(self.tables, split, self.sizes, strict=True)]
         if self.widen:
@@ -139,20 +139,22 @@ class TransformerXl(nn.Module):
 
 
 def transformer_xl_base() -> nn.Module:
-    """Words (B, 192) to log probabilities: 16 blocks of width 512."""
+    """Return Transformer-XL base, from words (B, 192) to log probabilities: 16 blocks of width 512."""
     return TransformerXl(16, 512, 8, 2048, BASE_LENGTH, 0.1, 0.0, 1)
 
 
 def transformer_xl_large() -> nn.Module:
-    """Words (B, 384) to log probabilities: 18 blocks of width 1024, vectors of rare words 4, 16 and 64 times as narrow."""
+    """Return Transformer-XL large, from words (B, 384) to log probabilities: 18 blocks of width 1024, vectors of rare words 4,
+    16 and 64 times narrower.
+    """
     return TransformerXl(18, 1024, 16, 4096, LARGE_LENGTH, 0.2, 0.2, 4)
 
 
 def transformer_xl_base_whole() -> nn.Module:
-    """Words (B, 192) to log probabilities of all words: 16 blocks of width 512."""
+    """Return Transformer-XL base with a full softmax, from words (B, 192) to log probabilities: 16 blocks of width 512."""
     return TransformerXl(16, 512, 8, 2048, BASE_LENGTH, 0.1, 0.0, 0)
 
 
 def transformer_xl_large_whole() -> nn.Module:
-    """Words (B, 256) to log probabilities of all words: 18 blocks of width 1024."""
+    """Return Transformer-XL large with a full softmax, from words (B, 256) to log probabilities: 18 blocks of width 1024."""
     return TransformerXl(18, 1024, 16, 4096, WHOLE_LARGE_LENGTH, 0.2, 0.2, 0)

@@ -1,1 +1,1 @@
-"""Networks that hear or speak."""
+"""Networks for speech recognition and synthesis."""

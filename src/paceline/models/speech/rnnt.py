@@ -1,4 +1,4 @@
-"""RNN transducer as MLPerf Training v1.0 to v3.1 had it: an utterance of 12.3 s to the logits of its text, 49 M parameters.
+"""RNN transducer of MLPerf Training v1.0 to v3.1, from an utterance of 12.3 s to the logits of its text: 49 M parameters.
 
 Source: Graves 2012 (arXiv:1211.3711) in the form of mlcommons/training, rnn_speech_recognition (baseline_v3-1023sp.yaml):
 three spectra of 80 bins together, two LSTM layers of 1024 units, two steps stacked, three layers more; two layers of 512 units
@@ -19,7 +19,7 @@ _VOCABULARY, _ENCODER, _TEXT, _JOINT = 1024, 1024, 512, 512
 
 
 class Rnnt(nn.Module):
-    """Stacked spectra (B, 410, 240) to log probabilities (B, 205, 61, 1024)."""
+    """RNN transducer, from stacked spectra (B, 410, 240) to log probabilities (B, 205, 61, 1024)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,5 +41,5 @@ class Rnnt(nn.Module):
 
 
 def rnnt() -> nn.Module:
-    """Stacked spectra (B, 410, 240) to log probabilities (B, 205, 61, 1024)."""
+    """Return the RNN transducer, from stacked spectra (B, 410, 240) to log probabilities (B, 205, 61, 1024)."""
     return Rnnt()

@@ -1,4 +1,4 @@
-"""Tacotron 2: a text of 154 characters to a spectrum of 870 frames of 80 mel bins, 28.2 M parameters.
+"""Tacotron 2, from a text of 154 characters to a spectrum of 870 frames of 80 mel bins: 28.2 M parameters.
 
 Source: Shen et al., ICASSP 2018 (arXiv:1712.05884), section 2, in the form that NVIDIA trains (DeepLearningExamples,
 PyTorch/SpeechSynthesis/Tacotron2): three convolutions and a bidirectional LSTM over the text, a decoder of two LSTM cells that
@@ -28,7 +28,7 @@ def _convolution(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class Encoder(nn.Module):
-    """Vectors of characters (B, 512, S) to (B, S, 512)."""
+    """Encoder from character embeddings (B, 512, S) to (B, S, 512)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,9 @@ class Encoder(nn.Module):
 
 
 class LocationAttention(nn.Module):
-    """A query (B, 1024) over (B, S, 512), given the weights of before (B, 2, S): what it reads (B, 512), and weights (B, S)."""
+    """Attention of a query (B, 1024) over (B, S, 512), given earlier weights (B, 2, S). Returns the context (B, 512) and
+    weights (B, S).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +64,7 @@ class LocationAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The text (B, S, 512) and the true frames (B, T, 80) to frames (B, 80, T) and whether each is the last (B, T)."""
+    """Decoder from the text (B, S, 512) and the true frames (B, T, 80) to frames (B, 80, T) and end flags (B, T)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,9 +97,10 @@ class Decoder(nn.Module):
 
 
 class Tacotron2(nn.Module):
-    """Characters (B, 154) to the frames before and after the last convolutions, (B, 80, 870) each, and the ends (B, 870).
+    """Tacotron 2, from characters (B, 154) to frames before and after the last convolutions, (B, 80, 870) each, and end flags
+    (B, 870).
 
-    ``frames``: how many frames it is trained on. The true ones are zeros.
+    ``frames``: number of training frames. The true frames are zeros.
     """
 
     def __init__(self, frames: int = FRAMES) -> None:
@@ -119,5 +122,5 @@ class Tacotron2(nn.Module):
 
 
 def tacotron2() -> nn.Module:
-    """Characters (B, 154) to spectra of 870 frames."""
+    """Return Tacotron 2, from characters (B, 154) to spectra of 870 frames."""
     return Tacotron2()

@@ -1,4 +1,4 @@
-"""WaveGlow: a segment of 8,000 audio samples and its spectrum of 80 mel bins to noise, 268 M parameters.
+"""WaveGlow, from a segment of 8,000 audio samples and its spectrum of 80 mel bins to noise: 268 M parameters.
 
 Source: Prenger et al., ICASSP 2019 (arXiv:1811.00002), section 2, in the form that NVIDIA trains (DeepLearningExamples,
 PyTorch/SpeechSynthesis/Tacotron2): groups of 8 samples, 12 steps of flow, each a 1x1 convolution that mixes the channels
@@ -16,7 +16,7 @@ _LAYERS, _CHANNELS, _HOP, _WINDOW = 8, 512, 256, 1024
 
 
 class WaveNet(nn.Module):
-    """Dilated gated convolutions: (B, inputs, T), with the spectrum (B, 640, T), to (B, 2 inputs, T)."""
+    """Dilated gated convolutions, from (B, inputs, T) and the spectrum (B, 640, T) to (B, 2 inputs, T)."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class WaveNet(nn.Module):
 
 
 class WaveGlow(nn.Module):
-    """Audio (B, 1, 8000) to noise (B, 8, 1000) and the logarithms of the scales."""
+    """WaveGlow, from audio (B, 1, 8000) to noise (B, 8, 1000) and the logarithms of the scales."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,5 +72,5 @@ class WaveGlow(nn.Module):
 
 
 def waveglow() -> nn.Module:
-    """Audio (B, 1, 8000) to noise and scales."""
+    """Return WaveGlow, from audio (B, 1, 8000) to noise and scales."""
     return WaveGlow()

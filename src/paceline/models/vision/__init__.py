@@ -1,1 +1,1 @@
-"""Networks that see or make images."""
+"""Networks that classify, detect or generate images."""

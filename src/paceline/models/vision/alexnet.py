@@ -17,7 +17,7 @@ def _lrn() -> nn.LocalResponseNorm:
 
 
 def alexnet() -> nn.Module:
-    """Images (B, 3, 227, 227) to logits (B, 1000)."""
+    """Return AlexNet, from images (B, 3, 227, 227) to logits (B, 1000)."""
     return he_init(
         nn.Sequential(
             OrderedDict(

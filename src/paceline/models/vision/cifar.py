@@ -19,7 +19,9 @@ def _lrn() -> nn.LocalResponseNorm:
 
 
 def cifar10_terngrad() -> nn.Module:
-    """Images (B, 3, 24, 24) to logits (B, 10). Initial weights and biases are those of the source."""
+    """Return TernGrad's network, from images (B, 3, 24, 24) to logits (B, 10). Initial weights and biases are those of the
+    source.
+    """
     model = nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(3, 64, 5, padding=2),

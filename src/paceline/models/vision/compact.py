@@ -1,4 +1,4 @@
-"""A compact network of Conv-M blocks, after Wu et al., CVPR 2017 (arXiv:1703.04071).
+"""Compact network of Conv-M blocks, after Wu et al., CVPR 2017 (arXiv:1703.04071).
 
 Public about the original: a block has three branches on the same input, a plain convolution, a dilated 3x3 convolution that
 covers 5x5, and a deconvolution, whose outputs are concatenated; the network has 4.1 M parameters, 6.7 % of AlexNet's and 59 %
@@ -47,7 +47,7 @@ def _pooled(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class ConvM(nn.Module):
-    """Three branches on the same input, concatenated: (B, inputs, H, W) to (B, 3 branch, H, W).
+    """Block of three branches on the same input, concatenated: (B, inputs, H, W) to (B, 3 branch, H, W).
 
     Args:
         squeeze: outputs of the 1x1 convolution before the branches. ``branch``: outputs of each branch.
@@ -71,10 +71,10 @@ class ConvM(nn.Module):
 def compact(
     channels: int = 1, classes: int = 10, *, stem: nn.Module | None = None, stages: Stages = _SMALL, block: Block = ConvM
 ) -> nn.Sequential:
-    """Images (B, channels, H, W) of 16x16 and more to logits (B, classes).
+    """Return a compact network, from images (B, channels, H, W) of at least 16x16 to logits (B, classes).
 
     Args:
-        stem: what comes first; by default a 3x3 convolution of stride 2 with 16 outputs. Its last convolution is its width.
+        stem: first layers; by default a 3x3 convolution of stride 2 with 16 outputs. The last convolution sets the width.
         block: other blocks of the same widths, to compare with.
     """
     first = stem or _normed(channels, 16, 3, stride=2)
@@ -91,7 +91,7 @@ def compact(
 
 
 def conv_m_of(form: str, channels: int, classes: int, stem: int, stages: Stages) -> nn.Sequential:
-    """A network of one of ``FORMS`` with other widths.
+    """Return a network of one of ``FORMS`` with other widths.
 
     Args:
         stem: outputs of the first convolution, of 3x3 where the form is small, else of 7x7 and pooled.
@@ -101,7 +101,7 @@ def conv_m_of(form: str, channels: int, classes: int, stem: int, stages: Stages)
 
 
 def narrow(width: float, channels: int = 1, classes: int = 10, block: Block = ConvM) -> nn.Sequential:
-    """The network for small images with so many of its widths, such as 0.25; at least two of each."""
+    """Return the network for small images with a share of its widths, such as 0.25, but at least two of each."""
 
     def of(outputs: int) -> int:
         return max(2, round(width * outputs))
@@ -111,10 +111,10 @@ def narrow(width: float, channels: int = 1, classes: int = 10, block: Block = Co
 
 
 def conv_m_small() -> nn.Module:
-    """Images (B, 1, 28, 28) to logits (B, 10); 40,658 parameters."""
+    """Return the network for small images, from (B, 1, 28, 28) to logits (B, 10): 40,658 parameters."""
     return compact()
 
 
 def conv_m() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000); 4.1 M parameters as published."""
+    """Return the network from images (B, 3, 224, 224) to logits (B, 1000): 4.1 M parameters, as published."""
     return conv_m_of("deep", 3, 1000, *FORMS["deep"])

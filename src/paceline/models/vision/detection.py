@@ -1,5 +1,5 @@
-"""Detectors of MLPerf Training, reduced to their dense compute: boxes are neither matched, sorted nor suppressed, and the
-losses over them are counted as means.
+"""Detectors of MLPerf Training, reduced to dense compute: no boxes are matched, sorted or suppressed, and their losses are
+means.
 
 SSD-ResNet34, 300x300, 81 classes: Liu et al. 2016 (arXiv:1512.02325) in the form of mlcommons/training,
 single_stage_detector (v0.6 to v1.1): ResNet-34 up to its third stage, which keeps 38x38; six maps, 8,732 boxes.
@@ -47,7 +47,7 @@ class Stages(nn.Module):
 
 
 class Ssd(nn.Module):
-    """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
+    """SSD, from images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
 
     def __init__(self, block: type[Basic] | type[Bottleneck], *, normalised: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Ssd(nn.Module):
 
 
 class Pyramid(nn.Module):
-    """A feature pyramid: from maps of growing width and falling resolution to as many maps of 256 channels."""
+    """Feature pyramid, from maps of growing width and falling resolution to as many maps of 256 channels."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Pyramid(nn.Module):
 
 
 def _tower(outputs: int) -> nn.Module:
-    """Four convolutions of 256 channels, and one to ``outputs``."""
+    """Return four convolutions of 256 channels, and one to ``outputs``."""
     layers: list[nn.Module] = []
     for _ in range(4):
         layers += [nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True)]
@@ -102,7 +102,7 @@ def _tower(outputs: int) -> nn.Module:
 
 
 def _frozen(groups: int, wanted: Sequence[str]) -> Stages:
-    """A body of 50 layers with frozen normalisation, stem and first stage."""
+    """Return a body of 50 layers with frozen normalisation, stem and first stage."""
     stages = Stages(body(Bottleneck, MIDDLE, norm=FrozenNorm, groups=groups), wanted)
     for name, layer in stages.layers.items():
         layer.requires_grad_(not name.startswith(("conv1", "layer1")))
@@ -113,7 +113,7 @@ _ENDS = ("layer1_2", "layer2_3", "layer3_5", "layer4_2")
 
 
 class RetinaNet(nn.Module):
-    """Images (B, 3, H, W) to class logits (B, positions x 9, classes) and offsets (B, positions x 9, 4)."""
+    """RetinaNet, from images (B, 3, H, W) to class logits (B, positions x 9, classes) and offsets (B, positions x 9, 4)."""
 
     def __init__(self, groups: int, classes: int) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class RetinaNet(nn.Module):
 
 
 class MaskRcnn(nn.Module):
-    """Images (B, 3, H, W) to objectness, offsets of anchors, logits and offsets of proposals, and masks."""
+    """Mask R-CNN, from images (B, 3, H, W) to objectness, offsets of anchors, logits and offsets of proposals, and masks."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class MaskRcnn(nn.Module):
 
 
 def _bins(features: Tensor, proposals: int, side: int) -> Tensor:
-    """(B, C, H, W) to (B x proposals, C, side, side): one position per bin, evenly from the first to the last."""
+    """Sample one position per bin, evenly spaced: (B, C, H, W) to (B x proposals, C, side, side)."""
     places = features.shape[-2] * features.shape[-1]
     chosen = torch.linspace(0, places - 1, proposals * side * side, device=features.device).long()
     picked: Tensor = features.flatten(2).index_select(2, chosen).unflatten(2, (proposals, side, side))
@@ -168,20 +168,20 @@ def _bins(features: Tensor, proposals: int, side: int) -> Tensor:
 
 
 def ssd_resnet34() -> nn.Module:
-    """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
+    """Return SSD with ResNet-34, from images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
     return Ssd(Basic, normalised=False)
 
 
 def ssd_resnet50() -> nn.Module:
-    """Images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
+    """Return SSD with ResNet-50, from images (B, 3, 300, 300) to offsets (B, 4, 8732) and class logits (B, 81, 8732)."""
     return Ssd(Bottleneck, normalised=True)
 
 
 def retinanet() -> nn.Module:
-    """Images (B, 3, 800, 800) to class logits and offsets of 120,087 boxes."""
+    """Return RetinaNet, from images (B, 3, 800, 800) to class logits and offsets of 120,087 boxes."""
     return RetinaNet(groups=32, classes=RETINA_CLASSES)
 
 
 def mask_rcnn() -> nn.Module:
-    """Images (B, 3, 800, 1344) to objectness, boxes and masks."""
+    """Return Mask R-CNN, from images (B, 3, 800, 1344) to objectness, boxes and masks."""
     return MaskRcnn(MASK_CLASSES)

@@ -1,4 +1,4 @@
-"""The network of Stable Diffusion v2: 865,910,724 parameters, latent images of 64x64 for pictures of 512x512.
+"""Network of Stable Diffusion v2 for images of 512x512, with latents of 64x64: 865,910,724 parameters.
 
 Source: Rombach et al., CVPR 2022 (arXiv:2112.10752), in the form of MLPerf Training v3.1 (mlcommons/training,
 stable_diffusion): width 320 times 1, 2, 4 and 4, two residual blocks per level, self-attention and attention to 77 text tokens
@@ -91,7 +91,7 @@ class Chain(nn.ModuleList):
 
 
 class Diffusion(nn.Module):
-    """Noisy latents (B, 4, H, W) to the noise in them, at time zero and for an empty text."""
+    """Diffusion network, from noisy latents (B, 4, H, W) to their noise, at time zero and for an empty text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,5 +139,5 @@ class Diffusion(nn.Module):
 
 
 def stable_diffusion() -> nn.Module:
-    """Latents (B, 4, 64, 64) to the noise in them."""
+    """Return the network of Stable Diffusion v2, from latents (B, 4, 64, 64) to their noise."""
     return Diffusion()

@@ -1,4 +1,4 @@
-"""FLUX.1-schnell: latents of an image of 256 pixels a side to the velocity of each, 11.9 B parameters.
+"""FLUX.1-schnell, from latents of a 256x256 image to the velocity of each: 11.9 B parameters.
 
 Source: Black Forest Labs 2024, FLUX.1, the released model, as MLPerf Training v5.1 trains it (mlcommons/training,
 text_to_image): 19 blocks in which image and text have separate weights and attend together, 38 in which they share them
@@ -26,7 +26,7 @@ def _norm() -> nn.LayerNorm:
 
 
 def _rotated(x: Tensor, turns: Tensor) -> Tensor:
-    """Pairs of ``x`` (B, H, L, D) turned by ``turns`` (L, D / 2, 2, 2)."""
+    """Rotate pairs of ``x`` (B, H, L, D) by ``turns`` (L, D / 2, 2, 2)."""
     pairs = x.unflatten(-1, (-1, 1, 2))
     result: Tensor = (turns[..., 0] * pairs[..., 0] + turns[..., 1] * pairs[..., 1]).flatten(-2)
     return result
@@ -38,7 +38,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, turns: Tensor) -> Tensor:
 
 
 class Heads(nn.Module):
-    """Products (B, L, 9216) to normalised queries and keys, and values, (B, 24, L, 128) each."""
+    """Split projections (B, L, 9216) into normalised queries and keys, and values, (B, 24, L, 128) each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,12 +61,12 @@ class FluxStream(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(_WIDTH, _INNER), nn.GELU(approximate="tanh"), nn.Linear(_INNER, _WIDTH))
 
     def start(self, x: Tensor, given: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Queries, keys and values, and how the rest is modulated."""
+        """Return queries, keys and values, and the modulation of the remaining layers."""
         shift, scale, *rest = self.modulate(F.silu(given))[:, None].chunk(6, -1)
         return self.heads(self.qkv((1 + scale) * self.norm(x) + shift)), tuple(rest)
 
     def end(self, x: Tensor, mixed: Tensor, modulation: tuple[Tensor, ...]) -> Tensor:
-        """The stream after attention and feed-forward network."""
+        """Return the stream after attention and feed-forward network."""
         gate, shift, scale, mlp_gate = modulation
         x = x + gate * self.project(mixed)
         result: Tensor = x + mlp_gate * self.mlp((1 + scale) * self.mlp_norm(x) + shift)
@@ -74,7 +74,7 @@ class FluxStream(nn.Module):
 
 
 class DoubleBlock(nn.Module):
-    """Image (B, 256, 3072) and text (B, 256, 3072), each with its own weights, attend to both."""
+    """Block in which image (B, 256, 3072) and text (B, 256, 3072), with separate weights, attend to both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class DoubleBlock(nn.Module):
 
 
 class SingleBlock(nn.Module):
-    """Text and image (B, 512, 3072): attention and the feed-forward network in parallel."""
+    """Block of attention and feed-forward network in parallel, on text and image (B, 512, 3072)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class SingleBlock(nn.Module):
 
 
 class Flux(nn.Module):
-    """Latents (B, 256, 64) to velocities (B, 256, 64)."""
+    """FLUX network, from latents (B, 256, 64) to velocities (B, 256, 64)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,5 +134,5 @@ class Flux(nn.Module):
 
 
 def flux1() -> nn.Module:
-    """Latents (B, 256, 64) to squared errors of their velocities."""
+    """Return FLUX.1, from latents (B, 256, 64) to squared errors of their velocities."""
     return Flux()

@@ -37,7 +37,7 @@ def _pool(kernel: int = 3) -> nn.MaxPool2d:
 
 
 class Inception(nn.Module):
-    """Four branches side by side, concatenated over channels: (B, inputs, H, W) to (B, sum of the widths, H, W)."""
+    """Four parallel branches, concatenated over channels: (B, inputs, H, W) to (B, sum of the widths, H, W)."""
 
     def __init__(self, inputs: int, widths: tuple[int, int, int, int, int, int]) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Inception(nn.Module):
 
 
 def googlenet() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return GoogLeNet, from images (B, 3, 224, 224) to logits (B, 1000)."""
     layers: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=_conv(3, 64, 7, stride=2),
         pool1=_pool(),

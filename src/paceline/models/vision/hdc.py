@@ -19,7 +19,7 @@ _WIDTH, _HIDDEN = 500, 5
 
 
 def hdc() -> nn.Module:
-    """Images (B, 1, 28, 28) to logits (B, 10)."""
+    """Return HDC, from images (B, 1, 28, 28) to logits (B, 10)."""
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
     inputs = 28 * 28
     for i in range(1, _HIDDEN + 1):

@@ -17,7 +17,7 @@ Size = int | tuple[int, int]
 
 
 def conv(inputs: int, outputs: int, kernel: Size, stride: int = 1, padding: Size = 0) -> nn.Module:
-    """A convolution, normalised and rectified."""
+    """Return a convolution, normalised and with ReLU."""
     layers = (
         nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, bias=False),
         nn.BatchNorm2d(outputs, eps=0.001),
@@ -83,7 +83,7 @@ def _figure7(inputs: int) -> nn.Module:
 
 
 def inception_v3() -> nn.Module:
-    """Images (B, 3, 299, 299) to logits (B, 1000)."""
+    """Return Inception v3, from images (B, 3, 299, 299) to logits (B, 1000)."""
     seven = ((1, 7), (0, 3)), ((7, 1), (3, 0))
     lines = [conv(192, 192, kernel, padding=padding) for kernel, padding in seven]
     layers: OrderedDict[str, nn.Module] = OrderedDict(

@@ -1,4 +1,4 @@
-"""LeNet-5 as Caffe ships it and pruning and gradient-compression papers use it: 431,080 parameters.
+"""LeNet-5 of Caffe, common in papers on pruning and gradient compression: 431,080 parameters.
 
 Source: Caffe, examples/mnist/lenet_train_test.prototxt; totals in Han et al. 2015 (arXiv:1506.02626), table 3. It
 differs from LeCun et al. 1998 (60 k parameters) in its widths, its max pooling and its single rectifier.
@@ -12,7 +12,7 @@ from torch import nn
 
 
 def lenet5() -> nn.Module:
-    """Images (B, 1, 28, 28) to logits (B, 10)."""
+    """Return LeNet-5, from images (B, 1, 28, 28) to logits (B, 10)."""
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(1, 20, 5),

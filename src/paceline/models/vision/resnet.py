@@ -102,7 +102,7 @@ def body(
     strides: tuple[int, ...] = (1, 2, 2, 2),
     small: bool = False,
 ) -> OrderedDict[str, nn.Module]:
-    """The layers before the classifier, in order: the stem, then ``layerS_I`` for block I of stage S.
+    """Return the layers before the classifier, in order: the stem, then ``layerS_I`` for block I of stage S.
 
     ``small`` is the stem for images of 32x32: one 3x3 convolution.
     """
@@ -122,7 +122,7 @@ def body(
 def classifier(
     block: type[Basic] | type[Bottleneck], blocks: tuple[int, ...], *, groups: int = 1, small: bool = False
 ) -> nn.Module:
-    """Images to logits of 1000 classes, or of 10 where ``small``."""
+    """Return a ResNet, from images to logits of 1000 classes, or of 10 if ``small``."""
     layers = body(block, blocks, groups=groups, small=small)
     final = nn.Linear(512 * block.expansion, 10 if small else 1000)
     layers |= OrderedDict(pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(), fc=final)
@@ -136,35 +136,35 @@ def classifier(
 
 
 def resnet18_cifar() -> nn.Module:
-    """Images (B, 3, 32, 32) to logits (B, 10)."""
+    """Return ResNet-18 for CIFAR, from images (B, 3, 32, 32) to logits (B, 10)."""
     return classifier(Basic, SMALL, small=True)
 
 
 def resnet18() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return ResNet-18, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Basic, SMALL)
 
 
 def resnet34() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return ResNet-34, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Basic, MIDDLE)
 
 
 def resnet50() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return ResNet-50, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Bottleneck, MIDDLE)
 
 
 def resnet101() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return ResNet-101, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Bottleneck, LARGE)
 
 
 def resnext101() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000): ResNeXt-101 32x4d."""
+    """Return ResNeXt-101 32x4d, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Bottleneck, LARGE, groups=32)
 
 
 def resnet152() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000)."""
+    """Return ResNet-152, from images (B, 3, 224, 224) to logits (B, 1000)."""
     return classifier(Bottleneck, LARGEST)

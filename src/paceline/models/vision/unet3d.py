@@ -1,4 +1,4 @@
-"""3D U-Net as MLPerf Training has it for KiTS19: one channel of 128x128x128 voxels to three classes.
+"""3D U-Net of MLPerf Training for KiTS19, from one channel of 128x128x128 voxels to three classes.
 
 Source: Isensee et al. 2018 (nnU-Net, arXiv:1809.10486) and Cicek et al. 2016 (arXiv:1606.06650) in the form of
 mlcommons/training, image_segmentation/pytorch: widths 32, 64, 128, 256, 320 and 320 again below, two 3x3x3 convolutions a
@@ -20,7 +20,7 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Module:
 
 
 class Up(nn.Module):
-    """Doubles the resolution and concatenates the skip connection: two tensors to (B, outputs, 2D, 2H, 2W)."""
+    """Layer that doubles the resolution and concatenates the skip connection: two tensors to (B, outputs, 2D, 2H, 2W)."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Up(nn.Module):
 
 
 class Unet3d(nn.Module):
-    """Volumes (B, 1, D, H, W), each a multiple of 32, to logits (B, 3, D, H, W)."""
+    """3D U-Net, from volumes (B, 1, D, H, W) with sides that are multiples of 32 to logits (B, 3, D, H, W)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,5 +57,5 @@ class Unet3d(nn.Module):
 
 
 def unet3d() -> nn.Module:
-    """Volumes (B, 1, 128, 128, 128) to logits (B, 3, 128, 128, 128)."""
+    """Return 3D U-Net, from volumes (B, 1, 128, 128, 128) to logits (B, 3, 128, 128, 128)."""
     return Unet3d()

@@ -33,10 +33,10 @@ def _vgg(convs_per_stage: tuple[int, ...]) -> nn.Module:
 
 
 def vgg_a() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000); 132,863,336 parameters."""
+    """Return VGG A, from images (B, 3, 224, 224) to logits (B, 1000): 132,863,336 parameters."""
     return _vgg((1, 1, 2, 2, 2))
 
 
 def vgg_16() -> nn.Module:
-    """Images (B, 3, 224, 224) to logits (B, 1000); 138,357,544 parameters."""
+    """Return VGG-16, from images (B, 3, 224, 224) to logits (B, 1000): 138,357,544 parameters."""
     return _vgg((2, 2, 3, 3, 3))

@@ -32,7 +32,7 @@ class YoloResidual(nn.Module):
 
 
 class Darknet53(nn.Module):
-    """Images (B, 3, H, W) to the features at 1/8, 1/16 and 1/32 of them."""
+    """Darknet-53, from images (B, 3, H, W) to features at 1/8, 1/16 and 1/32 of the resolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class YoloScale(nn.Module):
 
 
 class Yolov3(nn.Module):
-    """Images (B, 3, H, W) to the boxes of three scales, each (B, 75, H / s, W / s) for s of 32, 16 and 8."""
+    """YOLOv3, from images (B, 3, H, W) to the boxes of three scales, each (B, 75, H / s, W / s) for s of 32, 16 and 8."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,5 +83,5 @@ class Yolov3(nn.Module):
 
 
 def yolov3() -> nn.Module:
-    """Images (B, 3, 448, 448) to the boxes of three scales."""
+    """Return YOLOv3, from images (B, 3, 448, 448) to the boxes of three scales."""
     return Yolov3()

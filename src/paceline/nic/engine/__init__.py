@@ -1,1 +1,1 @@
-"""The engines in Amaranth: a 256-bit stream with valid and ready goes in, another comes out."""
+"""Engines in Amaranth, each from a 256-bit stream with valid and ready to another."""

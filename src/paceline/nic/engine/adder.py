@@ -1,4 +1,4 @@
-"""Add two ternary bodies inside the card: the exact sum of n1 + n2 workers, one plane of 64 elements per cycle.
+"""Adder of two ternary bodies inside the card: the exact sum of n1 + n2 workers, one plane of 64 elements per cycle.
 
 An element of ``ternary-sum`` is ``sum + n`` (docs/wire-format.md). So the elements of two bodies add as unsigned integers, and
 their offsets add by themselves. The planes come lowest bit first: 64 full adders and 64 carries do it bit by bit. 64 workers
@@ -22,9 +22,9 @@ BLOCK = 64
 
 
 class TernaryAdder(wiring.Component):
-    """Frame of the sum, after the first frame's header. Frames come in pairs. A first frame without the mark passes unchanged,
-    and no second one is taken. The result always has its full length: missing bytes count as zero bits, surplus bytes are
-    dropped.
+    """Adder of two frames into a frame of the sum, after the first frame's header. Frames come in pairs. A first frame without
+    the mark passes unchanged, and no second one is taken. The result always has its full length: missing bytes count as zero
+    bits, surplus bytes are dropped.
 
     Ports:
         beats_1, beats_2: streams of beats; registers are sampled with the first beat of ``beats_1``.
@@ -126,7 +126,7 @@ class TernaryAdder(wiring.Component):
 
 
 class _Addend:
-    """Convert one addend's planes to those of ``ternary-sum``, and find elements with a code that no encoder writes."""
+    """Converter of one addend's planes to those of ``ternary-sum``, which finds elements with a code that no encoder writes."""
 
     def __init__(self, m: Module, word: Value, plane: Signal, limit: Value, ternary: Value, steps: Signal, number: int) -> None:
         self._before = before = Signal(
@@ -140,10 +140,10 @@ class _Addend:
             m.d.sync += before.eq(Mux(plane == 0, word, above))
 
     def checked(self) -> tuple[Value, Value]:
-        """Return the plane, and the illegal elements, which are known with the addend's last plane."""
+        """Return the plane, and the illegal elements, which are known at the addend's last plane."""
         return self._code, self._illegal
 
 
 def plane_bytes(left: Value) -> Value:
-    """Return the bytes of a plane of the next block; ``left`` elements remain."""
+    """Return the bytes of a plane of the next block if ``left`` elements remain."""
     return Mux(left >= BLOCK, 8, (left[:6] + 7)[3:])

@@ -1,4 +1,4 @@
-"""Alignment unit: pack chunks of bytes into full beats without gaps (Li et al., MICRO 2018, section VI-A)."""
+"""Alignment unit, which packs chunks of bytes into full beats without gaps (Li et al., MICRO 2018, section VI-A)."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
@@ -11,14 +11,16 @@ CHUNK_BYTES = 36
 
 
 def chunk_layout(chunk_bytes: int = CHUNK_BYTES) -> data.StructLayout:
-    """Up to ``chunk_bytes`` bytes; those from ``bytes`` on are zero. Every chunk of a frame holds at least one byte."""
+    """Return the layout of a chunk of up to ``chunk_bytes`` bytes; those from ``bytes`` on are zero. Every chunk of a frame
+    holds at least one byte.
+    """
     return data.StructLayout({"data": 8 * chunk_bytes, "bytes": chunk_bytes.bit_length(), "last": 1, "error": 1})
 
 
 class Aligner(wiring.Component):
-    """One chunk a cycle in, at most one beat a cycle out. A frame's last beat leaves at once and may be short. Bytes of a chunk
-    beyond a beat wait. The next chunk is taken while less than two beats wait, so chunks of up to a beat on average take a
-    cycle each. A frame's last chunk takes one more cycle for each remaining beat. Four register stages.
+    """Aligner that takes one chunk per cycle and returns at most one beat per cycle. A frame's last beat leaves at once and may
+    be short. Bytes of a chunk beyond a beat wait. The next chunk is taken while less than two beats wait, so chunks of up to a
+    beat on average take a cycle each. A frame's last chunk takes one more cycle for each remaining beat. Four register stages.
 
     Args:
         beat_bytes: of an output beat, a power of two from 4 on.

@@ -1,4 +1,4 @@
-"""Properties of the alignment unit at its ports, as modules with assertions (paceline.nic.formal proves them)."""
+"""Properties of the alignment unit at its ports, as modules with assertions (proved by paceline.nic.formal)."""
 
 from __future__ import annotations
 
@@ -131,6 +131,6 @@ class Aligned(Elaboratable):
 
 
 def _octet(data: Value, place: Value, bits: Sequence[int]) -> Value:
-    """Return the bits of the byte at ``place``."""
+    """Return the bits of the byte at index ``place``."""
     chosen: Value = Array(Cat(*(data[at + bit] for bit in bits)) for at in range(0, len(data), 8))[place]
     return chosen

@@ -1,4 +1,4 @@
-"""Eight payloads of 0, 1, 2 or 4 bytes joined without gaps, and taken apart again: trees of three levels."""
+"""Eight payloads of 0, 1, 2 or 4 bytes joined without gaps, and split again, by trees of three levels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paceline.nic.engine.lanes import payload_bytes
 
 
 def moved_up(value: Value, by: Value, most: int) -> Value:
-    """Return the value moved up by ``by`` bytes, 0 to ``most``, a power of two."""
+    """Return the value shifted up by ``by`` bytes, from 0 to ``most``, a power of two."""
     result = Cat(value, Const(0, 8 * most))
     for level in range(most.bit_length() - 1):
         step = 8 << level
@@ -20,7 +20,7 @@ def moved_up(value: Value, by: Value, most: int) -> Value:
 
 
 def moved_down(value: Value, by: Value, most: int, bits: int) -> Value:
-    """``bits`` bits of the value from byte ``by`` on, 0 to ``most``, a power of two."""
+    """Return ``bits`` bits of the value from byte ``by`` on; ``by`` is from 0 to ``most``, a power of two."""
     result = Cat(value, Const(0, max(0, bits + 8 * most - len(value))))
     for level in range(most.bit_length()):
         result = Mux(by[level], result >> (8 << level), result)
@@ -28,7 +28,7 @@ def moved_down(value: Value, by: Value, most: int, bits: int) -> Value:
 
 
 def joined(parts: Sequence[Value], sizes: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-    """One level: each pair as one, and the sizes in bytes. Bytes beyond a part's size are zero."""
+    """Join each pair of parts on one level, and return them with their sizes in bytes. Bytes beyond a part's size are zero."""
     most = len(parts[0]) // 8
     values = [
         Cat(low, Const(0, 8 * most)) | moved_up(high, size, most)
@@ -38,18 +38,18 @@ def joined(parts: Sequence[Value], sizes: Sequence[Value]) -> tuple[list[Value],
 
 
 def parted(value: Value, size: Value, most: int) -> tuple[Value, Value]:
-    """One level back: the lower part of up to ``most`` bytes, of which ``size`` count, and what lies behind it."""
+    """Split a part on one level: the lower part of up to ``most`` bytes, of which ``size`` are valid, and the upper part."""
     return value[: 8 * most], moved_down(value, size, most, 8 * most)
 
 
 def lower_sizes(tags: Value, level: int) -> list[Value]:
-    """Bytes of the lower half of each part, where eight tags' payloads have been cut in two ``level`` times."""
+    """Return the bytes of the lower half of each part after ``level`` halvings of eight tags' payloads."""
     own = 4 >> level  # tags of a half
     return [total_bytes(tags[4 * own * part : 4 * own * part + 2 * own]) for part in range(1 << level)]
 
 
 def total_bytes(tags: Value) -> Value:
-    """Bytes of the payloads of tags, two bits each."""
+    """Return the total bytes of the payloads of tags, two bits each."""
     sizes = [payload_bytes(tags[i : i + 2]) for i in range(0, len(tags), 2)]
     while len(sizes) > 1:
         sizes = [a + b for a, b in zip(sizes[::2], sizes[1::2], strict=True)]

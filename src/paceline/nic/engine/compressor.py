@@ -1,4 +1,4 @@
-"""The compressor: eight values per beat in, packed bursts out. Unmarked frames pass.
+"""Compressor from eight values per beat to packed bursts. Unmarked frames pass unchanged.
 
     beats -> frames -> queue -> groups -> lanes (4 stages) -> join (3 levels) -> chunk -> aligner -> beats
 
@@ -28,7 +28,8 @@ QUEUE_BEATS = 256
 
 
 class _Queued(data.Struct):
-    """A beat in the queue. ``values``: it holds values to be coded, else it passes. ``ends``: the last of its block."""
+    """Beat in the queue. ``values``: True if it holds values to be coded, else it passes. ``ends``: True for the last beat of a
+    block."""
 
     data: 8 * BEAT_BYTES
     bytes: 6
@@ -39,7 +40,7 @@ class _Queued(data.Struct):
 
 
 class _Scale(data.Struct):
-    """The scale of a block: e, and whether all values are zero; ``illegal``: a value is infinite or no number."""
+    """Scale of a block: e, whether all values are zero, and whether a value is infinite or NaN (``illegal``)."""
 
     exponent: signed(10)
     empty: 1
@@ -47,7 +48,7 @@ class _Scale(data.Struct):
 
 
 class Compressor(wiring.Component):
-    """Compress marked frames.
+    """Compressor of marked frames.
 
     Args:
         block_beats: of a block of ``inceptionn-scaled``; the codec knows blocks of 128.
@@ -91,7 +92,7 @@ class Compressor(wiring.Component):
         return m
 
     def _fill(self, m: Module, queue: fifo.SyncFIFOBuffered, scales: fifo.SyncFIFO) -> None:
-        """Beats into the queue, and the scale of each block behind it."""
+        """Write beats into the queue, and the scale of each block after it."""
         beat = self.beats_in.payload
         marked, choice, left = Signal(), Signal(FrameFormat), Signal(HEADS)
         now_marked = Mux(beat.first, is_marked(beat.data), marked)
@@ -153,7 +154,7 @@ class Compressor(wiring.Component):
         m.d.sync += pending.eq(pending + begun - scales.r_en)
 
     def _code(self, m: Module, queue: fifo.SyncFIFOBuffered, scales: fifo.SyncFIFO, aligner: Aligner) -> None:
-        """From the queue through lanes and joins to chunks."""
+        """Build the path from the queue through lanes and joins to chunks."""
         entry, scale = Signal(_Queued), Signal(_Scale)
         m.d.comb += [entry.eq(queue.r_data), scale.eq(scales.r_data)]
         needs_scale = entry.values & entry.choice.scaled

@@ -1,4 +1,4 @@
-"""The decompressor: packed bursts in, eight values per beat out. Unmarked frames pass.
+"""Decompressor from packed bursts to eight values per beat. Unmarked frames pass unchanged.
 
     beats -> window of three beats -> bursts (one a cycle) -> tags -> part (3 levels) -> lanes (4 stages) -> beats
 
@@ -34,7 +34,7 @@ _BLOCK_GROUPS = 128
 
 
 class _BeatEntry(data.Struct):
-    """A beat with the registers sampled on its arrival."""
+    """Beat with the registers sampled on its arrival."""
 
     beat: Beat
     choice: FrameFormat
@@ -43,7 +43,7 @@ class _BeatEntry(data.Struct):
 
 
 class Decompressor(wiring.Component):
-    """Restore marked frames.
+    """Decompressor of marked frames.
 
     A frame always leaves with ``values`` values. ``error``, with its last beat: bytes are missing or surplus, or a code is
     illegal; the values are then unusable.
@@ -72,7 +72,7 @@ class Decompressor(wiring.Component):
         return m
 
     def _window(self, m: Module, move: Signal) -> "_Operation":
-        """Build the window of three beats, the place in the first, and the output to the pipeline in this cycle."""
+        """Build the window of three beats, the position in the first beat, and the output to the pipeline in this cycle."""
         m.submodules.entry = entry = Skid(_BeatEntry)
         m.d.comb += [
             entry.taken.valid.eq(self.beats_in.valid),
@@ -219,7 +219,7 @@ class Decompressor(wiring.Component):
         return op
 
     def _restore(self, m: Module, stages: Pipeline, move: Signal, op: "_Operation") -> None:
-        """From the window through shifts, parts and lanes to beats."""
+        """Build the path from the window through shifts, parts and lanes to beats."""
         names = ("valid", "raw", "zero", "first", "last", "bytes", "error", "begins", "ends", "choice", "scale", "rest")
         control = data.StructLayout({name: getattr(op, name).shape() for name in names})
         controls = [Signal(control, name=f"control{n}") for n in range(9)]
@@ -303,7 +303,7 @@ class Decompressor(wiring.Component):
 
 
 def _less_a_beat(place: Value) -> Value:
-    """Return a place of 32 to 65 less 32: without a borrow."""
+    """Subtract 32 from a position of 32 to 65, without a borrow."""
     return Cat(place[:5], place[6])
 
 

@@ -10,14 +10,14 @@ from paceline.nic.engine.stream import is_marked
 
 
 class Sampled(NamedTuple):
-    """A register of a frame: ``now`` while a beat of it waits; ``kept`` after its first beat."""
+    """Register of a frame: ``now`` while a beat of the frame waits, ``kept`` after its first beat."""
 
     now: Value
     kept: Signal
 
 
 class FramePosition:
-    """Tracker of a stream of beats.
+    """Tracker of the position in a stream of beats.
 
     Args:
         m: the module that takes the stream.

@@ -1,4 +1,4 @@
-"""One lane of the compressor: a value in, its tag and its payload out, four cycles later."""
+"""One lane of the compressor, which computes a value's tag and payload in four cycles."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -12,7 +12,7 @@ SCALE_BIAS = 150
 
 
 class Lane(wiring.Component):
-    """A register behind every stage: tag and shift, shifted, cut, coded.
+    """Lane with registers after each stage: tag and shift, shifted, cut, coded.
 
     Attributes:
         enable: all registers take their values.

@@ -1,4 +1,4 @@
-"""Properties of INCEPTIONN's lane without clock, as modules with assertions (paceline.nic.formal proves them)."""
+"""Properties of INCEPTIONN's lane without clock, as modules with assertions (proved by paceline.nic.formal)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Cut = Callable[[Value, Value, Value, Halved], tuple[Value, Value]]
 
 
 class FaithfulLane(Elaboratable):
-    """For every fp32 word: decoding what is coded gives algorithm 2's value, and coding that again changes nothing.
+    """For every fp32 word, decoding the code gives algorithm 2's value, and coding it again changes nothing.
 
     The reference clears the low bits of the word: 8 + n for a two-byte payload, 16 + n for one byte, n = 127 - e; where nothing
     is left of the leading one too, the value is a zero with the word's sign. Such a -0 becomes +0 when it is coded again. The
@@ -97,7 +97,7 @@ class ScaledLane(Elaboratable):
 
 
 class Each(Elaboratable):
-    """Several properties together."""
+    """Several properties as one module."""
 
     def __init__(self, designs: Sequence[Elaboratable]) -> None:
         self._designs = designs
@@ -119,7 +119,7 @@ def _units(magnitude: Value, scale: int) -> Value:
 
 
 def through(m: Module, word: Value, k: Value, scaled: Value, scale: Value, name: str, choose: Cut) -> tuple[Signal, Signal]:
-    """Return a word through the lane of the compressor and that of the decompressor; and whether the latter calls it legal."""
+    """Return a word after the compressor's and the decompressor's lane, and whether the latter accepts its code."""
     choice = Signal(FrameFormat, name=f"choice_{name}")
     m.d.comb += choice.eq(Cat(k, scaled))
 

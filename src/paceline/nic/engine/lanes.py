@@ -1,4 +1,4 @@
-"""Combinational stages of the codec for one value; the engines put registers between them.
+"""Combinational stages of the codec for one value, between the registers of the engines.
 
 Both formats measure a magnitude in units of 2^(e-15) of a scale 2^e. The published format has the scale 1 (e = 0) and cuts;
 ``inceptionn-scaled`` has the scale of the value's block and rounds to nearest even (docs/wire-format.md).
@@ -21,19 +21,19 @@ _MOST = 0x7F7FFFFF  # bits of the largest fp32 number
 
 
 class FrameFormat(data.Struct):
-    """Format of a frame: the bound 2^-k, and whether blocks are scaled."""
+    """Format of a frame: the bound 2^-k, and True for scaled blocks."""
 
     k: 4
     scaled: 1
 
 
 def payload_bytes(tag: Value) -> Value:
-    """Return the bytes of a tag's payload: 0, 1, 2, 4."""
+    """Return the bytes of a tag's payload: 0, 1, 2 or 4."""
     return Cat(tag == BYTE, tag == HALF, tag == WORD)
 
 
 def faithful_tag(exponent: Value, k: Value) -> Value:
-    """Return the tag of a value by its exponent field: algorithm 2."""
+    """Return the tag of a value from its exponent field, by algorithm 2."""
     smallest = 127 - k
     half = smallest + ((k + 1) >> 1)
     one = exponent >= 127
@@ -42,7 +42,7 @@ def faithful_tag(exponent: Value, k: Value) -> Value:
 
 @dataclass
 class Shifted:
-    """A magnitude in units of 2^(e-15), 16 bits, with the half below it, and whether anything is below that."""
+    """Magnitude in units of 2^(e-15), 16 bits, with the next lower bit and a flag for lower ones."""
 
     whole: Value
     half: Value
@@ -50,7 +50,7 @@ class Shifted:
 
 
 def shift_amount(exponent: Value, scale: Value) -> Value:
-    """Return the right shift of a significand, 0 to 63: from 40 on nothing remains above the half.
+    """Return the right shift of a significand, 0 to 63; from 40 on it becomes 0.
 
     Args:
         exponent: the field of the value. Above ``scale`` the result has no meaning: such a value keeps all its bits.
@@ -61,7 +61,7 @@ def shift_amount(exponent: Value, scale: Value) -> Value:
 
 
 def shifted(m: Module, significand: Value, amount: Value) -> Shifted:
-    """Return the significand (24 bits) moved down by ``amount``. Bits that leave are collected, level by level."""
+    """Return the significand (24 bits) shifted down by ``amount``. Bits shifted out are collected, level by level."""
     value = Cat(Const(0, 15 + 1), significand)  # bit 0 is the half below the last place
     below: Value = Const(0)
     for level in range(6):
@@ -74,7 +74,7 @@ def shifted(m: Module, significand: Value, amount: Value) -> Shifted:
 
 @dataclass
 class Halved:
-    """A magnitude cut to units of 2^(e-15) and of 2^(e-k), and whether rounding to nearest even adds one to each."""
+    """Magnitude truncated to units of 2^(e-15) and of 2^(e-k), and whether rounding to nearest even adds one to each."""
 
     large: Value
     large_up: Value
@@ -83,7 +83,7 @@ class Halved:
 
 
 def halved(k: Value, magnitude: Shifted) -> Halved:
-    """Return both cuts of a shifted magnitude."""
+    """Return both truncations of a shifted magnitude."""
     whole = magnitude.whole
     drop = (15 - k)[:4]  # from units of 2^(e-15) to 2^(e-k)
     widened = Cat(magnitude.half, whole)
@@ -94,7 +94,7 @@ def halved(k: Value, magnitude: Shifted) -> Halved:
 
 
 def coded(scaled: Value, value: Value, tag: Value, cut: Halved) -> tuple[Value, Value]:
-    """Tag and payload (its lower bytes) of a value.
+    """Return tag and payload (its lower bytes) of a value.
 
     Args:
         scaled: the format: rounded, else as published.
@@ -113,7 +113,7 @@ def coded(scaled: Value, value: Value, tag: Value, cut: Halved) -> tuple[Value, 
 
 @dataclass
 class Received:
-    """A magnitude in units of 2^(e-15), 16 bits, its sign, and whether the code is one that no encoder writes."""
+    """Magnitude in units of 2^(e-15), 16 bits, its sign, and whether its code is one that no encoder writes."""
 
     magnitude: Value
     sign: Value
@@ -143,7 +143,7 @@ def received(choice: Value, tag: Value, payload: Value) -> Received:
 
 
 def lost_bits(scale: Value) -> Value:
-    """Ones at the bits of a magnitude in units of 2^(e-15) that lie below 2^-149, fp32's last place: up to 14 of 16 bits.
+    """Return a mask of the bits, in units of 2^(e-15), below fp32's last place 2^-149: up to 14 of 16 bits.
 
     Args:
         scale: e, signed.
@@ -161,7 +161,7 @@ def rounded(magnitude: Value, lost: Value) -> Value:
 
 
 def top_bit(magnitude: Value) -> Value:
-    """Return the index of the highest set bit of 16; 0 without a set bit."""
+    """Return the index of the highest set bit of 16; 0 if no bit is set."""
     index: Value = Const(0, 4)
     for bit in range(1, 16):
         index = Mux(magnitude[bit], bit, index)
@@ -190,7 +190,7 @@ def lift(scale: Value) -> Lift:
 
 @dataclass
 class Restored:
-    """A restored magnitude as both kinds of fp32 numbers. ``exponent`` is signed and says which one it is."""
+    """Restored magnitude as a normal and as a subnormal fp32 number. The signed ``exponent`` tells which one applies."""
 
     exponent: Value
     fraction: Value
@@ -206,7 +206,9 @@ def restored(magnitude: Value, top: Value, by: Lift) -> Restored:
 
 
 def fp32_word(value: Restored, sign: Value) -> Value:
-    """Return the fp32 word. Above the largest number it is that; below 2^-126 it is subnormal."""
+    """Return the fp32 word, limited to the largest number; below 2^-126 it is subnormal. Above the largest number it is that;
+    below 2^-126 it is subnormal.
+    """
     exponent = value.exponent
     normal = Mux(exponent > 254, _MOST, Cat(value.fraction, exponent[:8]))
     return Cat(Mux(value.zero, 0, Mux(exponent > 0, normal, Cat(value.subnormal, Const(0, 8)))), sign)

@@ -1,6 +1,6 @@
-"""The stream of all engines: beats of 32 bytes with valid and ready, cut into frames.
+"""Stream format of all engines: beats of 32 bytes with valid and ready, cut into frames.
 
-A frame is header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
+A frame has header beats, which pass unchanged, then payload beats. Byte 0 of a beat is its lowest, and first on the wire.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ HEADS = 4
 
 
 class Beat(data.Struct):
-    """One beat. ``bytes`` is 1 to 32, and 32 in all but a frame's last beat."""
+    """One beat of the stream. ``bytes`` is 1 to 32, and 32 in all but a frame's last beat."""
 
     data: 8 * BEAT_BYTES
     bytes: 6
@@ -27,14 +27,14 @@ class Beat(data.Struct):
 
 
 def beat_layout(beat_bytes: int = BEAT_BYTES) -> Any:
-    """Return the layout of a beat of another width; at 32 bytes that of ``Beat``."""
+    """Return the layout of a beat of another width; at 32 bytes it is that of ``Beat``."""
     if beat_bytes == BEAT_BYTES:
         return Beat
     return data.StructLayout({"data": 8 * beat_bytes, "bytes": beat_bytes.bit_length(), "first": 1, "last": 1})
 
 
 def signature() -> stream.Signature:
-    """Return a stream of beats."""
+    """Return the signature of a stream of beats."""
     return stream.Signature(Beat)
 
 
@@ -58,7 +58,7 @@ def named(m: Module, value: Value, name: str) -> Signal:
 
 
 class Skid(wiring.Component):
-    """Two entries between two streams, so that neither ``valid`` nor ``ready`` passes through without a register.
+    """Buffer of two entries between two streams, so that ``valid`` and ``ready`` never pass through without a register.
 
     Args:
         shape: of what the streams carry.
@@ -88,7 +88,7 @@ class Skid(wiring.Component):
 
 
 class Pipeline:
-    """Registers that move together: each stage holds its values until the last one can move on.
+    """Registers that move together. Each stage holds its values until the last one can move on.
 
     ``enable`` is the condition under which every stage moves. A stage that is not valid is a bubble.
     """
@@ -97,7 +97,7 @@ class Pipeline:
         self.m, self.enable = m, enable
 
     def register(self, *pairs: tuple[Value, Value]) -> None:
-        """Each first value takes the second one when the stages move."""
+        """Assign each second value to the first one when the stages move."""
         with self.m.If(self.enable):
             for register, value in pairs:
                 self.m.d.sync += register.eq(value)

@@ -1,4 +1,4 @@
-"""Properties of whole engines at their streams, as modules with assertions (paceline.nic.formal proves them).
+"""Properties of whole engines at their streams, as modules with assertions (proved by paceline.nic.formal).
 
 Inputs and registers are free in every cycle. The input only keeps the rules of the stream: a beat waits unchanged until it is
 taken, ``first`` is behind ``last``, and every beat of a frame but the last has 32 bytes.
@@ -24,7 +24,7 @@ _COUNT = 3  # bits of the counters of frames and of beats
 
 @dataclass
 class _Side:
-    """Frames and beats that have passed one side of an engine."""
+    """Counters of the frames and beats that have passed one side of an engine."""
 
     passes: Value
     frames: Signal
@@ -33,7 +33,7 @@ class _Side:
 
 
 class _Bench(Elaboratable):
-    """An engine with free inputs.
+    """Engine with free inputs.
 
     Args:
         make: makes the engine.
@@ -57,7 +57,7 @@ class _Bench(Elaboratable):
         return engine
 
     def _input(self, m: Module, stream: Any) -> _Side:
-        """Drives a stream and counts what is taken."""
+        """Drive a stream and count the beats taken."""
         valid, beat = AnySeq(1), Beat(AnySeq(Beat.as_shape().size))
         m.d.comb += [stream.valid.eq(valid), stream.payload.as_value().eq(beat.as_value())]
         side = _counted(m, stream)
@@ -71,14 +71,14 @@ class _Bench(Elaboratable):
         return side
 
     def _inputs(self, m: Module, engine: Any) -> _Side:
-        """Drive all inputs. Return the counters of the first one."""
+        """Drive all inputs and return the counters of the first one. Return the counters of the first one."""
         streams = [getattr(engine, name) for name in ("beats_in", "beats_1", "beats_2") if hasattr(engine, name)]
         first, *_ = [self._input(m, stream) for stream in streams]
         return first
 
 
 class Stable(_Bench):
-    """A beat at the output, with ``error``, waits unchanged until it is taken."""
+    """A beat at the output, with its ``error``, waits unchanged until it is taken."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -107,7 +107,7 @@ class NeverOverfull(_Bench):
 
 
 class Untouched(_Bench):
-    """Any beat of any frame without the mark comes out as it went in, at its place, whatever the frames before it were."""
+    """Any beat of any unmarked frame leaves unchanged and at its position, after any earlier frames."""
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -131,7 +131,7 @@ class Untouched(_Bench):
 
 
 class Passed(_Bench):
-    """Frames without the mark leave as they came, in order and without end: no beat is lost, doubled, added or changed.
+    """Unmarked frames leave unchanged and in order: no beat is lost, doubled, added or changed.
 
     Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that
     all others leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
@@ -198,8 +198,7 @@ class Passed(_Bench):
 
 
 class Delivered(_Bench):
-    """After up to ``cycles`` cycles of input every frame leaves within ``patience`` more cycles, whatever it holds, and no
-    other frame.
+    """After up to ``cycles`` cycles of input, each frame leaves within ``patience`` more cycles, and no other frame.
 
     With a register ``values`` a marked frame with its whole header leaves as header beats and one beat per eight values, the
     last with the remaining bytes. Any other frame keeps its number of beats.
@@ -263,7 +262,7 @@ def _counted(m: Module, stream: Any) -> _Side:
 
 
 class FreeLanes(wiring.Component):
-    """Replacement of the ternary lanes: any choice in any cycle. A property proved with it holds for every circuit of the
+    """Replacement of the ternary lanes by free choices in every cycle. A property proved with it holds for every circuit of the
     lanes.
     """
 
@@ -277,7 +276,7 @@ class FreeLanes(wiring.Component):
 
 
 class WholeBeats(wiring.Component):
-    """Replacement of the aligner if every chunk is a beat: input must be as long as a beat, and leaves unchanged."""
+    """Replacement of the aligner for chunks of one full beat each, which leave unchanged."""
 
     def __init__(self) -> None:
         super().__init__({"chunks": In(stream.Signature(chunk_layout())), "beats": Out(signature()), "error": Out(1)})

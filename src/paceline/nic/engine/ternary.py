@@ -1,6 +1,6 @@
-"""The ternary engine: fp32 frames become bodies of the wire format's ``ternary``, and such bodies become fp32 frames.
+"""Ternary engine, from fp32 frames to bodies of the wire format's ``ternary`` and back.
 
-A frame is ``head`` header beats, which pass as they are, and the payload. Registers are sampled with its first beat. A frame
+A frame has ``head`` header beats, which pass unchanged, and the payload. Registers are sampled with its first beat. A frame
 without the mark passes beat by beat. The choice is that of ``paceline.codecs.reference.ternary``, bit for bit.
 """
 
@@ -21,7 +21,8 @@ _CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "illegal": 
 
 
 class TernaryEncoder(wiring.Component):
-    """One beat of eight fp32 words a cycle; an output beat for sixteen of them. Nine cycles from input to output.
+    """Encoder that takes one beat of eight fp32 words per cycle and returns one beat per sixteen of them. Nine cycles from
+    input to output.
 
     Ports:
         beats_in, beats_out: streams of beats. The last beat of a marked frame's payload holds 4 bytes for each of its words.
@@ -77,7 +78,7 @@ class TernaryEncoder(wiring.Component):
         return m
 
     def _pack(self, m: Module, enable: Value, carried: Signal, codes: tuple[Value, Value]) -> None:
-        """Gathers blocks of 64 elements, two to an output beat."""
+        """Gather blocks of 64 elements, two per output beat."""
         out, beat = self.beats_out, carried.beat
         byte, second, first_block, bad = Signal(3), Signal(), Signal(128), Signal()
         planes = [Signal(64, name=f"plane_{k}") for k in range(2)]
@@ -111,7 +112,7 @@ class TernaryEncoder(wiring.Component):
 
 
 class TernaryDecoder(wiring.Component):
-    """Eight words a beat from a ``ternary`` body.
+    """Decoder of a ``ternary`` body into eight words per beat.
 
     The frame always has its full length: a short body is filled with zeros, surplus bytes are dropped. A marked frame that ends
     inside its header passes unchanged.
@@ -189,7 +190,7 @@ class TernaryDecoder(wiring.Component):
         return m
 
     def _emit(self, m: Module, nonzero: Value, negative: Value, scale: Value, left: Signal) -> None:
-        """Return the next ``LANES`` of ``left`` words: the scaler, negated where ``negative``."""
+        """Return the next ``LANES`` of ``left`` words: the scaler, negated if ``negative``."""
         beat = self.beats_out.payload
         words = [Mux(nonzero[k], Cat(scale[:31], scale[31] ^ negative[k]), 0) for k in range(LANES)]
         final = left <= LANES
@@ -198,10 +199,10 @@ class TernaryDecoder(wiring.Component):
 
 
 def _live(left: Value) -> Value:
-    """Return which of the next ``LANES`` words are among the remaining ``left``."""
+    """Return a mask of those of the next ``LANES`` words that are among the remaining ``left``."""
     return Cat(left > lane for lane in range(LANES))
 
 
 def _plane_bytes(left: Value) -> Value:
-    """Return the bytes of a plane of the next block; ``left`` elements remain."""
+    """Return the bytes of a plane of the next block if ``left`` elements remain."""
     return Mux(left >= 64, 8, (left[:6] + 7)[3:])

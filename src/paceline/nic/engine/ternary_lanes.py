@@ -1,4 +1,4 @@
-"""Eight lanes that choose TernGrad's values: the draw, the fp32 product and their comparison, one beat a cycle.
+"""Eight lanes that choose TernGrad's values, one beat per cycle: the draw, the fp32 product and their comparison.
 
 An element is nonzero when ``u < fp32(min(|x|, bound) * factor)``, with ``factor = fp32(2^24 / s)`` and u an integer below 2^24
 (docs/wire-format.md, "The draw"; Wen et al. 2017, equation 1). The product is never built as an fp32 number. With its rounded
@@ -41,7 +41,7 @@ def ternary_ports(lanes: int = LANES) -> dict[str, wiring.Member]:
 
 
 class TernaryLanes(wiring.Component):
-    """The choice of ``lanes`` elements, ``DEPTH`` enabled cycles behind them.
+    """Circuit that chooses ``lanes`` ternary elements, with a delay of ``DEPTH`` enabled cycles.
 
     Ports:
         enable: a cycle in which every register takes its next value.
@@ -98,14 +98,16 @@ def _fold(x: Value, by: int) -> Value:
 
 
 def _draw(clock: Enabled, first: Signal, high: Value, lane: int) -> Signal:
-    """Return the 24-bit draw, four cycles behind ``first``; ``high`` is the key's second word one cycle behind ``first``."""
+    """Return the 24-bit draw, four cycles after ``first``; ``high`` is the key's second word, one cycle after ``first``."""
     second = clock.register(_fold(_times(clock, first, MULTIPLIERS[0], f"a_{lane}") ^ high, 15), f"second_round_{lane}")
     third = _fold(_times(clock, second, MULTIPLIERS[1], f"b_{lane}"), 16)
     return clock.register(third[8:32], f"draw_{lane}")
 
 
 def _times(clock: Enabled, x: Value, constant: int, name: str) -> Value:
-    """``x * constant`` modulo 2^32: three products of 16 bits, which fit a multiplier block each, a cycle before their sum."""
+    """Return ``x * constant`` modulo 2^32, as three products of 16 bits that fit a multiplier block each, one cycle before
+    their sum.
+    """
     low, high = constant & 0xFFFF, constant >> 16
     lower = clock.register(x[:16] * Const(low, 16), f"lower_{name}")
     crossed = [
@@ -116,14 +118,14 @@ def _times(clock: Enabled, x: Value, constant: int, name: str) -> Value:
 
 
 class Product:
-    """An exact product of two fp32 magnitudes: ``significand * 2^(exponents - 300)``, and ``150 - exponents``."""
+    """Exact product of two fp32 magnitudes: ``significand * 2^(exponents - 300)``, and ``150 - exponents``."""
 
     def __init__(self, significand: Signal, exponents: Signal, half_of_least: Signal) -> None:
         self.significand, self.exponents, self.half_of_least = significand, exponents, half_of_least
 
 
 def multiply(clock: Enabled, magnitude: Signal, factor: Signal, name: str) -> Product:
-    """Return the product of two fp32 words without signs, two cycles later: 24 x 17 and 24 x 7 bits, then their sum."""
+    """Return the product of two fp32 words without signs, two cycles later, as the sum of 24 x 17 and 24 x 7 bits."""
     (a, a_field), (b, b_field) = _parts(magnitude), _parts(factor)
     lower = clock.register(a * b[:17], f"product_low_{name}")
     upper = clock.register(a * b[17:], f"product_high_{name}")
@@ -134,7 +136,7 @@ def multiply(clock: Enabled, magnitude: Signal, factor: Signal, name: str) -> Pr
 
 
 def _parts(word: Value) -> tuple[Value, Value]:
-    """Significand (24 bits) and exponent field, which counts as 1 for subnormal numbers."""
+    """Return significand (24 bits) and exponent field, which counts as 1 for subnormal numbers."""
     normal = word[23:31].any()
     return Cat(word[:23], normal), Cat(word[23] | ~normal, word[24:31])
 

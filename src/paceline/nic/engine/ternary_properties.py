@@ -1,4 +1,4 @@
-"""Properties of the ternary engine, as modules with assertions (paceline.nic.formal proves them)."""
+"""Properties of the ternary engine, as modules with assertions (proved by paceline.nic.formal)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INFINITY = 0x7F800000
 
 
 class Comparison(Elaboratable):
-    """``compare`` says of every exact product and draw what the fp32 words of both say.
+    """``compare`` gives the same result for every exact product and draw as a comparison of their fp32 words.
 
     The reference rounds the product to a word of IEEE 754, with subnormal numbers and infinity, writes the draw as an fp32 word
     too, and compares the words as integers.
@@ -48,7 +48,7 @@ class Comparison(Elaboratable):
 
 
 def product_word(m: Module, significand: Value, exponents: Value) -> Value:
-    """``significand * 2^(exponents - 300)`` as an fp32 word: round to nearest even (IEEE 754-2019, 4.3.1)."""
+    """Return ``significand * 2^(exponents - 300)`` as an fp32 word, rounded to nearest even (IEEE 754-2019, 4.3.1)."""
     zeros = _leading_zeros(significand, 48)
     scaled, field = Signal(48), Signal.like(exponents - zeros - 126)
     m.d.comb += [scaled.eq(significand << zeros), field.eq(exponents - zeros - 126)]

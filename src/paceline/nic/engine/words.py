@@ -1,4 +1,4 @@
-"""Read words of 1 to 8 bytes per cycle from a stream of beats, and write them to one."""
+"""Reader and writer of words of 1 to 8 bytes per cycle in a stream of beats."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One answer to one question, for users who are no experts: fit, speed, cost and advice."""
+"""One answer to one question for users who are no experts: fit, speed, cost and advice."""

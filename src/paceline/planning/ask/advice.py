@@ -55,7 +55,7 @@ def _method(strategy: Strategy) -> str:
 
 
 def advice(asked: Asked) -> str:
-    """Return the advice: what fits first, then the limits, then what is worth its price."""
+    """Return the advice: the part that fits, then the limits, then worthwhile changes."""
     choice = asked.choice
     run = f"Run it {'on' if choice.strategy.world_size == 1 else 'with'} {_method(choice.strategy)}"
     if not asked.fits and asked.named is not None:
@@ -83,7 +83,7 @@ def advice(asked: Asked) -> str:
 
 
 def holding(asked: Asked, named: Cluster) -> str:
-    """Name what to rent or change if the network does not fit."""
+    """Name devices to rent or changes to make if the network does not fit."""
     choice = asked.choice
     sequence = f", or sequences of {asked.shorter:,} tokens (--seq-len {asked.shorter})" if asked.shorter else ""
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
@@ -93,7 +93,7 @@ def holding(asked: Asked, named: Cluster) -> str:
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:
-    """Name what meets the missed limits, the cheapest first."""
+    """Name changes that meet the missed limits, the cheapest first."""
     what = " and the ".join(limits)
     able = [upgrade for upgrade in asked.upgrades if _keeps(asked, upgrade)]
     if able:
@@ -201,7 +201,7 @@ def _many(upgrade: Upgrade) -> bool:
 
 
 def _rounded(times: float) -> str:
-    """Two digits."""
+    """Round to two digits."""
     return f"{times:.1f}" if times < 10 else f"{float(f'{times:.2g}'):,.0f}"
 
 

@@ -40,7 +40,7 @@ class Upgrade:
     usd_there: float = math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         names = ("change", "title", "speedup", "speedup_low", "speedup_high", "usd", "seller", "usd_there")
         return {**{name: getattr(self, name) for name in names}, "choice": self.choice.to_json()}
 
@@ -117,7 +117,7 @@ class Asked(Tabular):
         return self.choice.strategy.parallelism.model_devices > 1
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
         others = ("billed", "may_divide", "shorter")
         further = {name: getattr(self, name) for name in ("keeping", "divided_layout")}
@@ -133,12 +133,12 @@ class Asked(Tabular):
 
 
 def cluster_text(cluster: Cluster) -> str:
-    """Format as ``2 x 8 A100 SXM 80GB``."""
+    """Format a cluster as ``2 x 8 A100 SXM 80GB``."""
     return f"{nodes_text(cluster.node_text, cluster.num_nodes)} {cluster.device.name}"
 
 
 def cluster_name(cluster: Cluster) -> str:
-    """Format with its network, as ``Cluster.named`` parses it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
+    """Format a cluster with its network, as ``Cluster.named`` parses it: ``2x8 A100 SXM 80GB, EFA 400 Gb/s``."""
     alone = cluster.num_nodes == 1
     size = nodes_text(cluster.node_text, cluster.num_nodes).replace(" x ", "x")
     sold = node_sizes(cluster.device)

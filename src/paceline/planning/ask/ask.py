@@ -89,7 +89,7 @@ def ask(
 
 
 def chance(limit: float | None, value: float, low: float, high: float) -> float | None:
-    """Probability that a quantity with this 80 % interval is within ``limit``; None without a limit or a value."""
+    """Return the probability that a quantity with this 80 % interval is within ``limit``; None without a limit or a value."""
     if limit is None or math.isnan(value):
         return None
     return Goal("deadline", limit).chance(value, low, high)
@@ -102,7 +102,7 @@ def _on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Pla
 
 
 def _keeping(question: TrainingQuestion, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
-    """Return the cheapest rental that meets a deadline that ``choice`` and ``more`` miss; None without one."""
+    """Return the cheapest rental that meets a deadline missed by ``choice`` and ``more``; None without one."""
     if by_s is None or min(x.choice.time_s for x in (upgrade_to(choice, choice, ""), *more)) <= by_s:
         return None
     for nodes in (NODES, *((many,) for many in MORE_NODES)):
@@ -121,7 +121,7 @@ def _may_divide(question: TrainingQuestion, choice: Choice) -> bool:
 
 
 def _divided(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
-    """Return the best layout of a short search if it is faster beyond its range; else None."""
+    """Return the best layout of a short search if its gain exceeds its range; else None."""
     if not _may_divide(question, choice) or choice.cluster.world_size > MOST_DIVIDED:
         return None
     best = question.divided((choice.cluster,), more=QUICK)
@@ -168,7 +168,7 @@ def _rented(
 
 
 def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:
-    """Return the best rental by a goal with its plan; the other quantity decides ties. None if none meets the goal."""
+    """Return the best rental by a goal, with its plan; ties are broken by the other quantity. None if none meets the goal."""
     plans = []
     for layer in layers:
         clusters = list(filter(question.may_hold, (rental.cluster for rental in layer)))
@@ -183,7 +183,7 @@ def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], go
 
 
 def _layers(every: Sequence[Rental]) -> list[list[Rental]]:
-    """Split rentals into as few groups as possible, each with one listing a device, so that one plan can hold a group."""
+    """Split rentals into as few groups as possible with one listing per device, because one plan handles a group."""
     listed: dict[str, list[Price]] = {}
     parts: dict[int, list[Rental]] = {}
     for rental in every:

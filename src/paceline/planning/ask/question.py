@@ -57,13 +57,13 @@ class TrainingQuestion:
     predictor: Predictor
 
     def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
-        """Return the question at the prices of rentals, one for each device."""
+        """Return the question at the prices of rentals, one per device."""
         listings = {rental.cluster.device.name: rental.listing for rental in rentals}
         return replace(self, prices={**listings, **self.own_prices})
 
     @property
     def own_prices(self) -> dict[str, float | Price]:
-        """Dollars that the user gave, without listings."""
+        """Prices in dollars that the user gave, without listings."""
         return {name: price for name, price in (self.prices or {}).items() if not isinstance(price, Price)}
 
     def may_hold(self, cluster: Cluster) -> bool:

@@ -1,4 +1,4 @@
-"""Rentals: every price listing as clusters, with their cost."""
+"""Rentals: all price listings as clusters, with their cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rental:
 
 
 def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[int] = NODES) -> tuple[Rental, ...]:
-    """Return every cluster that can be rented once, with its cheapest listing.
+    """Return each rentable cluster once, with its cheapest listing.
 
     Args:
         prices: the user's own prices, which take precedence over listings of the same devices.

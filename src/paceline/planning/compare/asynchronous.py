@@ -82,7 +82,7 @@ class AsyncPrediction:
         return self.worker.headline
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dict. ``staleness_effect`` is None: unknown."""
+        """Convert to a plain dict. ``staleness_effect`` is None: unknown."""
         return {
             "schema": 1,
             "workload": self.workload,
@@ -236,7 +236,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
 
 
 def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[WorkerLayer, ...]:
-    """Return the layers of one worker; in a large network neighbours are joined by their middle in layers and in bytes."""
+    """Return the layers of one worker. In a large network, adjacent layers are merged into parts of similar size."""
     workload = model.workload
     forward, backward = (seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device))
     backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
@@ -260,6 +260,6 @@ def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -
 
 
 def _fullest(profile: Profile, servers: int) -> float:
-    """Return the share of the bytes on the fullest server."""
+    """Return the share of the bytes on the server with most of them."""
     sizes = [part.size for part in profile.layers if part.size]
     return float(np.bincount(assign_servers(sizes, servers), weights=sizes).max() / profile.size)

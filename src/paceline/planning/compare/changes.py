@@ -1,4 +1,4 @@
-"""Changes of a cluster and a strategy, such as ``nodes+1``, and what they make of both."""
+"""Changes of a cluster and a strategy, such as ``nodes+1``, and their application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Difference between a strategy and the best one, and why a strategy that the user named is not listed."""
+"""Difference between a strategy and the best one, and why a strategy that the user named is not in the ranking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paceline.workload.table import Workload
 
 
 def difference(choice: Choice, best: Choice) -> str:
-    """Return its time and cost relative to the best, and the resources on which it spends more or less time."""
+    """Return time and cost of a choice relative to the best, and the resources on which it spends more or less time."""
     parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
     if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
         parts.append(_more(choice.usd / best.usd, "more expensive", "cheaper"))

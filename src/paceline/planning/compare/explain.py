@@ -76,7 +76,7 @@ class Explained:
         return chrome_trace({**timelines, **({"measured": self.measured_timeline} if self.measured_timeline else {})})
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dict: the prediction and its explanation."""
+        """Convert to a plain dict: the prediction and its explanation."""
         return {
             **self.prediction.to_json(),
             "critical_path": self.path,

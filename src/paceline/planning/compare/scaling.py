@@ -46,7 +46,7 @@ def _around(cluster: Cluster) -> list[Cluster]:
 
 
 def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: Predictor) -> Prediction | None:
-    """Return the step of the strategy on ``place``; None if it is illegal there."""
+    """Return the step of the strategy on cluster ``place``; None if it is illegal there."""
     n, local, nodes = place.world_size, place.devices_per_node, place.num_nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size
     for variant in _variants(strategy, local, nodes):
@@ -59,7 +59,7 @@ def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predi
 
 
 def _variants(strategy: Strategy, local: int, nodes: int) -> Iterator[Strategy]:
-    """Yield the strategy; a hierarchical exchange with the size of these nodes, or else the usual exchange."""
+    """Yield the strategy. A hierarchical exchange gets the size of these nodes, or else becomes the usual exchange."""
     if strategy.gradient_exchange.exchange.uses_nodes:
         if local > 1 and nodes > 1:
             yield strategy.changed(ranks_per_node=local)

@@ -40,7 +40,7 @@ _NODES = WholeNumber("nodes")
 
 
 def parse_wanted(text: str) -> dict[str, object]:
-    """``compression=terngrad,sharding=zero3,nodes=4`` as choices. Raises UserError for an unknown one."""
+    """Parse choices such as ``compression=terngrad,sharding=zero3,nodes=4``. Raises UserError for an unknown one."""
     wanted: dict[str, object] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         given, equals, value = (x.strip() for x in part.partition("="))
@@ -55,14 +55,14 @@ def parse_wanted(text: str) -> dict[str, object]:
 
 
 def choice_value(name: str, text: str) -> object:
-    """The value of one choice. Raises UserError for an illegal one."""
+    """Parse the value of one choice. Raises UserError for an illegal one."""
     if name == "device":
         return device(text).name
     return (_NODES if name == "nodes" else WORDS[name].values).parse(text, name)
 
 
 def fixed(name: str) -> UserError | None:
-    """The error for a name that belongs to the network and not to the strategy; None for any other name."""
+    """Return the error for a name that belongs to the network instead of the strategy; None for any other name."""
     if name not in ("seq-len", "workload"):
         return None
     return UserError(f"{name} changes the network, not the strategy", "run the command once for each value")
@@ -85,7 +85,9 @@ def _is(strategy: Strategy, item: StrategyChoice, value: object) -> bool:
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
-    """``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the default."""
+    """Describe a strategy: ``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the
+    default.
+    """
     devices = nodes_text(cluster.node_text, cluster.num_nodes)
     parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:

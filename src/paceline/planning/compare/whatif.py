@@ -1,4 +1,4 @@
-"""``whatif(...)``: gain of each change in time and cost, then of all changes together."""
+"""Gain of each change in time and cost, and of all together: ``whatif(...)``."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Outcome:
         return (*((other,) if self.batch_note else ()), *self.prediction.assumptions)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         texts = ("title", "price", "scaling", "batch_note")
         numbers = ("speedup", "speedup_low", "speedup_high", "usd_per_hour", "usd", "usd_low", "usd_high", "pays_below")
         own = {**{k: getattr(self, k) for k in (*texts, *numbers)}, "assumptions": list(self.assumptions)}
@@ -97,7 +97,7 @@ class WhatIf(Tabular):
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """The base, the changes, then all together."""
+        """The base, the changes one by one, then all together."""
         return (self.base, *self.changes, *((self.together,) if self.together else ()))
 
     def rows(self) -> tuple[Row, ...]:
@@ -123,7 +123,7 @@ class WhatIf(Tabular):
         return (*every, *(f"{', '.join(titles)}: {text}" for text, titles in whose.items() if text not in every))
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         return {
             "base": self.base.to_json(),
             "changes": [outcome.to_json() for outcome in self.changes],
@@ -224,7 +224,7 @@ class _Asked:
         )
 
     def _over(self, cluster: Cluster, transport: str) -> Cluster:
-        """Return the cluster with that transport, unless it has one."""
+        """Return the cluster with that transport, unless its transport is stated."""
         return clusters_by_transport(cluster, self.predictor).get(transport, cluster)
 
     def _outcome(self, title: str, chosen: Sequence[Change], cluster: Cluster, base: Prediction, transport: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""Hugging Face Accelerate: its configuration file.
+"""Configuration file of Hugging Face Accelerate.
 
 Fields: ``accelerate/commands/config/config_args.py`` (``ClusterConfig``); those of ``fsdp_config``, ``deepspeed_config`` and
 ``parallelism_config``: ``accelerate/commands/launch.py``."""
@@ -43,7 +43,7 @@ def _write(job: EmittedJob) -> str:
 
 
 def _check(job: EmittedJob) -> None:
-    """Raise UserError for what a script under Accelerate cannot do."""
+    """Raise UserError for choices that a script under Accelerate cannot run."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
     sharded = mesh.sharding.weights
@@ -94,7 +94,7 @@ def _sharded(job: EmittedJob) -> Table:
 
 
 def _lines(job: EmittedJob) -> Iterator[str]:
-    """Yield lines of the user's script for what the file has no field for."""
+    """Yield lines of the user's script for choices without a field in the file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
         yield "import paceline"

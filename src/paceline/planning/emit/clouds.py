@@ -1,4 +1,4 @@
-"""SkyPilot and dstack: a YAML file that rents the nodes and starts torchrun on each.
+"""Cloud files for SkyPilot and dstack: YAML that rents the nodes and starts torchrun on each.
 
 SkyPilot: https://docs.skypilot.co/en/latest/reference/yaml-spec.html; names of devices: ``sky/utils/gpu_names.py`` and the
 fetchers of its catalogues (0.14.1). dstack: https://dstack.ai/docs/reference/dstack.yml/task/; names: its catalogue,

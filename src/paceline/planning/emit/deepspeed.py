@@ -1,4 +1,4 @@
-"""DeepSpeed: its JSON file, which fits any network. It does not contain the length of a sequence.
+"""JSON file of DeepSpeed, which fits any network. It does not contain the length of a sequence.
 
 Names: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
 """
@@ -22,7 +22,7 @@ AUTO = "auto"
 
 
 def _write(job: EmittedJob) -> str:
-    """A JSON file."""
+    """Format a JSON file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     if mesh.expert_devices > 1:
         raise job.refused("groups of experts", "the model's code makes them (deepspeed.moe)")
@@ -56,7 +56,7 @@ def _write(job: EmittedJob) -> str:
 
 
 def _params(job: EmittedJob) -> dict[str, object]:
-    """Return the rate and the other options of the optimizer. Without a rate DeepSpeed takes its own, 1e-3."""
+    """Return the rate and the other options of the optimizer. Without a rate DeepSpeed uses its default, 1e-3."""
     return {"lr": job.recipe.lr if job.recipe else AUTO, **optimizer_arguments(job)}
 
 

@@ -1,4 +1,4 @@
-"""A plan for a target: the best strategy that the target supports, with a note about better ones."""
+"""Plan for a target: the best strategy that the target supports, with a note about better ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paceline.workload.table import Workload
 
 
 class Search(Protocol):
-    """Finds a plan."""
+    """Function that finds a plan."""
 
     def __call__(self, fields: Mapping[str, Any], offers: bool) -> Plan:
         """Return the plan with these fields of ``Space``. ``offers`` as for ``plan``."""
@@ -67,7 +67,7 @@ def _title(choice: Choice) -> str:
 
 
 def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predictor) -> str:
-    """Describe what a plan without the target tries too if no device holds the network; empty if one does."""
+    """Describe what else a plan without the target would try if no device can hold the network; empty if one can."""
     devices, precision = best.cluster.world_size, best.strategy.precision
     whole = Strategy.of(world_size=devices, global_batch_size=devices, precision=precision, optimizer=best.strategy.optimizer)
     if devices == 1 or predictor.step(workload, best.cluster, whole).fits:

@@ -1,4 +1,4 @@
-"""The job that a target's file runs, and the error for a choice that a target lacks."""
+"""Job that a target's file runs, and the error for a choice that a target lacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHERE = "ask for another target, or name sizes that it has"
 
 @dataclass(frozen=True, slots=True)
 class EmittedJob:
-    """One strategy of a network on a cluster of even nodes.
+    """Strategy of a network on a cluster of equal nodes.
 
     Attributes:
         recipe: learning rates of the strategy; None without a source.
@@ -44,7 +44,7 @@ class EmittedJob:
 
     @property
     def optimizer(self) -> str:
-        """Optimizer of the strategy, or the usual one of such a network: the same for every target."""
+        """Optimizer of the strategy, or the usual one of such a network, the same for all targets."""
         return self.strategy.optimizer or usual_optimizer(self.workload)
 
     @property
@@ -74,7 +74,7 @@ class EmittedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emitter:
-    """A program that runs a strategy.
+    """Target program that runs a strategy.
 
     Attributes:
         write: returns the text of its file.

@@ -1,4 +1,4 @@
-"""Megatron-Core: arguments of its command line. Names: ``megatron/training/arguments.py`` of NVIDIA/Megatron-LM."""
+"""Command-line arguments of Megatron-Core. Names: ``megatron/training/arguments.py`` of NVIDIA/Megatron-LM."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _write(job: EmittedJob) -> str:
 
 
 def _left(job: EmittedJob) -> str:
-    """Name the missing learning rates, without which it does not start."""
+    """Name the missing learning rates, without which Megatron-Core does not start."""
     return "The file has no learning rate: add --lr, --min-lr, --lr-warmup-iters and --lr-decay-style."
 
 

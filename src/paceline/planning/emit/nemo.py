@@ -1,4 +1,4 @@
-"""NeMo (Megatron-Bridge): overrides of a recipe.
+"""Overrides of a recipe for NeMo (Megatron-Bridge).
 
 Names: https://docs.nvidia.com/nemo/megatron-bridge/latest/megatron-lm-to-megatron-bridge.html; of precisions:
 ``megatron.bridge.training.mixed_precision``.

@@ -1,4 +1,4 @@
-"""The optimizer and its learning rates in the user's own script: lines of PyTorch, with the plan's recipe if it has one.
+"""Lines of PyTorch for the optimizer and its learning rates in the user's script, with the plan's recipe if there is one.
 
 ``torch.optim.lr_scheduler.LambdaLR``: https://docs.pytorch.org/docs/stable/generated/torch.optim.lr_scheduler.LambdaLR.html;
 ``ZeroRedundancyOptimizer``: https://docs.pytorch.org/docs/stable/distributed.optim.html.
@@ -29,7 +29,7 @@ def needs_paceline(job: EmittedJob) -> bool:
 
 
 def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
-    """Return options of the optimizer other than its rate, by PyTorch's names: from the recipe, else its defining ones."""
+    """Return options of the optimizer except its rate, by PyTorch's names: from the recipe, else the essential ones."""
     usual = {"momentum": 0.9} if job.optimizer == "momentum" else {}
     return usual | (job.recipe.arguments if job.recipe else {})
 

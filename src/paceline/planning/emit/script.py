@@ -1,4 +1,4 @@
-"""A strategy in the user's own training script: lines of Python that wrap the model, and the limits of such lines.
+"""Lines of Python for a strategy in the user's own training script, which wrap the model, and the limits of such lines.
 
 ``torch.distributed.fsdp.fully_shard``: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html.
 """
@@ -20,7 +20,7 @@ _DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
 def check(job: EmittedJob) -> None:
-    """Raise UserError for what a script that wraps a whole model cannot do."""
+    """Raise UserError for choices that a script that wraps a whole model cannot run."""
     mesh, exchange = job.strategy.parallelism, job.strategy.gradient_exchange
     frameworks = "megatron and torchtitan do; plan --emit writes them too"
     for count, what in (
@@ -50,7 +50,7 @@ def check(job: EmittedJob) -> None:
 
 
 def hooked(job: EmittedJob) -> bool:
-    """Return whether gradients or weights travel in another way than PyTorch's."""
+    """Return whether gradients or weights are exchanged in another way than PyTorch's."""
     exchange = job.strategy.gradient_exchange
     plain = exchange.is_plain
     return not plain or job.strategy.parallelism.gather_bits > 0

@@ -1,4 +1,4 @@
-"""Slurm: a batch script that starts torchrun once on each node. Options: https://slurm.schedmd.com/sbatch.html."""
+"""Batch script for Slurm that starts torchrun once on each node. Options: https://slurm.schedmd.com/sbatch.html."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, 
 
 
 def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, place: str) -> str:
-    """Return the command that starts the file ``place`` of ``emit``. Raises UserError for an unknown target."""
+    """Return the command that starts the file ``place`` written by ``emit``. Raises UserError for an unknown target."""
     check_name("target", target, TARGETS)
     return TARGETS[target].launch(EmittedJob(target, strategy, workload, cluster), place)
 

@@ -1,4 +1,4 @@
-"""torchrun: a shell script that starts the user's script, and the lines of that script.
+"""Shell script for torchrun that starts the user's script, and the lines of that script.
 
 Options: https://docs.pytorch.org/docs/stable/elastic/run.html.
 """
@@ -32,7 +32,7 @@ def remarks(job: EmittedJob) -> str:
 
 
 def checked(job: EmittedJob) -> EmittedJob:
-    """Return the job. Raises UserError for what a started script cannot do."""
+    """Return the job after a check. Raises UserError for choices that a started script cannot run."""
     check(job)
     return job
 

@@ -1,4 +1,4 @@
-"""torchtitan: a part of its TOML file.
+"""Part of the TOML file of torchtitan.
 
 Names: ``torchtitan/config/job_config.py``, ``Parallelism``, ``Training``, ``ActivationCheckpoint``; pipelines of named modules:
 ``module_fqns_per_model_part``. It refuses DDP with other dimensions (``models/llama3/infra/parallelize.py``). Groups of
@@ -92,7 +92,7 @@ def _check_experts(job: EmittedJob, sharers: int) -> None:
 
 
 def _modules(job: EmittedJob) -> Iterator[list[str]]:
-    """Yield the modules of each part, by torchtitan's names."""
+    """Yield the modules of each part, under torchtitan's names."""
     parts = job.parts
     for number, part in enumerate(parts):
         before = ["tok_embeddings"] if number == 0 else []
@@ -109,7 +109,7 @@ def _toml(tables: Mapping[str, Mapping[str, object]]) -> Iterator[str]:
 
 
 def _left(job: EmittedJob) -> str:
-    """Name the missing learning rate, for which it has a default."""
+    """Name the missing learning rate, for which torchtitan has a default."""
     return "The file has no learning rate: torchtitan's default, 8e-4, is used until you add lr to [optimizer]."
 
 

@@ -1,4 +1,4 @@
-"""Every legal strategy of a space, and why the others are not."""
+"""Legal strategies of a space, and the reasons against all others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from paceline.workload.table import Workload
 
 
 def candidates(space: Space, work: TrainingTarget, left_out: Exclusions, workload: Workload | None = None) -> list[Candidate]:
-    """Return every legal strategy on every cluster, where each device holds the network. Count the others in ``left_out``.
+    """Return all legal strategies on all clusters whose devices can each hold the network. Count the others in ``left_out``.
 
     Args:
         workload: if given and no precision is named, precisions wider than its usual one are left out.
@@ -167,7 +167,7 @@ _values_of_template = attrgetter(*_OF_TEMPLATE)
 
 
 def _with_batch(template: Strategy, batch: int, parallelism: Parallelism) -> Strategy:
-    """``dataclasses.replace`` takes three times as long, for a hundred thousand strategies a second."""
+    """Return the strategy with a batch, three times as fast as ``dataclasses.replace``."""
     same = dict(zip(_OF_TEMPLATE, _values_of_template(template), strict=True))
     return Strategy(global_batch_size=batch, parallelism=parallelism, **same)
 
@@ -183,7 +183,8 @@ def _batch(batch: int, times: int, workers: int, work: TrainingTarget) -> str:
 
 
 def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: Workload | None) -> str:
-    """Return why a strategy is not tried on this cluster. One worker exchanges nothing, so only a plain all-reduce remains."""
+    """Return why a strategy is not tried on this cluster. A single worker has no exchange, so only a plain all-reduce
+    remains."""
     if why := precision_left_out(cluster, template.precision, choose, workload):
         return why
     if cluster.world_size % template.parallelism.expert:

@@ -52,13 +52,13 @@ class Choice:
 
     @property
     def reason(self) -> str:
-        """Reason for its place in the ranking."""
+        """Reason for the choice's position in the ranking."""
         against = self.difference or f"waits for {self.prediction.bottleneck} most"
         return f"{against}; {self.preference}" if self.preference else against
 
     @property
     def title(self) -> str:
-        """The strategy in words."""
+        """Strategy in words."""
         return describe(self.cluster, self.strategy)
 
     @property
@@ -75,7 +75,7 @@ class Choice:
         return {"strategy": self.title, **{name: getattr(self, name) for name in names}, **step}
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         numbers = (
             "samples",
             "time_s",
@@ -152,7 +152,7 @@ class Plan(Tabular):
 
     @property
     def best(self) -> Choice:
-        """What to do."""
+        """The best choice."""
         return self.ranking[0]
 
     @property
@@ -161,7 +161,7 @@ class Plan(Tabular):
         return f"{FRAGMENTED:.0%} beyond what a step allocates stay free for fragments"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict."""
+        """Convert to a plain dict."""
         return {
             "workload": self.workload,
             "work": self.target,

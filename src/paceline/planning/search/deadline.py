@@ -40,7 +40,7 @@ def seconds_until(text: str, now: datetime) -> float:
 
 
 def _day(word: str, now: datetime) -> datetime | None:
-    """Return the evening of a named day; None for another word."""
+    """Return 17:00 of a named day; None for another word."""
     if word in ("today", "tonight", "tomorrow"):
         return _evening(now, 1 if word == "tomorrow" else 0)
     meant = [index for index, day in enumerate(DAYS) if len(word) >= 3 and day.startswith(word)]

@@ -1,4 +1,4 @@
-"""Decides if a plan divides the network among devices, and searches such layouts on each cluster."""
+"""Decision whether a plan divides the network among devices, and search of such layouts on each cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NEAR = (
 
 @dataclass(frozen=True, slots=True)
 class LayoutSearches:
-    """Results of the searches on all clusters. ``near``: whether some choices were tried only near the best layout."""
+    """Results of the layout searches on all clusters. ``near``: whether some choices were tried only near the best layout."""
 
     searches: tuple[LayoutSearch, ...]
     near: bool = False
@@ -63,7 +63,7 @@ class LayoutSearches:
 
     @property
     def least(self) -> list[tuple[Candidate, float]]:
-        """For each cluster, the layout that lacks least memory, and the missing bytes."""
+        """For each cluster, the layout with the smallest memory shortage, and the missing bytes."""
         return [search.least for search in self.searches if search.least]
 
     def added(self, candidates: Sequence[Candidate], steps: Steps) -> tuple[list[Candidate], Steps]:
@@ -82,7 +82,7 @@ class LayoutSearches:
 
     @property
     def sentence(self) -> str:
-        """Summary of the search in one sentence; empty without a search."""
+        """Summary of the searches in one sentence; empty without a search."""
         if not self.searches:
             return ""
         bounded, predicted = (sum(getattr(search, name) for search in self.searches) for name in ("bounded", "predicted"))
@@ -146,7 +146,7 @@ def search_divided(
 
 
 def _plain(layouts: LayoutSpace) -> LayoutSpace:
-    """Return the space without the choices that a mixture tries only near its best layout.
+    """Return the space without those choices of a mixture that are tried only near its best layout.
 
     Bounds of its many groups are too far from the step to rank all combinations within a minute.
     """
@@ -252,5 +252,5 @@ def expert_groups(workload: Workload, world: int) -> Iterator[int]:
 
 
 def _batches(world: int) -> tuple[int, ...]:
-    """Return batches of one sample for each device, for each second one, and so on."""
+    """Return batches of one sample for each device, for every second device, and so on."""
     return tuple(sorted(world // share for share in powers(SAMPLES) if world % share == 0))

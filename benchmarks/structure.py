@@ -32,7 +32,10 @@ NAMES_OF_CHOICES = frozenset(
 """Values of choices; ``none``, ``full``, ``host`` and ``gpu`` also mean other things and are left out."""
 VERBS = ("attach", "attach_local", "train", "schedule")
 """Public functions whose parameters are counted; the definition with the most counts."""
-ROOMS = ("prediction", "planning", "scheduling", "training", "market", "slimming", "reporting", "workload")
+ROOMS = (
+    "prediction", "planning", "scheduling", "training", "market", "slimming", "reporting", "workload",
+    "strategy", "models", "cli",
+)  # fmt: skip
 
 Sources = Mapping[PurePosixPath, str]
 

@@ -84,3 +84,20 @@ def test_structure_figures() -> None:
     assert found["public class names that stand for several classes", "names"] == 1
     assert found["parameters of train", "parameters"] == 3
     assert found["modules in the largest folder of planning", "modules"] == 2
+
+
+def test_a_place_is_broken_in_both_checkouts(tmp_path: Path) -> None:
+    import mutations
+
+    body = "def share(x: int) -> bool:\n    if x > 2 and x:\n        return True\n    return x + 1 < 5  # half\n"
+    for side, file in (("old", "a.py"), ("new", "rooms/b.py")):
+        package, tests = tmp_path / side / "src/paceline" / file, tmp_path / side / "tests" / file
+        for path in (package, tests):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        package.write_text(body)
+        tests.with_name(f"test_{package.name}").write_text("")
+    old, new = (mutations.Tree(tmp_path / side).places() for side in ("old", "new"))
+    assert old.keys() == new.keys() and {place.was for place in old} == {"x > 2 and x", "x > 2", "x + 1", "x + 1 < 5"}
+    (sum_,) = (change for place, change in new.items() if place.was == "x + 1")
+    assert (sum_.file.name, sum_.line) == ("b.py", 4)
+    assert sum_.source == body.replace("x + 1", "(x - 1)")

@@ -69,7 +69,7 @@ class StepPredictor(Protocol):
 
 
 class Correction:
-    """Ratios of measured to predicted steps, and the links and hosts that explain them. ``fit`` makes one."""
+    """Ratios of measured to predicted steps, and the links and hosts that explain them; made by ``fit``."""
 
     def __init__(self, observations: Sequence[Observation], model: StepPredictor) -> None:
         self._seen, self._model = tuple(observations), model
@@ -93,7 +93,7 @@ class Correction:
         return replace(given, host_s=host_s) if host_s else given
 
     def _with_host(self, seen: Observation, host_s: float) -> float:
-        """Return seconds of an observed step if the host takes ``host_s`` a kernel."""
+        """Return the seconds of an observed step if the host needs ``host_s`` per kernel launch."""
         return self._model_with(host_s).step(seen.workload, self.cluster(seen.cluster), seen.strategy).step_time_s
 
     def _model_with(self, host_s: float) -> StepPredictor:
@@ -165,7 +165,7 @@ class Correction:
         return self._local[key]
 
     def _nearest(self, place: Position) -> list[int]:
-        """Return at most ``MOST`` observations: of this workload and device, else by their similarity."""
+        """Return at most ``MOST`` observations: of this workload and device if there are any, else by similarity."""
         if len(self._seen) <= MOST:
             return list(range(len(self._seen)))
         table = coordinates([*self._positions, place], place.names)
@@ -175,7 +175,7 @@ class Correction:
         return list(order[np.linspace(0, same - 1, MOST).astype(int)] if same > MOST else order[:MOST])
 
     def _told_wait(self, index: int, prediction: Prediction) -> float | None:
-        """Infer the unmeasured wait of a step on several nodes from a step on fewer nodes.
+        """Infer the unmeasured wait of a step on several nodes from a measured step on fewer nodes.
 
         The network and nearly the micro batch are equal, so the device's work is equal too. None without such a step,
         or if the model's own wait explains the difference.
@@ -204,7 +204,7 @@ class Correction:
         return told if abs(told - prediction.exposed_comm_s) > TOLD * seen.step_s else None
 
     def _distance(self, first: int, second: int) -> tuple[float, float]:
-        """Return the distances between two steps: by their micro batches, and by their devices."""
+        """Return two distances between steps, by their micro batches and by their devices."""
         one, two = (self._positions[index].numbers for index in (first, second))
         return abs(one[2] - two[2]), abs(one[3] + one[4] - two[3] - two[4])
 

@@ -22,8 +22,8 @@ KINDS: tuple[GoalKind, ...] = ("fastest", "cheapest", "deadline", "budget")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal: ``fastest``; ``cheapest``; cheapest within a ``deadline`` of ``limit`` seconds; fastest within a ``budget`` of
-    ``limit`` dollars.
+    """Goal of a plan: ``fastest``; ``cheapest``; cheapest within a ``deadline`` of ``limit`` seconds; fastest within a
+    ``budget`` of ``limit`` dollars.
     """
 
     kind: GoalKind
@@ -48,7 +48,8 @@ class Goal:
         return usd if self.kind == "budget" else time_s
 
     def chance(self, value: float, low: float, high: float) -> float | None:
-        """Probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within the limit.
+        """Return the probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within
+        the limit.
 
         Each side is half of a log-normal distribution. None without a limit.
         """
@@ -66,7 +67,7 @@ class Goal:
 
 
 def money(usd: float) -> str:
-    """Format dollars: with cents below a hundred."""
+    """Format dollars, with cents below a hundred."""
     if not math.isfinite(usd):
         return "unknown"
     return f"${usd:,.0f}" if abs(usd) >= 100 else f"${usd:.2f}" if abs(usd) >= 1 else f"${usd:.3g}"

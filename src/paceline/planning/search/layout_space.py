@@ -107,7 +107,7 @@ class LayoutSpace:
         return (*map(Shares, tried), *(in_nodes if several else ()))
 
     def shapes(self, cluster: Cluster, blocks: int, logits: float = 0.0) -> Iterator[PipelineShape]:
-        """Yield every pipeline. A single stage has no schedule, and virtual stages have only 1F1B.
+        """Yield every pipeline. A single stage has no schedule, and virtual stages run only under 1F1B.
 
         Args:
             logits: time of the last stage's own work (norm, logits, loss), in blocks.
@@ -135,8 +135,9 @@ def logits_blocks(workload: Workload) -> float:
 
 
 def _last_blocks(blocks: int, stages: int, virtual: int, logits: float) -> int:
-    """Return the blocks of a last stage that takes as long as the others; 0 for an even split or if its parts do not divide
-    them."""
+    """Return the number of blocks that makes the last stage as slow as the others; 0 for an even split or if the parts do not
+    divide it.
+    """
     last = round((blocks - logits * (stages - 1)) / stages)
     last -= last % virtual
     usual = sum(part_sizes(blocks, stages, virtual)[stages - 1 :: stages])

@@ -38,7 +38,7 @@ _SLOWER = "provably slower than those that were predicted: a bound of its step i
 
 
 def silent(line: str) -> None:
-    """Show nothing."""
+    """Ignore a progress message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def search_layouts(
 
 
 class _LayoutScreening:
-    """State of one layout search."""
+    """Working state of one layout search."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class _LayoutScreening:
         return score[tuple(at.T)], place
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
-        """Least number of choices that are not plain (``ranking.detours``), shape (rows, shardings, batches)."""
+        """Return the least number of choices that are not plain (``ranking.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
         rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.space.common.offload)
@@ -200,7 +200,7 @@ class _LayoutScreening:
         return counted
 
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:
-        """Remember the layout that lacks least memory."""
+        """Record the layout with the smallest memory shortage."""
         row, sharding, batch = np.unravel_index(int(needed.argmin()), needed.shape)
         lacking = float(needed[row, sharding, batch]) - usable_bytes(self.cluster.device)
         if self.least is None or lacking < self.least[1]:
@@ -232,7 +232,7 @@ class _LayoutScreening:
         return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
 
     def predict(self, progress: Progress) -> None:
-        """Predict in full what may be among the best, in the order of bounds."""
+        """Predict layouts in full that may be among the best, in the order of bounds."""
         without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
         enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
         limit = inf

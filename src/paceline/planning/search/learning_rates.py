@@ -1,4 +1,4 @@
-"""Source of a plan's learning rates: a run of the user's or published runs of the network; else why there is none."""
+"""Source of a plan's learning rates: a user's run or published runs of the network, else why there is none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Recipes:
         return reference_optimizer(self.network) if self.target == "mlperf" else ""
 
     def why_not(self, optimizer: str) -> str:
-        """Return why there is no recipe, and how to get one."""
+        """Return why there is no recipe, with advice."""
         if self.own:
             return f"your run used {self.own.optimizer}; add records of {optimizer} (--records), and its rates are scaled"
         others = [name for name in optimizers(self.network, self.target) if name != optimizer]

@@ -1,4 +1,4 @@
-"""Nearest changes with which a job fits: of its strategy on the same devices, then of the devices.
+"""Nearest changes with which a job fits: first of its strategy on the same devices, then of the devices.
 
 Micro steps, recomputation, sharding, offload and the layouts of the planner are predicted, one change first, then several
 together, until something fits. The fastest represents all that change the same choices.
@@ -165,14 +165,14 @@ class _ChangeSearch:
         return []
 
     def larger_device(self, cluster: Cluster, strategy: Strategy, needed: float) -> list[Offer]:
-        """Return the device with the least memory on which the job fits without another change, as many as now."""
+        """Return the device with the least memory on which the job fits, the same number of them and no other change."""
         for machines in _others(cluster, strategy.precision):
             if usable_bytes(machines.device) >= needed and (offers := self._as_it_is(machines, strategy)):
                 return [(("larger device",), offers[0][1])]
         return []
 
     def any_device(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
-        """Return the device with the least memory on which the job fits with other changes, as many as now."""
+        """Return the device with the least memory on which the job fits with other changes, the same number of them."""
         memory = cluster.device.memory.value
         for machines in _others(cluster, strategy.precision):
             if machines.device.memory.value > memory:
@@ -268,7 +268,7 @@ def _dense(strategy: Strategy) -> Strategy:
 
 
 def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:
-    """Yield (devices a node, nodes) of clusters with twice as many devices, and so on, that have at least ``least``."""
+    """Yield (devices a node, nodes) of clusters with 2, 4, ... times as many devices, at least ``least``."""
     local, nodes, tries = cluster.devices_per_node, cluster.num_nodes, 0
     while cluster.even and tries < _DOUBLINGS and local * nodes <= 4 * max(least, cluster.world_size):
         local, nodes = (min(2 * local, _IN_NODE), 1) if nodes == 1 and local < _IN_NODE else (local, 2 * nodes)
@@ -278,7 +278,7 @@ def _larger(cluster: Cluster, least: float) -> Iterator[tuple[int, int]]:
 
 
 def _others(cluster: Cluster, precision: str) -> Iterator[Cluster]:
-    """Yield as many listed devices of the same kind with more memory, by memory, then by price."""
+    """Yield the same number of listed devices of this kind with more memory, by memory, then by price."""
     device = cluster.device
     listed = [(d, price(d.name)) for d in hardware.devices() if _larger_than(d, device) and precision in d.precisions]
     known = [(d.memory.value, listing.usd_per_device_hour, d.name, d) for d, listing in listed if listing]

@@ -203,7 +203,7 @@ def _fitting(
 
 
 def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Exclusions) -> NDArray[np.intp]:
-    """Return the candidates whose batch fits in one micro step for some strategy on the same cluster.
+    """Return the candidates whose batch fits in one micro step under some strategy on the same cluster.
 
     If the cost of a larger batch is unknown, micro steps must not make it larger.
     """
@@ -223,7 +223,7 @@ def _at_once(legal: Sequence[Candidate], fitting: NDArray[np.intp], left_out: Ex
 
 
 def _precision(workload: Workload, space: Space, best: Choice) -> tuple[str, ...]:
-    """Note that the precision was chosen automatically, if another command would take another."""
+    """Note that the precision was chosen automatically, if another command would choose differently."""
     usual = usual_precision(workload, best.cluster.device).name
     if space.precisions or usual == best.strategy.precision:
         return ()

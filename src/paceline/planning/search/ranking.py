@@ -60,7 +60,7 @@ class RankedTable:
         return self.goal.score(self.time_s, self.usd)
 
     def only(self, kept: Bools) -> RankedTable:
-        """Return the table of some of its candidates."""
+        """Return a table of the candidates at these indices."""
         candidates = [self.candidates[i] for i in np.flatnonzero(kept).tolist()]
         columns = {name: getattr(self, name)[kept] for name in ("step_s", "time_s", "usd", "known")}
         return replace(self, candidates=candidates, **columns)
@@ -150,8 +150,8 @@ def ranked(goal: Goal, table: RankedTable, left_out: Exclusions, most: int = 1, 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Indices of a table. ``ties`` tie with the ``least``, in the order of ``tie_text``, the best first. ``others`` follow by
-    the goal's quantity alone.
+    """Ranking as indices into a table. ``ties`` are equal to the ``least`` within the error, in the order of ``tie_text``, the
+    best first. ``others`` follow by the goal's quantity alone.
     """
 
     least: int
@@ -160,7 +160,7 @@ class Ranking:
 
     @property
     def best(self) -> int:
-        """What to do."""
+        """Index of the best choice."""
         return self.ties[0]
 
     @property
@@ -183,7 +183,7 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
 
 
 def shown_choice(table: RankedTable, index: int, best: Choice, ranking: Ranking) -> Choice:
-    """Return a row of the ranking compared with the best; for a tie also what distinguishes it."""
+    """Return a row of the ranking compared with the best; for a tie also the difference."""
     choice = table.choice(index, best)
     if index not in ranking.ties:
         return choice
@@ -307,7 +307,7 @@ def preferred(table: RankedTable, ranking: Ranking) -> str:
 
 
 def distinction(own: Candidate, other: Candidate) -> str:
-    """Return how ``own`` differs from a tied candidate: its detours and its batch; empty if these are equal."""
+    """Return how a candidate differs from a tied one: its detours and its batch; empty if these are equal."""
     (_, strategy), (_, than) = own, other
     simpler, batches = detours(than) - detours(strategy), than.global_batch_size - strategy.global_batch_size
     words = [
@@ -339,7 +339,9 @@ def detours(s: Strategy) -> int:
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-    """Return the first of strategies that differ only in exchange, bucket, recomputation, micro steps or virtual stages."""
+    """Return the first of each set of strategies that differ only in exchange, bucket, recomputation, micro steps or virtual
+    stages.
+    """
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         first.setdefault(_kind(candidates[i]), i)

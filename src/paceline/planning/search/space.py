@@ -1,4 +1,4 @@
-"""The values of every choice that a plan tries."""
+"""Values to try for every choice of a plan."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ OTHERS: Mapping[str, StrategyChoice] = {
 
 
 def _usual_others() -> Mapping[str, tuple[Any, ...]]:
-    """Default values of further choices."""
+    """Return the default values of further choices."""
     return {name: item.plan.values for name, item in OTHERS.items() if item.plan is not None and item.plan.values}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """The values of every choice that a plan tries. Empty ``batches``: see ``batches_on``.
+    """Values to try for every choice of a plan. Empty ``batches``: see ``batches_on``.
 
     Attributes:
         clusters: kinds and numbers of devices.
@@ -131,11 +131,11 @@ class Space:
 
     @property
     def combinations(self) -> tuple[Mapping[str, Any], ...]:
-        """Every combination of values of the ``others``."""
+        """All combinations of values of the ``others``."""
         return tuple(dict(zip(self.others, values, strict=True)) for values in product(*self.others.values()))
 
     def tried(self, item: StrategyChoice) -> tuple[Any, ...]:
-        """Return what is tried of a choice; empty if that depends on the network, the cluster or other choices."""
+        """Return the values to try of a choice; empty if they depend on the network, the cluster or other choices."""
         if item.plan is None:
             return ()
         if not item.plan.axis:
@@ -146,7 +146,7 @@ class Space:
         return tuple(plain(item.values.check(value, item.name)) for value in values)
 
     def _check_others(self) -> None:
-        """Raises UserError for further choices that are illegal, or that nothing named can have."""
+        """Raise UserError for illegal further choices, or for values that require other choices."""
         for name, values in self.others.items():
             check_name("further choice of a space", name, OTHERS)
             if not isinstance(values, tuple | list):
@@ -189,7 +189,9 @@ class Space:
         self._check_bits()
 
     def _check_bits(self) -> None:
-        """Raises UserError for bits that no strategy can have: nothing is shared out, or a precision has more."""
+        """Raise UserError for a number of bits that no strategy can have: nothing is sharded, or the precision has more
+        bits.
+        """
         tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
         shared = [name for name in tried if SHARDINGS[name].optimizer]
         for name in ("gather_bits", "gradient_bits"):
@@ -201,12 +203,14 @@ class Space:
                 SHARDINGS[shared[0]].check_gathered(precision, self.gather_bits)
 
     def gathers(self, precision: str, sharding: str) -> bool:
-        """Return whether weights can travel in ``gather_bits`` with this precision and sharding; true if none are gathered."""
+        """Return whether weights can be gathered in ``gather_bits`` with this precision and sharding; true if none are
+        gathered.
+        """
         return not SHARDINGS[sharding].shares_out or SHARDINGS[sharding].can_gather(precision, self.gather_bits)
 
     @property
     def tried_precisions(self) -> tuple[str, ...]:
-        """The named precisions, else all."""
+        """Named precisions, else all."""
         return self.precisions or PRECISIONS
 
     @property
@@ -253,7 +257,7 @@ class Space:
 
 
 def _too_lossy(compression: str, most: float) -> str:
-    """Return why its accuracy excludes a compression; empty if it does not."""
+    """Return why a compression is excluded for its accuracy; empty if it is not."""
     seen = accuracies(compression)
     if not seen:
         return f"{compression}: accuracy unknown, never measured; naming it lets it compete"

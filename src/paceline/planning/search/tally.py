@@ -29,5 +29,5 @@ class Exclusions:
             self.examples.setdefault(reason, example)
 
     def excluded(self) -> list[Excluded]:
-        """Most frequent first."""
+        """Excluded strategies, the most frequent reason first."""
         return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]

@@ -86,7 +86,7 @@ def _unused(cluster: Cluster) -> Iterator[Assumption]:
 
 
 def _reserve(cluster: Cluster) -> Iterator[Assumption]:
-    """Yield the memory that training cannot use."""
+    """Yield sentences on the memory that training cannot use."""
     reserve = reserve_bytes(cluster.device)
     if reserve:
         yield Assumption(
@@ -221,7 +221,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
 
 
 def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:
-    """Yield the kernel of attention, if it was named or is not as fast as FlashAttention-2 on an A100."""
+    """Yield sentences on the attention kernel, if it was named or is not as fast as FlashAttention-2 on an A100."""
     if workload.attends and not workload.fuses_attention:
         yield Assumption("device", "Attention is not fused: products, mask and softmax write and read the scores in memory.")
         return

@@ -19,7 +19,7 @@ UNEVEN = 1.1
 
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    """Yield assumptions about the mesh, micro steps, sharding, the optimizer and recomputation."""
+    """All elements."""
     mesh, level = strategy.parallelism, strategy.parallelism.sharding
     yield from _divided(strategy)
     heads = _key_heads(workload)
@@ -128,7 +128,7 @@ def _recomputation(workload: Workload, choice: Recompute) -> str:
 
 
 def _divided(strategy: Strategy) -> Iterator[Assumption]:
-    """Yield how several devices divide a replica."""
+    """Describe how several devices divide a replica, one sentence at a time."""
     mesh = strategy.parallelism
     if mesh.tensor > 1:
         between = "divided by tokens" if mesh.sequence else "repeated on each device"
@@ -179,7 +179,7 @@ def _blocks(mesh: Parallelism) -> str:
 
 
 def _experts(mesh: Parallelism) -> Iterator[Assumption]:
-    """Yield how devices share the experts, and how evenly tokens go to them."""
+    """Yield sentences on how devices share the experts, and how evenly tokens are routed to them."""
     width = f", and {mesh.expert_tensor} devices divide each by its width" if mesh.expert_tensor > 1 else ""
     once = "once to each node" if mesh.expert_exchange.once_per_node else "once for each expert"
     hides = "Another micro batch's kernels hide" if mesh.expert_overlap else "Nothing hides"

@@ -31,7 +31,7 @@ from paceline.workload.table import Workload
 def exchange_assumptions(
     cluster: Cluster, strategy: Strategy, calibration: Calibration | None, overlap: bool, e: Efficiency
 ) -> Iterator[Assumption]:
-    """Yield the assumptions about the exchange: its links, codec, payload and overlap."""
+    """Yield sentences on the exchange: its links, codec, payload and overlap."""
     x = strategy.gradient_exchange
     if calibration is None:
         if cluster.devices_per_node > 1:
@@ -88,7 +88,7 @@ def _link(link: Link, where: str, e: Efficiency) -> Assumption:
 
 
 def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
-    """Yield the speed of the codec, and how it shares time with the network."""
+    """Yield sentences on the speed of the codec, and on how it shares time with the network."""
     x = strategy.gradient_exchange
     if x.codec_at:
         pass  # see _fabric
@@ -114,7 +114,7 @@ def _codec(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assu
 
 
 def _payload(strategy: Strategy) -> Iterator[Assumption]:
-    """Yield the payload of a compression whose length depends on the gradients."""
+    """Yield sentences on the payload of a compression whose length depends on the gradients."""
     fmt = strategy.description.format
     if fmt.spread is None:
         return
@@ -132,7 +132,7 @@ def _payload(strategy: Strategy) -> Iterator[Assumption]:
 
 
 def _fabric(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Iterator[Assumption]:
-    """Yield the card, the switch or the host of the exchange, and those that were named but are unused."""
+    """Yield sentences on the card, the switch or the host of the exchange, and on named but unused ones."""
     x = strategy.gradient_exchange
     used = fabric(x, cluster)
     if used.nic is not None:
@@ -160,7 +160,7 @@ def _fabric(cluster: Cluster, strategy: Strategy, efficiency: Efficiency) -> Ite
 def residual_assumptions(
     workload: Workload, cluster: Cluster, strategy: Strategy, efficiency: Efficiency
 ) -> Iterator[Assumption]:
-    """Yield how residuals are stored, unless as fp32 on the codec's device."""
+    """Yield sentences on the storage of residuals, unless it is fp32 on the codec's device."""
     x = strategy.gradient_exchange
     if x.residual_bits == 16:
         yield Assumption("codec", "Residuals are kept as bf16, rounded by chance; the codec works on fp32 copies of one group.")
@@ -256,7 +256,7 @@ def _local_overlap(strategy: Strategy, overlap: bool) -> Assumption:
 
 
 def local_accuracy(strategy: Strategy) -> Iterator[Assumption]:
-    """Yield the known effects of local steps on the number of samples."""
+    """Yield sentences on known effects of local steps on the number of samples."""
     x, local = strategy.gradient_exchange, strategy.local
     yield Assumption(
         "accuracy",

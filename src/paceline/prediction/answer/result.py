@@ -55,7 +55,7 @@ class Assumption(str):
     source: str
 
     def __new__(cls, kind: AssumptionKind, text: str, source: str = "") -> Self:
-        """The sentence ``text``."""
+        """Create an assumption with the sentence ``text``."""
         assumption = super().__new__(cls, text)
         assumption.kind, assumption.source = kind, source
         return assumption
@@ -118,7 +118,7 @@ class Prediction(Metrics):
 
     @property
     def headline(self) -> str:
-        """Warning that the step does not fit and by how much, or that it may not; empty if it fits."""
+        """Warning that the step does not or may not fit, with the missing memory; empty if it fits."""
         if self.fit == "may not fit":
             return f"MAY NOT FIT: fragments of memory may take the {FRAGMENTED:.0%} beyond what the step allocates."
         return "" if self.fits else f"DOES NOT FIT: {self.missing_bytes / 2**30:,.4g} GiB are missing on each device."
@@ -131,7 +131,7 @@ class Prediction(Metrics):
 
     @property
     def critical_path(self) -> str:
-        """The chain of events that determines the step, in one sentence."""
+        """Chain of events that determines the step, in one sentence."""
         return _critical_path(self)
 
     def explain(self, width: int = 80) -> str:

@@ -33,7 +33,7 @@ def fitted_factors(e: Efficiency, workload: Workload, cluster: Cluster, step: St
 
 
 def missed_by(e: Efficiency, cluster: Cluster, strategy: Strategy, known: bool) -> HeldOut | None:
-    """Return the error of such predictions on held-out runs. ``known``: whether records of this network correct them."""
+    """Return the error of comparable predictions on held-out runs. ``known``: whether records of this network correct them."""
     return held_out(e.level, cluster.num_nodes, known, not strategy.parallelism.whole)
 
 

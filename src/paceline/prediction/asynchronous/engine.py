@@ -21,7 +21,7 @@ _READY, _UPDATED, _ASKED = range(3)
 
 
 class MomentCounts(NamedTuple):
-    """Counts up to one moment."""
+    """Counters at one moment."""
 
     seconds: float
     steps: tuple[int, ...]
@@ -34,7 +34,7 @@ class MomentCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """Counts at ``begin`` and at ``end``. ``stale``: number of updates by staleness between them."""
+    """Counters at ``begin`` and at ``end``. ``stale``: number of updates by staleness between them."""
 
     begin: MomentCounts
     end: MomentCounts
@@ -158,7 +158,7 @@ class Simulation:
         heapq.heappush(self.heap, (at, self.order, kind, worker, what))
 
     def _answer(self, worker: int, group: int, now: float) -> None:
-        """A server reads the tensors of a group and sends them in layer order."""
+        """Let a server read the tensors of a group and send them in layer order."""
         state = self.states[worker]
         state.missing[group] = len(self.in_group[group])
         for tensor in self.in_group[group]:

@@ -1,4 +1,4 @@
-"""Links with max-min fair sharing among connections: one direction of every host's link.
+"""Links that active connections share max-min fairly, in one direction of every host's link.
 
 A connection (one worker, one server, one direction) sends its pieces in order, as one TCP stream does. All active connections
 share the links of sender and receiver max-min fairly (progressive filling: Bertsekas, Gallager 1992, Data Networks,
@@ -74,7 +74,7 @@ class SharedLinks:
                 self.changed = True
 
     def settle(self, now: float) -> None:
-        """Divide the links among the connections that send now."""
+        """Divide the links among the connections with data to send."""
         self.changed = False
         with np.errstate(invalid="ignore", divide="ignore"):
             left = (self._ends - now) * self._rates

@@ -84,7 +84,7 @@ class Loads:
 
     @classmethod
     def of(cls, rows: Array) -> Loads:
-        """Build from rows of ``load_rows``, (phases, COLUMNS)."""
+        """Build loads from rows of ``load_rows``, (phases, COLUMNS)."""
         groups = rows[:, -2:].astype(np.int64)
         return cls(rows[:, 0].astype(np.int64), *rows[:, 1:-2].T, *groups.T)
 
@@ -316,7 +316,7 @@ def phase_load(phase: Phase, places: Places) -> Load:
 
 
 def _switch_load(phase: Phase, places: Places) -> float:
-    """Return bytes of the busier direction of a node's network if a switch adds up: those of all its ranks.
+    """Return the bytes of a node's network in its busier direction if a switch adds: those of all its ranks.
 
     A leaf switch sends one sum to the others, which takes its uplinks as long as ``x / L`` of it take a node's.
     """

@@ -39,7 +39,7 @@ class ExchangeStage:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCost:
-    """Stages of a bucket's exchange. Some process the whole bucket. The others process its chunks in a pipeline.
+    """Seconds per layer, collectives included. Some process the whole bucket. The others process its chunks in a pipeline.
 
     The codec works on one chunk while another chunk is on the network. Let K be the seconds of the codec, W those of the
     network, and f the share of the largest chunk, whose own pieces run one after the other. The chunks then take
@@ -209,12 +209,12 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
 
 
 def _rest(plan: ExchangePlan) -> Compression:
-    """Return the compression of the tensors that the codec does not encode."""
+    """Return the compression of tensors that the codec does not encode."""
     return COMPRESSIONS["bf16" if plan.strategy.gradient_exchange.dense_bits == 16 else "dense"]
 
 
 def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
-    """Return the same on the cores of a GPU's host, (passes,): copies over the GPU's host link, and the cores' rates."""
+    """Return the seconds of passes on the cores of a GPU's host, (passes,): copies over the host link, and the cores' rates."""
     encodes, calls, packed, dense, copied, _ = plan.codec_passes.T
     seconds: Array = np.where(copied > 0, calls * efficiency.launch_s[device.kind], 0.0)
     seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))

@@ -1,4 +1,4 @@
-"""Step time and memory of very many strategies at once, by which ``plan`` ranks.
+"""Step time and memory of very many strategies at once, for the ranking of ``plan``.
 
 Strategies that exchange the same way on the same machines are priced once and scheduled together, as arrays. The passes of
 equal micro batches are computed once. The numbers equal those of one step at a time to rounding, as a test checks.
@@ -64,7 +64,7 @@ class Steps:
 
 
 class Evaluation(ABC):
-    """Strategy of computing the steps of many candidates."""
+    """Method of computing the steps of many candidates."""
 
     @abstractmethod
     def steps(self, candidates: Sequence[Candidate]) -> Steps:
@@ -74,7 +74,7 @@ class Evaluation(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class Batched(Evaluation):
-    """Steps of whole networks as arrays, by a model without a calibration and without free resources."""
+    """Evaluation of undivided networks as arrays, by a model without a calibration and without free resources."""
 
     model: StepModel
 
@@ -93,7 +93,7 @@ class Batched(Evaluation):
 
 
 class OneByOne(Evaluation):
-    """Steps that are each computed alone."""
+    """Evaluation that computes each step separately."""
 
     @abstractmethod
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
@@ -113,7 +113,7 @@ class OneByOne(Evaluation):
 @final
 @dataclass(frozen=True, slots=True)
 class Predicted(OneByOne):
-    """Steps of a predictor, with its calibration, corrections and free resources."""
+    """Evaluation by a predictor, with its calibration, corrections and free resources."""
 
     predictor: OneStep
     workload: Workload
@@ -127,7 +127,7 @@ class Predicted(OneByOne):
 @final
 @dataclass(frozen=True, slots=True)
 class OnMesh(OneByOne):
-    """Steps of networks that several devices hold together, without their ranges."""
+    """Evaluation of networks divided among several devices, without ranges."""
 
     model: StepModel
 
@@ -177,7 +177,7 @@ def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:
 
 
 def _empty(candidates: Sequence[Candidate]) -> Steps:
-    """Nothing predicted yet."""
+    """Return steps in which every candidate is still unknown."""
     count = len(candidates)
     clusters = {id(cluster): cluster for cluster, _ in candidates}
     known = {key: usable_bytes(cluster.device) for key, cluster in clusters.items()}
@@ -217,7 +217,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
 
 @dataclass(slots=True)
 class _PassTable:
-    """Sums of the layers' seconds over both passes, a row for each micro batch, precision and device."""
+    """Table of the layers' total seconds over both passes, with a row for each micro batch, precision and device."""
 
     model: StepModel
     rows: dict[Hashable, int | UserError] = field(default_factory=dict)
@@ -225,7 +225,7 @@ class _PassTable:
     backward: list[Array] = field(default_factory=list)
 
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
-        """Return its row, or the reason why the device cannot run it."""
+        """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
         key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
@@ -260,7 +260,7 @@ class _SameExchange:
     def of(
         cls, candidates: Sequence[Candidate], members: list[int], passes: _PassTable, refused: dict[int, str]
     ) -> _SameExchange:
-        """Collect the ``members`` that the device can run, and put the others into ``refused``."""
+        """Collect the ``members`` that the device can run, and list the others in ``refused``."""
         cluster, first = candidates[members[0]]
         kept, rows, strategies, micro = [], [], [], []
         for index in members:
@@ -284,7 +284,7 @@ class _SameExchange:
         )
 
     def seconds(self, passes: _PassTable) -> Array:
-        """Return seconds of a step of each (see ``StepModel.step``)."""
+        """Return seconds of a step of each candidate (see ``StepModel.step``)."""
         model, first, plan = passes.model, self.strategies[0], self.exchange.plan
         workload, constants = model.workload, model.constants
         slow, shared = slowest(first.world_size, constants), first.parallelism.sharding.weights
@@ -317,7 +317,7 @@ class _SameExchange:
         return step_s
 
     def memory(self, workload: Workload) -> Array:
-        """Return bytes on one device of each (see ``memory_breakdown``)."""
+        """Return bytes on one device for each candidate (see ``memory_breakdown``)."""
         bytes_of: dict[Hashable, tuple[float, float]] = {}
         rows = []
         for s in self.strategies:

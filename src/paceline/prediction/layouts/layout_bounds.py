@@ -81,7 +81,7 @@ class LayoutBounds:
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of ``make()``, computed once."""
+        """Return the cached result of ``make()``."""
         if key not in self._memo:
             self._memo[key] = make()
         result: T = self._memo[key]
@@ -89,11 +89,11 @@ class LayoutBounds:
 
     @cached_property
     def blocks(self) -> int:
-        """Blocks of the network: the most parts of a pipeline."""
+        """Number of blocks of the network, which is the most parts of a pipeline."""
         return len(block_begins(self.model.workload))
 
     def segments(self, own: LayoutSlice) -> Segments:
-        """Return the blocks of a device's part of the layers. Raises UserError if they do not divide."""
+        """Return one device's part of the layers as blocks. Raises UserError if they do not divide."""
 
         def make() -> Segments:
             workload, *_ = shared_layers(self.model.workload, own.mesh())
@@ -115,7 +115,7 @@ class LayoutBounds:
         return ""
 
     def replicas(self, own: LayoutSlice, pipeline: int) -> int:
-        """Return the number of devices that add up the gradients of one device's part."""
+        """Return the number of devices that sum the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
     def _inner(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
@@ -162,7 +162,7 @@ class LayoutBounds:
         return self._once(("groups", own.tensor, own.expert, pipeline), make)
 
     def _even(self, tensor: int, context: int, pipeline: int) -> bool:
-        """Return whether groups of replicas lie evenly in nodes."""
+        """Return whether groups of replicas are even within nodes."""
         world = self.cluster.world_size
         if world % (tensor * context * pipeline):
             return False
@@ -203,7 +203,7 @@ class LayoutBounds:
         return elements, tensors, frozen
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
-        """Return the bytes of the stage that needs most."""
+        """Return the bytes of the stage that needs most memory."""
         fixed: dict[Hashable, Array] = {}
         saved: dict[Hashable, tuple[Array, Array]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
@@ -262,7 +262,7 @@ class LayoutBounds:
         return self._once(key, make)
 
     def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
-        """Return bytes of one sample in each segment: per micro batch in flight, and held once."""
+        """Return activation bytes of one sample in each segment: per micro batch in flight, and held only once."""
 
         def make() -> tuple[Array, Array]:
             segments = self.segments(own)
@@ -318,7 +318,7 @@ class LayoutBounds:
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
-        """Return both passes of each part, with the excess time of its stage's host (``StepModel.launched``).
+        """Return both passes of each part, plus the time that its stage's host exceeds them (``StepModel.launched``).
 
         Args:
             parts: as ``_passes`` has them for segments, (slices, 5, parts).

@@ -35,7 +35,7 @@ NOISE_FACTOR: float = assumed("noise_scale_factor")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run that reached the target: its global batch, and all samples until then."""
+    """A run that reached the target: its global batch, and its samples until then."""
 
     global_batch_size: float
     samples: float
@@ -73,7 +73,7 @@ class Convergence:
     critical_spread: float = 0.0
 
     def computed_tokens(self, tokens: int | None = None) -> int:
-        """Return the computed part of a sequence of ``tokens`` (None: the target's own): all but its padding."""
+        """Return the tokens of a sequence that are computed, without padding; ``tokens`` None means the target's sequences."""
         return round((self.tokens if tokens is None else tokens) * (1 - self.padding))
 
     def samples(self, global_batch_size: float, beyond: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""The gradient noise scale: the batch size at which a gradient's signal equals its noise.
+"""Gradient noise scale: the batch size at which a gradient's signal equals its noise.
 
 McCandlish et al. 2018, An Empirical Model of Large-Batch Training, section 2.2 (B_simple = tr(Sigma) / |G|^2) and appendix A.1
 (the unbiased pair). With N workers of b samples each, the squared norm of a gradient is |G|^2 + tr(Sigma) / b on average,
@@ -44,10 +44,10 @@ class NoiseScale:
             raise ValueError(f"{self.workers} workers, decay {self.decay}: noise shows between at least two workers")
 
     def add(self, local: float, mean: float) -> None:
-        """Add a step.
+        """Add the norms of one step.
 
         Args:
-            local: squared norm of a worker's gradient, the mean over the workers. ``mean``: that of the mean gradient.
+            local: squared norm of a worker's gradient, averaged over workers. ``mean``: squared norm of the mean gradient.
         """
         n = self.workers
         signal, noise = (n * mean - local) / (n - 1), (local - mean) * n / (n - 1)
@@ -65,7 +65,9 @@ class NoiseScale:
         return _ratio(self.signal, self.noise, local_batch) if self.steps >= LEAST_STEPS else None
 
     def take(self, local_batch: float) -> float | None:
-        """Return B_simple over the steps since the last call, such as an epoch's. Too few steps stay for the next call."""
+        """Return B_simple over the steps since the last call, such as the steps of an epoch. Too few steps are kept for the
+        next call.
+        """
         if self.steps - self._taken < LEAST_STEPS:
             return None
         signal, noise = self._signal_sum, self._noise_sum
@@ -100,17 +102,17 @@ class BatchEfficiency:
 
     @property
     def steps_factor(self) -> float:
-        """S(B) / Smin = 1 + Bcrit / B."""
+        """Steps relative to the minimum: S(B) / Smin = 1 + Bcrit / B."""
         return 1 + self.critical_batch / self.batch
 
     @property
     def samples_factor(self) -> float:
-        """E(B) / Emin = 1 + B / Bcrit."""
+        """Samples relative to the minimum: E(B) / Emin = 1 + B / Bcrit."""
         return 1 + self.batch / self.critical_batch
 
     @property
     def wasted_share(self) -> float:
-        """1 - Emin / E(B) = B / (B + Bcrit): share of the samples that a small batch would not need, 0 to 1."""
+        """Share of the samples that a small batch would not need, 0 to 1: 1 - Emin / E(B) = B / (B + Bcrit)."""
         return self.batch / (self.batch + self.critical_batch)
 
 

@@ -1,4 +1,4 @@
-"""The largest published global batch with which a network, or one of its family, reached its quality."""
+"""Largest published global batch with which a network, or one of its family, reached its quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One device's part of a network whose samples are divided by tokens, and the exchange of the group for attention.
+"""One device's part of a network whose samples are divided by tokens, and the group's exchange for attention.
 
 Every layer works on its own tokens, with whole weights. Only attention needs the others. In a ring, keys and values pass from
 device to device while attention works on the present ones (Liu et al. 2023, Ring Attention, arXiv:2310.01889). With
@@ -22,7 +22,7 @@ _FP32 = 4.0
 
 @once_per_network
 def token_share(workload: Workload, context: int, exchange: ContextExchange) -> Share:
-    """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
+    """Return one device's share of ``workload``, cached for equal arguments as long as the workload lives.
 
     Args:
         context: devices of the group, at least 2.

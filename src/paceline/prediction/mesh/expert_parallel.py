@@ -34,14 +34,16 @@ _MOVED = (_DISPATCH, _COMBINE)
 
 @dataclass(frozen=True, slots=True)
 class ExpertShare(Share):
-    """``Share`` with the layers that take longer on the device whose experts get most tokens."""
+    """Share of a device, with the layers that take longer on the device whose experts receive most tokens."""
 
     uneven: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """``experts`` devices, each of ``parts``. ``sorts``: whether tokens arrive by their senders, not by their experts."""
+    """Group of ``experts`` devices, each divided into ``parts``. ``sorts``: whether tokens arrive by their senders, not by
+    their experts.
+    """
 
     experts: int
     parts: int
@@ -59,8 +61,8 @@ class _Copies:
 
 
 def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
-    """One device's share of the experts of ``workload``, which has its own tokens already; the same object for the same
-    arguments, as long as the workload lives.
+    """Return one device's share of the experts of ``workload``, which is already one device's share by tokens. The result is
+    cached for equal arguments as long as the workload lives.
 
     The share is that of the device whose experts get most tokens: ``mesh.expert_imbalance`` times the mean.
 
@@ -78,7 +80,7 @@ def has_experts(workload: Workload) -> bool:
 
 
 def expert_count(workload: Workload) -> int:
-    """Return the experts of a block; 0 without any."""
+    """Return the number of experts of a block; 0 without any."""
     return round(_copies(workload).experts) if has_experts(workload) else 0
 
 
@@ -102,7 +104,7 @@ def _expert_share(workload: Workload, group: _Group) -> ExpertShare:
 
 
 def _copies(workload: Workload) -> _Copies:
-    """Return the copies of a block. All blocks with experts are equal."""
+    """Return the copies of tokens in a block. All blocks with experts are equal."""
     products = {_role(layer): o for layer in reversed(workload.layers) if (o := forward_product(layer)) is not None}
     first = next(o for x in workload.layers if is_expert(x.name) and (o := forward_product(x)) is not None)
     router, rows = products[_ROUTER], first.m * first.batch
@@ -110,7 +112,7 @@ def _copies(workload: Workload) -> _Copies:
 
 
 def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
-    """Return a device's experts with the whole group's tokens for them, or the layer that moves these."""
+    """Return a device's experts with the whole group's tokens for them, or the layer that moves these tokens."""
     forward = forward_product(layer)
     experts, parts, imbalance = group.experts, group.parts, group.imbalance
     operations, held = layer.operations, imbalance

@@ -25,7 +25,7 @@ from paceline.strategy.strategy import Strategy
 def with_collectives(
     model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
 ) -> PassTimes:
-    """Return the passes including the waits of their layers for the groups' collectives (``group_seconds``)."""
+    """Return the passes including the waits of layers for their groups' collectives (``group_seconds``)."""
     if not collectives:
         return passes
     seconds, far = waits
@@ -60,7 +60,7 @@ def with_collectives(
 def _beside_other_batches(
     model: StepModel, passes: PassTimes, collectives: Sequence[Collective], seconds: Array, strategy: Strategy
 ) -> dict[int, float]:
-    """Return the seconds of another micro batch's computing that overlap each exchange of experts.
+    """Return how long the passes of another micro batch overlap each exchange of experts, in seconds.
 
     The forward pass of one micro batch and the backward pass of another take turns block by block. The exchanges of
     each overlap the kernels of the other. The first forward pass and the last backward pass have no other.

@@ -1,4 +1,4 @@
-"""Step of a network that several devices hold together: tensor and context groups, pipeline stages, and their replicas.
+"""Step of a network divided among several devices: tensor and context groups, pipeline stages, and their replicas.
 
 A stage's part of the network is a separate network that its replicas train. Its costs and its exchange are those of any step
 (``StepModel``). This module adds the effects of the division: collectives within the passes, the pipeline's schedule, the table
@@ -41,7 +41,7 @@ from paceline.strategy.strategy import Strategy
 
 @dataclass(frozen=True)
 class MeshStep(Step):
-    """Step of a network that several devices hold together.
+    """Step of a network divided among several devices.
 
     Attributes:
         steps: step of each stage, its micro batches one after the other, with the exchange among its replicas.
@@ -80,7 +80,7 @@ class MeshStep(Step):
 
     @property
     def _worked(self) -> float:
-        """Seconds of the step without further waits for its samples."""
+        """Seconds of the step without additional waits for its samples."""
         return self._delay + max(self._exchanged) + self._update
 
     @property
@@ -151,9 +151,9 @@ class MeshStep(Step):
         return replace(self, pipeline=pipeline, send_s=tuple(send_s), beside=beside)
 
     def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
-        """Move the excess of the fullest experts over the mean from the other resources to ``expert imbalance``.
+        """Move the excess time of the fullest experts over the mean from other resources to ``expert imbalance``.
 
-        They launch no more kernels.
+        The fullest experts launch no additional kernels.
         """
         step, layers = self.steps[self._critical], list(self.uneven[self._critical])
         more = (1 - 1 / self.imbalance) * self.strategy.parallelism.micro_batches
@@ -176,16 +176,16 @@ class MeshStep(Step):
 
     @property
     def feed_s(self) -> float:
-        """Seconds of the input pipeline for its samples."""
+        """Seconds of the input pipeline for the step's samples."""
         return self.steps[0].feed_s
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Kernels of the forward and of the backward pass of the critical stage."""
+        """Number of kernels in the forward and in the backward pass of the critical stage."""
         return self.steps[self._critical].kernels
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
-        """Return the seconds that a lane of the critical stage works."""
+        """Return the seconds that a lane of the critical stage is busy."""
         number = self._critical
         own = self.steps[number].costs.exchange.busy(lane)
         tie = self.tie_s if self.stages[number].tied else 0.0
@@ -209,7 +209,7 @@ class MeshStep(Step):
         return round(max(step.dense_wire_bytes + own for step, own in zip(self.steps, self.group_bytes, strict=True)))
 
     def memory(self) -> dict[str, float]:
-        """Return bytes by purpose on a device of the stage that needs most."""
+        """Return bytes by purpose on a device of the stage that needs most memory."""
         return max((self.stage_memory(number) for number in range(len(self.steps))), key=lambda sizes: sum(sizes.values()))
 
     def stage_memory(self, number: int) -> dict[str, float]:
@@ -329,7 +329,7 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
 def _beside(
     steps: Sequence[WholeStep], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
 ) -> tuple[ExchangeBeside, ...]:
-    """Return the times at which each stage exchanges."""
+    """Return the times at which each stage exchanges gradients."""
     return tuple(
         exchange_beside(step, stage, number, len(parts), pipeline, exchange)
         for number, (step, stage, exchange) in enumerate(zip(steps, parts, exchanges, strict=True))

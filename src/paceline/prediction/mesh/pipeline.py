@@ -1,4 +1,5 @@
-"""Times of the passes of a pipeline. Each stage runs in its order, and each pass follows the one that it needs.
+"""Schedule of the passes of a pipeline. Each stage runs its passes in order, and each pass starts after the one that it depends
+on.
 
 GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B and its interleaved form: Narayanan et al. 2021, arXiv:2104.04473, section
 2.2. If every stage takes f forward and b backward, with p stages, m micro batches and v parts a stage, the bubble is
@@ -49,11 +50,11 @@ class Pass:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """All passes in an order in which each follows those that it needs. Arrays are (passes,).
+    """All passes, in an order in which each follows its dependencies. Arrays are (passes,).
 
     Attributes:
         stage, part, micro: indices of each pass.
-        needs: number of the pass before, from 1; 0 for none.
+        needs: number of the pass that it depends on, from 1; 0 for none.
         edge: part after which its result is sent on, from 1; 0 if nothing is sent.
         cost: position of its seconds among those of all forward, backward and weight passes, each by part.
         in_flight: for each stage, the most forward passes without their backward pass.
@@ -170,7 +171,7 @@ def stage_order(
 def _with_weights(order: Order, late: int) -> Order:
     """Return the order with the gradients of weights ``late`` micro batches after those of the inputs.
 
-    Fewer forward passes before the first backward pass allow as many more late ones.
+    Each forward pass fewer before the first backward pass allows one more late pass.
     """
     full: Order = []
     for part, micro, kind in order:
@@ -182,8 +183,9 @@ def _with_weights(order: Order, late: int) -> Order:
 
 
 def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool) -> tuple[int, int]:
-    """Return part and micro batch of a stage's pass ``number``. Each part in turn takes as many micro batches as there are
-    stages."""
+    """Return part and micro batch of pass ``number`` of a stage. Each part in turn takes as many micro batches as there are
+    stages.
+    """
     if virtual == 1:
         return stage, number
     rounds, within = divmod(number, stages * virtual)
@@ -225,7 +227,7 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: PassOrder) 
 
 
 def _before(part: int, micro: int, kind: int, parts: int) -> tuple[tuple[int, int, int] | None, int]:
-    """Return the pass that a pass needs, and the part after which its result is sent on, from 1."""
+    """Return the pass that a pass depends on, and the part after which its result is sent on, from 1."""
     if kind == FORWARD:
         return ((part - 1, micro, FORWARD), part) if part else (None, 0)
     if kind == WEIGHTS:
@@ -277,7 +279,7 @@ def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 
 
 def _most(order: Order, first: int, second: int) -> int:
-    """Return the most passes of the first kind whose pass of the second kind has not run."""
+    """Return the largest excess of passes of the first kind over passes of the second kind so far."""
     held = most = 0
     for _, _, kind in order:
         held += (kind == first) - (kind == second)

@@ -1,4 +1,4 @@
-"""Step of a pipeline's critical stage as bars: its passes, the exchange of its gradients, its update and all its waits."""
+"""Bars of a step of a pipeline's critical stage: its passes, the exchange of its gradients, its update and all its waits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _gathers_s(step: WholeStep) -> float:
 
 
 def _behind(step: WholeStep, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
-    """Yield the exchange after the passes, and the waits until the stage's own step would end."""
+    """Yield the exchange after the passes, and the waits until the end of the stage's own step."""
     placed, p = step.schedule, step.pieces
     after, loss = float(placed.update_start) - step.passes_s, float(placed.penalty)
     yield from in_turn(ended, [(EXCHANGE, after - loss), (OVERLAP_LOSS, loss), ("wait for tied table", tie_s)])

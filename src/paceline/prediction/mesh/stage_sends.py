@@ -53,7 +53,7 @@ def _link(network: bool) -> Resource:
 def tie_seconds(
     parts: Sequence[Stage], cluster: Cluster, strategy: Strategy, e: Efficiency, free: Collection[Resource] = ()
 ) -> tuple[float, bool]:
-    """Return seconds of the all-reduce of the shared table's gradient between the ends of the pipeline, in fp32.
+    """Return seconds of the all-reduce that sums the shared table's gradient over both ends of the pipeline, in fp32.
 
     The second value tells whether it crosses the network. ``free`` as for ``sends``.
     """

@@ -107,7 +107,7 @@ def _tied(workload: Workload) -> int:
 
 
 def boundary_bytes(layers: Sequence[Layer]) -> float:
-    """Return the fp32 bytes of one sample that leave those layers, which is the output of their last product.
+    """Return the fp32 bytes of one sample that leave those layers: the output of the last product.
 
     Experts write a row for each copy of a token, and a router its scores.
     """

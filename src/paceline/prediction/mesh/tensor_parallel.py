@@ -1,4 +1,4 @@
-"""One device's part of a network whose layers are divided among a tensor-parallel group, and the exchanges of the group.
+"""One device's part of a network whose layers are divided in a tensor-parallel group, and the group's exchanges.
 
 Attention is divided by heads, the feed-forward network by its inner width, embedding and logits by the vocabulary. The first
 product of such a region is divided by columns, its last by rows. An all-reduce completes the sums (Shoeybi et al. 2019,
@@ -35,7 +35,7 @@ class Collective:
     Attributes:
         layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
         bytes: bytes of the whole buffer, at fp32, for one sample.
-        beside: share of the layer's kernels in that pass that may overlap it.
+        beside: share of the layer's kernels in that pass that may overlap the exchange.
         wide: whether it is in fp32 at any precision. ``operand``: whether it is an operand of a product, which a recipe
             quantises before it travels.
         group: the group of the mesh that exchanges.
@@ -63,7 +63,7 @@ class Share:
 
 @once_per_network
 def share(workload: Workload, tensor: int, sequence: bool) -> Share:
-    """One device's share of ``workload``; the same object for the same arguments, as long as the workload lives.
+    """Return one device's share of ``workload``, cached for equal arguments as long as the workload lives.
 
     Args:
         tensor: devices of the group, at least 2.
@@ -136,7 +136,9 @@ def fewer_tokens(o: Operation, parts: float) -> Operation:
 
 
 def _divided_work(o: Operation, parts: int) -> Operation:
-    """Return an equal part: heads of a product, bytes and FLOPs of others. Fixed bytes are weights, which remain."""
+    """Return an equal part of the work: heads of a product, bytes and FLOPs of others. Fixed bytes are those of weights, which
+    are not divided.
+    """
     batch = o.batch / parts if o.batch > 1 else o.batch
     return replace(o, flops=o.flops / parts, bytes=o.bytes / parts, batch=batch)
 

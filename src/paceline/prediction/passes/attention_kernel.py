@@ -19,7 +19,7 @@ def check_kernel(kernel: str, workload: Workload, device: Device, precision: str
 
 
 def with_scores(workload: Workload, e: Efficiency) -> Workload:
-    """Return the workload; without fused attention, one that writes its scores to memory. Tuned software fuses softmax."""
+    """Return the workload, with scores written to memory if its attention is not fused. Tuned software fuses softmax."""
     if chosen(e) != "eager" or not workload.fuses_attention:
         return workload
     tuned = e.level == "tuned"

@@ -32,7 +32,7 @@ def style(layer: Layer) -> Style:
 
 
 def is_expert(name: str) -> bool:
-    """Return whether a layer or a parameter belongs to a block's experts, which are one grouped layer."""
+    """Return whether a layer or a parameter belongs to a block's experts, which form one grouped layer."""
     return _EXPERT.search(name) is not None
 
 

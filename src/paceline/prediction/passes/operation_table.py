@@ -67,7 +67,7 @@ def operation_table(workload: Workload) -> OperationTable:
 
 
 def _narrow(o: Operation) -> bool:
-    """Return whether it is a product of a layer with its weight, which recipes quantise.
+    """Return the number of kernels that the host launches in each layer's forward and backward pass, (2, layers).
 
     Products of attention are batches. Products of experts are batches in which each has its weight.
     """

@@ -156,5 +156,5 @@ def _calibrated_exchange(plan: ExchangePlan, base: ExchangeSeconds, calibration:
 
 
 def _summed(phase: Phase) -> bool:
-    """Return whether it is a collective of the engine, which the calibration measured as an all-reduce."""
+    """Return whether a collective is one of the engine, which the calibration measured as an all-reduce."""
     return phase.pattern in ("allreduce", "gather", "scatter")

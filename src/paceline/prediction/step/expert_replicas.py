@@ -37,11 +37,12 @@ class ExpertReplicas:
     strategy: Strategy
 
     def plan(self, level: PayloadBound = "expected") -> ExchangePlan:
-        """What they exchange."""
+        """Plan of their exchange."""
         return exchange_plan(self.workload, self.strategy, self.cluster.places, level)
 
     def fixed_bytes(self) -> dict[str, float]:
-        """Return bytes by purpose on one device that do not grow with the batch. Frozen weights count with the rest."""
+        """Return bytes by purpose on one device that do not grow with the batch. Frozen weights count with the other
+        parameters, outside the experts."""
         return fixed_bytes(self.workload, self.strategy, self.plan(), divided=True)
 
 

@@ -77,7 +77,7 @@ def _cuts(begin: float, end: float, bars: Sequence[Event], least: float) -> list
 
 
 def _waited_for(running: Sequence[Event], otherwise: str) -> str:
-    """Return the name of a gap while these bars run."""
+    """Return the name of a gap during which these bars run."""
     named = [bar.name for bar in running if bar.lane == LANE]
     if named:
         return named[0]

@@ -1,4 +1,4 @@
-"""The metrics that a prediction and a measurement share, and the record of a measured run.
+"""Metrics that a prediction and a measurement share, and the record of a measured run.
 
 ``Prediction`` and ``RunRecord`` both are ``Metrics``, so validating a prediction is a subtraction.
 """
@@ -38,8 +38,9 @@ _log = logging.getLogger("paceline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One bar of a timeline. ``lane`` is the resource: ``compute``, ``codec`` or ``network``; or ``wait`` of the device for
-    another. Times in seconds."""
+    """A bar of a timeline. ``lane`` is the resource: ``compute``, ``codec`` or ``network``, or ``wait`` if the device waits for
+    another one. Times in seconds.
+    """
 
     name: str
     lane: str
@@ -49,7 +50,7 @@ class Event:
 
     @property
     def end_s(self) -> float:
-        """When it ends, seconds after the step began."""
+        """End in seconds after the start of the step."""
         return self.start_s + self.duration_s
 
 
@@ -89,16 +90,16 @@ class Metrics(Tabular):
     timeline: tuple[Event, ...] = field(default=(), repr=False)
 
     def rows(self) -> tuple[Row, ...]:
-        """One row: the metrics."""
+        """Return one row with the metrics."""
         return ({"workload": self.workload, **{name: getattr(self, name) for name in _ROW}},)
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict with ``schema`` and without the timeline (that goes to a trace file)."""
+        """Convert to a plain dict with ``schema`` and without the timeline, which goes to a trace file."""
         return {"schema": SCHEMA, **{k: v for k, v in asdict(self).items() if k != "timeline"}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_json``; keys of later schemas are ignored."""
+        """Read what ``to_json`` returns. Keys of later schemas are ignored."""
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {k: tuple(v) if k == "assumptions" else v for k, v in data.items() if k in known}
         return cls(**values)
@@ -134,16 +135,16 @@ class RunRecord(Metrics):
     batch_efficiency: Mapping[str, float] = field(default_factory=dict)
 
     def rows(self) -> tuple[Row, ...]:
-        """One row: the metrics, and what the run reached."""
+        """Return one row with the metrics and the results of the run."""
         return tuple({**row, "accuracy": self.accuracy, "epochs": self.epochs, "steps": self.steps} for row in super().rows())
 
     def append(self, path: Path) -> None:
-        """Add this record as one line of a JSONL file, whole or not at all. Raises OSError."""
+        """Append this record to a JSONL file as one line, atomically. Raises OSError."""
         append_line(path, json.dumps(self.to_json()))
 
 
 def read_records(path: Path) -> list[RunRecord]:
-    """Every record of a JSONL file, oldest first; a torn last line is left out with a warning."""
+    """Read all records of a JSONL file, oldest first. An incomplete last line is skipped with a warning."""
     return [RunRecord.from_json(data) for _, data in read_lines(path)]
 
 
@@ -162,9 +163,9 @@ def _parse_int(digits: str) -> int:
 
 
 def read_lines(path: Path) -> list[tuple[int, Any]]:
-    """The values of a JSONL file, each with the number of its line.
+    """Read the values of a JSONL file, each with its line number.
 
-    A last line without its end is torn: its writer was ended. It is left out with a warning.
+    A last line without its end is incomplete, because its writer was ended. It is skipped with a warning.
 
     Raises:
         ValueError: any other line that is no JSON, with its number; OSError.
@@ -186,7 +187,7 @@ def read_lines(path: Path) -> list[tuple[int, Any]]:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line to a JSONL file. If that fails, as on a full disk, the file is as before. Raises OSError."""
+    """Append a line to a JSONL file. If that fails, as on a full disk, the file is as before. Raises OSError."""
     path.touch()
     with path.open("r+b", buffering=0) as file:
         before = file.read()

@@ -1,4 +1,4 @@
-"""A run directory: what was predicted and what was measured of one or several runs, as plain files.
+"""Run directory with the predictions and measurements of one or several runs, as plain files.
 
 ``prediction.json``, ``record.jsonl``, ``predicted.trace.json``, ``measured.trace.json`` and ``report.html``; of a simulated
 cluster ``schedule.json`` and ``report.html``.
@@ -45,13 +45,14 @@ class RunDirContents:
 
     @property
     def labels(self) -> list[str]:
-        """Every run, in the order run; the ones only predicted last."""
+        """All runs, in the order run, then those only predicted."""
         return list(dict.fromkeys([*self.records, *self.predictions]))
 
 
 def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
-    """A short name for a run: its compression, then with its exchange, then with a number, until it is not taken. Local steps
-    are named too."""
+    """Return a free short name for a run: its compression, then with its exchange, then with a number. Local steps are named
+    too.
+    """
     name = str(strategy.get("compression") or "run")
     if strategy.get("sync_every", 1) != 1:
         name = f"{name} every {strategy['sync_every']}"
@@ -61,14 +62,14 @@ def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """``name``, or ``name 2``, ``name 3``, ... : the first that is not taken."""
+    """Return the first unused name among ``name``, ``name 2``, ``name 3``, ..."""
     if name not in taken:
         return name
     return next(f"{name} {n}" for n in range(2, len(taken) + 3) if f"{name} {n}" not in taken)
 
 
 class RunDir:
-    """Reads and writes the files of one run directory. Nothing is created before the first write."""
+    """Reader and writer of the files of one run directory. Nothing is created before the first write."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -84,10 +85,10 @@ class RunDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out of the directory, which is made where there is none.
+        """Lock the directory against other runs, and create it if missing.
 
-        The kernel gives the lock back when this process ends, however it ends. Raises UserError naming the process that has
-        it, or for a directory that cannot be written.
+        The kernel releases the lock when this process ends, in any way. Raises UserError with the process that holds the lock,
+        or for a directory that cannot be written.
         """
         import fcntl  # here, for the sake of systems without it that only predict
 
@@ -125,9 +126,9 @@ class RunDir:
                         self.path.rmdir()  # where nothing came of it
 
     def check_writable(self) -> None:
-        """Create the directory and try a write, so that a run of hours does not fail at its last line.
+        """Create the directory and try to write, so that a run of hours does not fail at its last line.
 
-        Also reads what is there already, since new results are merged into it. Raises UserError.
+        Existing files are read too, since new results are merged into them. Raises UserError.
         """
         fix = "choose another `out` directory"
         if self.path.exists() and not self.path.is_dir():
@@ -149,9 +150,9 @@ class RunDir:
         self._add_timeline(self.predicted_path, label, prediction.timeline)
 
     def add_record(self, label: str, record: RunRecord) -> str:
-        """Append one record and its timeline; returns the label that it got.
+        """Append one record and its timeline; returns its label.
 
-        A measurement is never overwritten: where ``label`` is taken, the exchange and then a number is added.
+        A measurement is never overwritten: if ``label`` is used, the exchange and then a number is added.
         Raises UserError when it cannot be written.
         """
         taken = list(self._read_records(partial=True))
@@ -167,13 +168,13 @@ class RunDir:
         return label
 
     def write_trust(self, label: str, history: TrustHistory) -> None:
-        """Add or replace one run's trust ratios, a hundred steps of them. Raises UserError when they cannot be written."""
+        """Add or replace one run's trust ratios, thinned to a hundred steps. Raises UserError when they cannot be written."""
         self._write_text(self.trust_path, to_csv({**self._read_trust(), label: history.thinned(_TRUST_STEPS)}))
 
     def read(self, *, partial: bool = False) -> RunDirContents:
-        """Everything in the directory.
+        """Read everything in the directory.
 
-        With ``partial`` a missing file is an empty answer, as long as a prediction, a record or trust ratios are there.
+        With ``partial``, missing files count as empty if there is a prediction, a record or trust ratios.
         Raises UserError naming a missing or broken file and the next step.
         """
         if not self.path.is_dir():
@@ -192,15 +193,17 @@ class RunDir:
         )
 
     def write_progress(self, progress: Mapping[str, float]) -> None:
-        """Replace what the run under way has reached, for whoever watches it. Raises UserError when it cannot be written."""
+        """Replace the progress of the current run, for other processes that watch it. Raises UserError when it cannot be
+        written.
+        """
         self._write_text(self.progress_path, json.dumps(progress) + "\n")
 
     def write_schedule(self, data: Mapping[str, Any]) -> None:
-        """Put simulated schedules there, in place of those that were. Raises UserError when they cannot be written."""
+        """Replace the simulated schedules. Raises UserError when they cannot be written."""
         self._write_text(self.schedule_path, json.dumps(data, allow_nan=False) + "\n")
 
     def read_schedule(self, parse: Callable[[Mapping[str, Any]], _T]) -> _T:
-        """Return the schedules there, parsed by ``parse``. Raises UserError if there are none or ``parse`` fails."""
+        """Read the schedules with ``parse``. Raises UserError if there are none or ``parse`` fails."""
         first = f"run paceline schedule TRACE --cluster 2x4xT4 --out {self.path} first"
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file", "give the directory that paceline schedule wrote")
@@ -211,7 +214,7 @@ class RunDir:
         return _parse(self.schedule_path, lambda path: parse(parse_json(path.read_bytes())))
 
     def write_report(self, html: str) -> Path:
-        """Put ``html`` in report.html and return its path. Raises UserError when it cannot be written."""
+        """Write ``html`` to report.html and return its path. Raises UserError when it cannot be written."""
         self._write_text(self.report_path, html)
         return self.report_path
 
@@ -282,7 +285,7 @@ class RunDir:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whole or not at all: a reader never sees half a file, and a full disk leaves the old one. Raises UserError."""
+    """Write a file atomically: readers see the old file or the new one, even if the disk is full. Raises UserError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +297,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _checked(run: _M) -> _M:
-    """The run itself, if its numbers are numbers and its mappings mappings; a file edited by hand may differ."""
+    """Return the run if its numbers are numbers and its mappings mappings, because a file may be edited by hand."""
     for item in fields(run):
         value = getattr(run, item.name)
         number = item.name in _NUMBERS and not (isinstance(value, int | float) and not isinstance(value, bool))
@@ -311,7 +314,7 @@ def _record(data: Mapping[str, Any], taken: Collection[str]) -> tuple[str, RunRe
 
 
 def _check_file(path: Path) -> None:
-    """Raises UserError for a pipe or a directory: reading a pipe would wait for whoever writes it."""
+    """Raise UserError for a pipe or a directory. Reading a pipe would wait for its writer."""
     if not path.is_file():
         raise _broken(path, "it is no file")
 
@@ -338,6 +341,6 @@ def _broken(path: Path, why: str) -> UserError:
 
 
 def unwritable(path: Path, error: OSError) -> UserError:
-    """The error for a file that the disk or the permissions do not take."""
+    """Return the error for a file that cannot be written because of the disk or permissions."""
     fix = "make room or choose another `out` directory"
     return UserError(f"cannot write {path}: {error.strerror or error}", fix)

@@ -1,4 +1,4 @@
-"""The model as one value, ``Predictor``. Every step time comes from it, so all answers agree."""
+"""The whole model as one value, ``Predictor``. Every step time comes from it, so all answers agree."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Bounds = tuple[Efficiency, Efficiency, Efficiency]
 
 @dataclass(frozen=True, kw_only=True)
 class Predictor:
-    """Model of training steps. ``fit`` makes one that observed steps correct.
+    """Model of training steps. ``fit`` returns one corrected by observed steps.
 
     Attributes:
         constants: reached shares of the peak rates of device and links; by default the fitted ones of ``software``. Three of
@@ -210,7 +210,7 @@ class Predictor:
         return self._many(with_scores(workload, self.typical), candidates)
 
     def _many_attending(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """Return ``many`` with a kernel of attention. Raises UserError if no candidate supports it."""
+        """Predict as ``many`` does, with a kernel of attention. Raises UserError if no candidate supports it."""
         refused: dict[int, UserError] = {}
         for index, candidate in enumerate(candidates):
             try:
@@ -237,15 +237,15 @@ class Predictor:
         )
 
     def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """Return ``many`` for networks that several devices hold together."""
+        """Predict as ``many`` does, for networks divided among several devices."""
         return OnMesh(self.model(workload)).steps(candidates)
 
     def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        """Return ``many`` for networks that each device holds."""
+        """Predict as ``many`` does, for networks that each device holds whole."""
         return Batched(self.model(workload)).steps(candidates)
 
     def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
-        """Return the slowest, the expected and the fastest step; the same three times without bounds."""
+        """Return the slowest, the expected and the fastest step; without bounds three times the same."""
         model = self.model(workload, cluster.device)
         divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
@@ -345,7 +345,7 @@ class Predictor:
         )
 
     def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:
-        """Return the error of such predictions on published runs."""
+        """Return the error of comparable predictions on published runs."""
         if self.calibration is not None:
             return None
         return missed_by(self.typical, cluster, strategy, self._knows(workload, cluster))
@@ -360,12 +360,12 @@ ORDINARY = Predictor()
 
 
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
-    """Predict one training step: ``predictor.step``. Raises UserError as that does."""
+    """Predict one training step, as ``predictor.step`` does. Raises UserError as that does."""
     return predictor.step(workload, cluster, strategy)
 
 
 def check_inputs(workload: object, cluster: object, strategy: object) -> None:
-    """Raise UserError if one of the three has another type."""
+    """Raise UserError if one of the three inputs has another type."""
     if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
         return
     for value, kind, name in (
@@ -378,7 +378,7 @@ def check_inputs(workload: object, cluster: object, strategy: object) -> None:
 
 
 def described(cluster: Cluster) -> dict[str, Any]:
-    """Return its device, sizes and links by name."""
+    """Describe a cluster's device, sizes and links by name."""
     return {
         "device": cluster.device.name,
         "devices_per_node": cluster.devices_per_node if cluster.even else cluster.node_text,

@@ -1,4 +1,4 @@
-"""Output for readers: console tables, the HTML report, predicted against measured."""
+"""Output for readers: console tables, the HTML report, and comparisons of predictions with measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of a run about its learning rate, its batch and its layers: sentences for text and page, and two pictures."""
+"""Findings of a run about its learning rate, its batch and its layers: sentences and two figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRAWN = 6
 
 
 def sentences(record: RunRecord | None, trust: TrustHistory | None) -> list[str]:
-    """Sentences on the recipe, the noise scale, skipped steps, and the layer that limits the rate, where they are known."""
+    """Return sentences on the recipe, the noise scale, skipped steps, and the layer that limits the rate, if known."""
     lines = [*_recipe(record), *_noise(record), *_skipped(record)] if record is not None else []
     return lines + ([_limit(trust)] if trust is not None else [])
 
@@ -121,7 +121,7 @@ def _batch(record: RunRecord) -> float:
 
 
 def trust_curve(history: TrustHistory, name: str, title: str) -> str:
-    """The trust ratio of every tensor that has one, over the steps; those that limit the rate most are named."""
+    """Draw the trust ratio of every tensor over the steps, and name those that limit the rate most."""
     rates = history.rates()
     order = sorted(rates, key=lambda key: rates[key][0])
     named: Sequence[str] = order if len(order) <= DRAWN else [*order[: DRAWN - 1], order[-1]]

@@ -1,4 +1,4 @@
-"""How a metric is written for a reader: with its unit and its range, and ``unknown`` where there is no number."""
+"""Metrics as text: with units and ranges, and ``unknown`` for missing numbers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TOLERANCE = 0.25
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """One printable line of at most ``limit`` characters: names come from users and files."""
+    """Return one printable line of at most ``limit`` characters, because names come from users and files."""
     flat = " ".join(str(text).split())
     flat = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in flat)
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
 def number(value: float) -> str:
-    """Three significant digits; only very large and very small numbers take an exponent."""
+    """Format a number with three significant digits, with an exponent only if very large or very small."""
     if not math.isfinite(value):
         return UNKNOWN
     if abs(value) >= 1e15 or 0 < abs(value) < 1e-12:
@@ -32,14 +32,14 @@ def number(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time, ``12.3 ms``."""
+    """Format a time: ``12.3 ms``."""
     if not math.isfinite(value):
         return UNKNOWN
     return f"{number(value)} s" if value == 0 or abs(value) >= 1e15 else format_seconds(value)
 
 
 def time_range(low: float, high: float, like: float) -> str:
-    """``10.1-15.2 ms``: a range of seconds in the unit that ``like`` is shown in."""
+    """Format a range of seconds in the unit of ``like``: ``10.1-15.2 ms``."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "range unknown"
     if not math.isfinite(like) or max(map(abs, (low, high, like))) >= 1e15:
@@ -48,36 +48,36 @@ def time_range(low: float, high: float, like: float) -> str:
 
 
 def step_range(run: Metrics) -> str:
-    """``10.1-15.2 ms``: the range of a step time."""
+    """Format the range of a step time: ``10.1-15.2 ms``."""
     return time_range(run.low_s, run.high_s, run.step_time_s)
 
 
 def range_beside(run: Metrics) -> str:
-    """Return ``10.1-15.2``, for use after a step time with its unit."""
+    """Format the range of a step time without its unit, ``10.1-15.2``, for use after the time with its unit."""
     span = step_range(run)
     ends, _, unit = span.rpartition(" ")
     return ends if ends and seconds(run.step_time_s).partition(" ")[2] == unit else span
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """``1 worker``, ``2 workers``."""
+    """Format a count: ``1 worker``, ``2 workers``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def rate_bounds(run: Metrics) -> tuple[float, float]:
-    """Samples/s at the slow and at the fast end of the step time's range; NaN where that range has a zero."""
+    """Return samples/s at the slow and at the fast end of the step time's range; NaN if an end is zero."""
     batch = run.samples_per_s * run.step_time_s
     return tuple(batch / t if t > 0 else math.nan for t in (run.high_s, run.low_s))  # type: ignore[return-value]
 
 
 def rate_range(run: Metrics) -> str:
-    """``4300-6300``: samples/s over the step time's range."""
+    """Format samples/s over the step time's range: ``4300-6300``."""
     slow, fast = rate_bounds(run)
     return f"{number(slow)}-{number(fast)}" if math.isfinite(slow) and math.isfinite(fast) else "range unknown"
 
 
 def percent(share: float, signed: bool = False) -> str:
-    """A share as ``96.7 %``; with ``signed`` a difference as ``+4.2 %``. Tenths, as accuracies are quoted."""
+    """Format a share as ``96.7 %``, or with ``signed`` a difference as ``+4.2 %``. One decimal, as accuracies are quoted."""
     if not math.isfinite(share):
         return UNKNOWN
     if abs(share) >= 1e4:
@@ -86,44 +86,44 @@ def percent(share: float, signed: bool = False) -> str:
 
 
 def size(value: float) -> str:
-    """Decimal bytes, ``1.72 MB``."""
+    """Format decimal bytes: ``1.72 MB``."""
     if not math.isfinite(value):
         return UNKNOWN
     return f"{number(value)} B" if value >= 1e21 else format_bytes(value)
 
 
 def memory(value: float) -> str:
-    """Binary bytes, ``1.72 GiB``."""
+    """Format binary bytes: ``1.72 GiB``."""
     if not math.isfinite(value):
         return UNKNOWN
     return f"{number(value)} B" if value >= 1e18 else format_memory(value)
 
 
 def ratio(value: float) -> str:
-    """``15.8x``."""
+    """Format a ratio: ``15.8x``."""
     return f"{number(value)}x" if math.isfinite(value) else UNKNOWN
 
 
 def rate(value: float) -> str:
-    """A throughput in samples/s, without the unit."""
+    """Format a throughput in samples/s, without the unit."""
     return number(value)
 
 
 def relative_error(predicted: float, measured: float) -> float:
-    """(predicted - measured) / measured; NaN where there is nothing to divide by."""
+    """Return (predicted - measured) / measured; NaN if measured is 0 or unknown."""
     if not (math.isfinite(predicted) and math.isfinite(measured)) or measured == 0:
         return math.nan
     return (predicted - measured) / measured
 
 
 def accuracy_of(run: Metrics) -> float:
-    """Final accuracy, 0 to 1; NaN for a prediction, which does not know it."""
+    """Return the final accuracy, 0 to 1; NaN for a prediction, which has none."""
     return run.accuracy if isinstance(run, RunRecord) else math.nan
 
 
 @cache
 def _usual() -> Mapping[str, object]:
-    """Choices of a strategy that are not shown where they have this value."""
+    """Return the values at which choices of a strategy are not shown."""
     from paceline.strategy.choices.values import plain
     from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
 
@@ -136,12 +136,14 @@ _DEFAULTS: Mapping[str, object] = {"compression": "dense", "exchange": "allreduc
 
 
 def strategy_text(strategy: Mapping[str, object]) -> str:
-    """``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``: every choice that was made."""
+    """Describe every choice of a strategy: ``compression terngrad, exchange allreduce, workers 4, bucket 26.2 MB``."""
     return ", ".join(_choices(strategy))
 
 
 def unusual_choices(strategy: Mapping[str, object]) -> list[str]:
-    """``["sharding zero3", "compression terngrad"]``: what sets a strategy apart; its sizes, precision and optimizer aside."""
+    """Return the choices that are not the default, except sizes, precision and optimizer: ``["sharding zero3", "compression
+    terngrad"]``.
+    """
     kept = {
         name: value
         for name, value in strategy.items()
@@ -170,7 +172,7 @@ def _choices(strategy: Mapping[str, object]) -> list[str]:
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One metric: what it is called, where it is, and how it is written (value, then range or an empty string)."""
+    """Row of a metric: its name, its location, and its format (value, then range or an empty text)."""
 
     name: str
     get: Callable[[Metrics], float]
@@ -178,7 +180,7 @@ class MetricRow:
     spread: Callable[[Metrics], str] = lambda run: ""
 
     def text(self, run: Metrics) -> tuple[str, str]:
-        """The value and its range as text; the range is left out where the value is unknown."""
+        """Format the value and its range; an unknown value has none."""
         value = self.show(self.get(run))
         return (value, "") if value == UNKNOWN else (value, self.spread(run))
 

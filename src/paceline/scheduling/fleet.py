@@ -70,13 +70,13 @@ class NodeGroup:
         watts: float = 0.0,
         machine: Cluster | None = None,
     ) -> NodeGroup:
-        """``nodes`` nodes of ``devices_per_node`` devices.
+        """Return a group of ``nodes`` nodes of ``devices_per_node`` devices.
 
         Args:
-            device: name in the catalogue. Nothing is predicted of a name that is not there.
+            device: name in the catalogue. Jobs on a device with another name are not predicted.
             leaf_nodes: nodes of a rack, below one leaf switch; 0: one rack. ``oversubscription``: bandwidth of a rack's nodes
                 together / bandwidth of its links to other racks.
-            machine: probed machine that the nodes are like; None: the catalogue describes the device.
+            machine: probed machine that represents the nodes; None: the catalogue describes the device.
 
         Raises:
             UserError: a count below 1, an unknown network, racks that change nothing or are not full.
@@ -128,21 +128,21 @@ class NodeGroup:
 
     @property
     def hardware(self) -> Device:
-        """The device. Raises UserError if it is unknown."""
+        """Data of the device. Raises UserError if it is unknown."""
         return self.cluster.device if self.probed else device_named(self.device)
 
     @property
     def racks_text(self) -> str:
-        """``racks of 4 nodes, 2:1``, with the oversubscription; empty: one rack."""
+        """Description of the racks, ``racks of 4 nodes, 2:1``, with the oversubscription; empty for one rack."""
         plural = "s" * (self.leaf_nodes > 1)
         return f"racks of {self.leaf_nodes} node{plural}, {self.oversubscription:g}:1" if self.leaf_nodes else ""
 
     def least_racks(self, nodes: int) -> int:
-        """Fewest racks that hold this number of nodes."""
+        """Return the fewest racks that hold this number of nodes."""
         return -(-nodes // self.leaf_nodes) if self.leaf_nodes else 1
 
     def resized(self, nodes: int) -> NodeGroup:
-        """The same with another number of nodes, in one rack if a rack holds them.
+        """Return the group with another number of nodes, in one rack if a rack holds them.
 
         Raises:
             UserError: racks that are not full.
@@ -152,14 +152,14 @@ class NodeGroup:
         return self._changed(num_nodes=nodes, leaf_nodes=leaf_nodes, oversubscription=oversubscription)
 
     def joined(self, network: str) -> NodeGroup:
-        """The same with another network between the nodes. Raises UserError for an unknown network."""
+        """Return the group with another network between the nodes. Raises UserError for an unknown network."""
         return replace(self._changed(network=network_named(network)), network=network)
 
     def _changed(self, **choices: Any) -> NodeGroup:
         return replace(self, cluster=self.cluster.changed(**choices))
 
     def part(self, shape: Sequence[int], racks: int = 0) -> Cluster:
-        """Some of the devices, as the predictor sees them.
+        """Return some of the devices as a cluster for the predictor.
 
         Args:
             shape: devices on each node.
@@ -179,7 +179,7 @@ class NodeGroup:
         return cluster.changed(leaf_nodes=nodes // even, oversubscription=self.oversubscription)
 
     def to_json(self) -> dict[str, Any]:
-        """Arguments of ``of`` that differ from their defaults."""
+        """Return the arguments of ``of`` that differ from their defaults."""
         values = {
             "device": self.device,
             "nodes": self.nodes,
@@ -201,14 +201,14 @@ def _unknown_device(name: str) -> Device:
 
 
 def _inside(device: Device, devices_per_node: int) -> Link:
-    """Link inside a node."""
+    """Return the link inside a node."""
     own = link_named(device.link) if device.link else UNKNOWN_LINK
     return own if devices_per_node <= MOST_IN_NODE.get(own.kind, devices_per_node) else UNKNOWN_LINK
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A period in which a node is away.
+    """Period in which a node is away.
 
     Attributes:
         planned: True for maintenance, before which jobs leave the node. False for a failure, after which jobs on it lose the
@@ -306,11 +306,11 @@ class Fleet:
         return np.repeat([group.devices_per_node for group in self.groups], [group.nodes for group in self.groups])
 
     def name(self, node: int) -> str:
-        """Name of a node."""
+        """Return the name of a node."""
         return self.names[node] if self.names else f"n{node}"
 
     def nodes_of(self, group: int) -> slice:
-        """Numbers of the nodes of a group."""
+        """Return the numbers of the nodes of a group."""
         first = sum(other.nodes for other in self.groups[:group])
         return slice(first, first + self.groups[group].nodes)
 
@@ -319,7 +319,7 @@ class Fleet:
         return any(group.leaf_nodes for group in self.groups)
 
     def crossed(self, placement: Placement) -> int:
-        """Racks that a placement spans, if it could span fewer; 0: it spans as few as possible."""
+        """Return the number of racks of a placement that could span fewer; 0 if it spans as few as possible."""
         if not placement or not self._racked:
             return 0
         index = int(self.node_types[placement[0][0]])
@@ -328,12 +328,12 @@ class Fleet:
         return racks if racks > group.least_racks(len(placement)) else 0
 
     def next_change(self, time_s: float) -> float:
-        """Time of the next start or end of an outage after ``time_s``; inf: never."""
+        """Return the time of the next start or end of an outage after ``time_s``; inf if there is none."""
         moments = (moment for outage in self.outages for moment in (outage.start_s, outage.end_s) if moment > time_s)
         return min(moments, default=math.inf)
 
     def up(self, time_s: float) -> Bools:
-        """Mask of the nodes that are up at ``time_s``."""
+        """Return a mask of the nodes that are up at ``time_s``."""
         there = np.ones(len(self.node_types), bool)
         for outage in self.outages:
             if outage.start_s <= time_s < outage.end_s:
@@ -342,7 +342,9 @@ class Fleet:
 
 
 def _leaves(parts: Sequence[str]) -> tuple[tuple[int, float], str]:
-    """Parse what follows the machines: nodes of a leaf switch with its oversubscription, and the network. Raises UserError."""
+    """Parse the text after the machines: nodes of a leaf switch with its oversubscription, and the network. Raises
+    UserError.
+    """
     nodes, blocking, network = 0, 1.0, []
     for part in map(str.strip, parts):
         name, equals, value = (word.strip() for word in part.partition("="))

@@ -18,7 +18,7 @@ LONGEST_S = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job as its owner states it. A job that states only ``devices`` and ``duration_s`` is rigid.
+    """Job in its owner's words. A job that states only ``devices`` and ``duration_s`` is rigid.
 
     Attributes:
         name: unique name in a trace.

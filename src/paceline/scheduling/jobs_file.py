@@ -125,7 +125,7 @@ def _number(table: Mapping[str, Any], key: str, default: float, where: str) -> f
 
 
 def _count(table: Mapping[str, Any], key: str, where: str) -> float:
-    """A number, or a text such as ``1.2M``."""
+    """Parse a number, or a text such as ``1.2M``."""
     if not isinstance(table.get(key), str):
         return _number(table, key, 0.0, where)
     try:
@@ -135,7 +135,7 @@ def _count(table: Mapping[str, Any], key: str, where: str) -> float:
 
 
 def _devices(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """Device types by their names in the catalogue. A name that is not there stays as it is."""
+    """Return device types by their names in the catalogue. Other names are unchanged."""
     names = table.get("device_types", [])
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise UserError(f"{where}: device_types is {shorten(repr(names), 40)}", 'give a list such as ["A100", "H100"]')

@@ -54,11 +54,11 @@ class Launch:
 
     @classmethod
     def of(cls, *, name: str, min_devices: int = 1, max_devices: int = 1, **stated: Any) -> Launch:
-        """Launch from flat values: fields of ``Job`` and of ``Launch`` by their names.
+        """Build a launch from flat values: fields of ``Job`` and of ``Launch`` by their names.
 
         Raises:
             UserError: as ``Job`` and ``Launch``.
-            TypeError: a name that neither has.
+            TypeError: a name that is a field of neither.
         """
         if not 1 <= min_devices <= max_devices:
             raise UserError(
@@ -131,7 +131,7 @@ class Launch:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of devices that it can run on, ascending."""
+        """Numbers of devices that the job can run on, ascending."""
         batch = self.global_batch if self.is_paceline else 0
         return tuple(n for n in range(self.job.min_devices, self.job.max_devices + 1) if batch % n == 0)
 
@@ -146,11 +146,11 @@ class Launch:
 
     @property
     def global_batch(self) -> int:
-        """Samples a step over all devices; 0: unknown."""
+        """Samples per step over all devices; 0 if unknown."""
         return self._option("--global-batch", _BATCH) if self.is_paceline else self.job.batch
 
     def samples_left(self, progress: Mapping[str, float]) -> float:
-        """Samples to the end of the job, by its reports or else by its known work; NaN: unknown."""
+        """Samples to the end of the job, by its reports or else by its known work; NaN if unknown."""
         epoch, step, batch = progress.get("epoch", 0.0), progress.get("step", 0.0), self.global_batch
         if self.is_paceline and epoch and step:
             return max(self._option("--epochs", _EPOCHS) - epoch, 0.0) * step / epoch * batch
@@ -158,7 +158,7 @@ class Launch:
         return max(total - step * batch, 0.0) if total and batch else math.nan
 
     def _epochs_of_known_data(self) -> float:
-        """Samples of all epochs of a ``paceline train`` run on a data set of known size; 0: unknown."""
+        """Return the samples of all epochs of a ``paceline train`` run on a data set of known size; 0 if unknown."""
         if not self.is_paceline or not (samples := TRAINING_SAMPLES.get(self._text("--data").partition(":")[0], 0)):
             return 0.0
         batch = self.global_batch
@@ -176,14 +176,14 @@ class Launch:
             raise UserError(f"job {self.name}: {name} {text}", "give a whole number") from None
 
     def _text(self, name: str) -> str:
-        """Value of an option of the command; empty: the option is missing."""
+        """Return the value of an option of the command; empty if the option is missing."""
         for word, following in zip(self.command, (*self.command[1:], ""), strict=True):
             if word == name or word.startswith(f"{name}="):
                 return following if word == name else word.removeprefix(f"{name}=")
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """Flat plain data, as ``of`` takes it."""
+        """Convert to flat plain data, as ``of`` takes it."""
         job = {name: getattr(self.job, name) for name in ("name", *_STATED, *_OWNERSHIP)}
         launched = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "job"}
         lists = {"command": list(self.command), "device_types": list(self.job.device_types)}
@@ -191,7 +191,7 @@ class Launch:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Launch:
-        """Launch that ``to_json`` wrote. Raises UserError or TypeError for anything else."""
+        """Read what ``to_json`` returns. Raises UserError or TypeError for anything else."""
         return cls.of(**{**data, "command": tuple(data["command"]), "device_types": tuple(data.get("device_types", ()))})
 
 

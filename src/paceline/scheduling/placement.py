@@ -15,7 +15,7 @@ Rule = Literal["most_free", "fewest_nodes", "in_order"]
 
 
 def shape(placement: Placement) -> tuple[int, ...]:
-    """Devices on each node, without the node numbers."""
+    """Return the devices on each node, without the node numbers."""
     return tuple(count for _, count in placement)
 
 
@@ -29,7 +29,8 @@ def most_free(free: Ints, devices: int) -> Placement:
 
 
 def fewest_nodes(free: Ints, devices: int) -> Placement:
-    """Use as few nodes as possible. The rest goes to the tightest node, so that whole nodes stay free for large jobs."""
+    """Use as few nodes as possible. The remainder goes to the node with the fewest sufficient devices, so that whole nodes stay
+    free for large jobs."""
 
     def tightest(left: Ints, rest: int) -> int:
         holds = np.flatnonzero(left >= rest)
@@ -76,7 +77,7 @@ def placed(rule: Rule, free: Ints, devices: int, leaf_nodes: int = 0) -> Placeme
 
 
 def racks_of(placement: Placement, leaf_nodes: int) -> int:
-    """Number of racks that a placement spans. ``leaf_nodes``: nodes of a rack; 0: one rack."""
+    """Return the number of racks that a placement spans. ``leaf_nodes``: nodes of a rack; 0: one rack."""
     return len({node // leaf_nodes for node, _ in placement}) if leaf_nodes else 1
 
 
@@ -132,7 +133,7 @@ def _add(counts: Ints, placement: Placement, sign: int) -> None:
 
 
 def _spread(placement: Placement, leaf_nodes: int) -> tuple[int, int]:
-    """Racks and nodes of a placement, to be minimized."""
+    """Return the number of racks and nodes of a placement, to be minimized."""
     return racks_of(placement, leaf_nodes), len(placement)
 
 

@@ -11,7 +11,7 @@ from paceline.strategy.strategy import Strategy
 
 
 def numbers_kept(x: GradientExchange) -> int:
-    """Return numbers for each element: the residual, and with momentum correction the momentum; 0 without error feedback."""
+    """Return stored numbers per element: the residual, and the momentum with momentum correction; 0 without error feedback."""
     if not x.description.error_feedback:
         return 0
     return 2 if x.description.option_values.get("momentum") else 1
@@ -28,7 +28,7 @@ def works_on_copies(x: GradientExchange) -> bool:
 
 
 def holders(strategy: Strategy) -> int:
-    """Return the ranks that share the encoded elements: those of a node, or of a group of shards in HSDP."""
+    """Return the number of ranks that share the encoded elements: those of a node, or of a group of shards in HSDP."""
     x, mesh = strategy.gradient_exchange, strategy.parallelism
     if mesh.sharding.weights and mesh.sharers < mesh.data:
         return mesh.sharers

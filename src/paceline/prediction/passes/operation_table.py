@@ -44,7 +44,7 @@ class OperationTable:
 
 @once_per_network
 def operation_table(workload: Workload) -> OperationTable:
-    """Return the operations of ``workload``, computed once for its life."""
+    """Return the operations of ``workload``, cached as long as it lives."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[tuple[Operation, bool], int] = {}
     keys = [(o, _narrow(o) and not workload.layers[i].is_logits) for i, o in operations]

@@ -34,7 +34,7 @@ class Recomputed:
 
     Attributes:
         again: 1 for a layer whose forward pass runs again, else 0, (layers,).
-        before: the layer before whose backward pass it runs, (layers,).
+        before: layer whose backward pass it precedes, (layers,).
         kept_bytes: saved bytes of one sample of each micro batch in flight.
         largest_bytes: further bytes of the largest part during its recomputation.
         names: index of the last layer of each recomputed part, with the part's name.
@@ -71,7 +71,7 @@ _PARTS = (
 
 
 def choices_that_save(workload: Workload) -> tuple[str, ...]:
-    """Return ``none``, the parts whose recomputation saves this network memory, each a different amount, and ``full``."""
+    """Return ``none``, the parts whose recomputation saves memory in this network (a different amount each), and ``full``."""
     plans = {name: recomputed(workload, Recompute.of(name), "narrow") for name in ("none", *_PARTS)}
     named: dict[tuple[float, float], str] = {}
     for name, plan in plans.items():
@@ -83,7 +83,7 @@ def choices_that_save(workload: Workload) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _OperationCosts:
-    """Layers while their parts are marked: bytes that each still stores, and the largest part's bytes."""
+    """Layers with marked parts: the bytes that each still stores, and the largest part's bytes."""
 
     layers: Sequence[Layer]
     numbers: Numbers

@@ -1,4 +1,4 @@
-"""One training step: when it ends, what it waits for, what it sends and keeps. Two kinds: a whole network, and a mesh."""
+"""A training step: its end, its waits, its traffic and its memory. There are two kinds: for a whole network, and for a mesh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.record import Event
 class Step(ABC):
     """One training step of a strategy on a cluster.
 
-    Final classes: ``WholeStep``, where each device holds the whole network, and ``MeshStep``, where several devices hold it.
+    Final classes: ``WholeStep`` if each device holds the whole network, ``MeshStep`` if several devices hold it.
     """
 
     @property
@@ -34,7 +34,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def feed_s(self) -> float:
-        """Seconds in which the input pipeline delivers the samples of the step."""
+        """Seconds that the input pipeline needs for the samples of the step."""
 
     @property
     @abstractmethod
@@ -58,16 +58,18 @@ class Step(ABC):
 
     @abstractmethod
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
-        """Seconds that a lane works."""
+        """Return the seconds that a lane is busy."""
 
     @abstractmethod
     def memory(self) -> dict[str, float]:
-        """Bytes by purpose on the device that needs most."""
+        """Return bytes by purpose on the device that needs most memory."""
 
     @abstractmethod
     def seconds_with_links(self, between: float, inside: float) -> float:
-        """Seconds of the step if collectives between nodes and inside them take ``between`` and ``inside`` times as long."""
+        """Return the seconds of the step with factors ``between`` and ``inside`` on the collectives between nodes and inside
+        them.
+        """
 
     @abstractmethod
     def events(self) -> tuple[Event, ...]:
-        """The step as bars of a timeline, waits included."""
+        """Return the step as bars of a timeline, including its waits."""

@@ -1,4 +1,4 @@
-"""Model of one step: its exchange, the cost of each piece, and the schedule.
+"""Model of a step: its exchange, the cost of each piece, and the schedule.
 
 Every prediction of a step uses it: for one strategy (``StepModel.step``), for very many (``batch``), and for a worker that
 waits for no other (``StepModel.passes``).
@@ -50,7 +50,7 @@ PassTimes = tuple[Seconds, Seconds]
 
 @dataclass(frozen=True)
 class WholeStep(Step):
-    """Step of a network that each device holds whole: its costs, the resulting durations, and its schedule."""
+    """Step of an undivided network: its costs, the resulting durations, and its schedule."""
 
     workload: Workload
     strategy: Strategy
@@ -64,7 +64,7 @@ class WholeStep(Step):
 
     @property
     def plan(self) -> ExchangePlan:
-        """What it exchanges."""
+        """Plan of the exchange."""
         return self.costs.exchange.plan
 
     @property
@@ -79,12 +79,12 @@ class WholeStep(Step):
 
     @cached_property
     def exposed(self) -> dict[Resource, float]:
-        """Seconds by the resource that it waits for; they sum to the step."""
+        """Seconds by the resource that the step waits for; they sum to the step."""
         return exposed_seconds(self.costs, self.pieces, self.schedule)
 
     @property
     def waited_s(self) -> float:
-        """Seconds that it waits for the exchange, and within the passes for vectors of divided tables."""
+        """Seconds that the step waits for the exchange, and within the passes for vectors of divided tables."""
         p = self.pieces
         return float(self.schedule.update_start - p.micro_steps * (p.forward + p.backward) + p.after) + sum(self._within_s)
 
@@ -94,16 +94,16 @@ class WholeStep(Step):
 
     @property
     def feed_s(self) -> float:
-        """Seconds of the input pipeline for its samples."""
+        """Seconds that the input pipeline needs for the samples of the step."""
         return float(self.pieces.feed)
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Kernels of the forward and of the backward pass."""
+        """Number of kernels of the forward and of the backward pass."""
         return self.costs.forward, self.costs.backward
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:
-        """Return the seconds that a lane works."""
+        """Return the seconds that a lane is busy."""
         own = self.costs.exchange.busy(lane)
         return own if lane == "codec" else own + sum(self._within_s)
 
@@ -151,7 +151,7 @@ class WholeStep(Step):
         return step + near * (inside - 1) + far * (between - 1)
 
     def events(self) -> tuple[Event, ...]:
-        """Return the step as bars, with its waits."""
+        """Return the step as bars, including its waits."""
         names = [layer.name for layer in self.workload.layers]
         again = recomputed(self.workload, self.strategy.parallelism.recomputation).names
         split = self.workload.tables is not None
@@ -280,7 +280,7 @@ class StepModel:
         return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
-        """Return the exchange at the catalogue's prices; with local steps the mean of a step."""
+        """Return the exchange by the catalogue; with local steps, the mean over steps."""
         own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants).spread(strategy.sync_every)
         if self.experts is None:
             return own
@@ -295,13 +295,13 @@ class StepModel:
         return memory + more[0], launch + more[1]
 
     def feed_s(self, strategy: Strategy) -> float:
-        """Return seconds in which the input pipeline delivers the samples of a step."""
+        """Return the seconds that the input pipeline needs for the samples of a step."""
         if not self.loader or "input pipeline" in self.free:
             return 0.0
         return strategy.global_batch_size / self.loader
 
     def _without_free(self, costs: StepCosts, recomputation: Recompute) -> StepCosts:
-        """Return the costs with the free resources at no time."""
+        """Return the costs with zero time for the free resources."""
         memory, launches = costs.optimizer
         forward = costs.forward.without(self.free)
         return replace(

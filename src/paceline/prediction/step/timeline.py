@@ -1,4 +1,4 @@
-"""Schedule of one step: each piece with the pieces that it waits for. ``costs`` gives the seconds.
+"""Schedule of one step: when each piece runs, given its dependencies. ``costs`` gives the seconds.
 
 The backward pass runs the layers in reverse. A bucket's exchange starts when its last gradient is ready and the exchange
 of the bucket before it has ended (DDP issues them in order; Li et al. 2020, PyTorch Distributed, VLDB, section 3.2). Its
@@ -172,7 +172,7 @@ def _units(p: StepDurations, overlap: bool, top: Maximum) -> tuple[Starts, Numbe
 
 
 def columns(plan: ExchangePlan, layers: int, shared: bool) -> Ints:
-    """Return the layers at which sums over layers are read, (columns,): each bucket's lowest layer and the end.
+    """Return the layers at which cumulative sums are read, (columns,): each bucket's lowest layer and the end.
 
     With sharded weights they are the bounds of the units, in model order."""
     if not shared:
@@ -251,7 +251,7 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
 
 
 def _beyond(gathered: float, forward: Number) -> Number:
-    """Return the excess of all-gathers over the next step's first forward pass, which waits for one layer after the other."""
+    """Return the excess time of all-gathers over the next step's first forward pass, which waits layer by layer."""
     return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
 
@@ -337,7 +337,9 @@ def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -
 
 
 def input_event(feed: float) -> Event:
-    """The loader prepares the samples of a step in ``feed`` seconds, in parallel with everything else."""
+    """Return a bar for the loader, which prepares the samples of a step in ``feed`` seconds, in parallel with everything
+    else.
+    """
     return Event(name="input", lane="input", start_s=0.0, duration_s=feed)
 
 

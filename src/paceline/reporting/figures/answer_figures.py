@@ -1,4 +1,4 @@
-"""The pictures of an answer: speed against devices with the ideal line, time against money, memory, what changes gain."""
+"""Figures of an answer: speed by number of devices, time against cost, memory, and gains of changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """Samples/s of a number of devices, with the ends of its 80 % interval; ``fits``: whether their memory holds the job."""
+    """Samples/s of a number of devices, with the ends of the 80 % interval; ``fits``: True if the job fits their memory."""
 
     devices: int
     rate: float
@@ -28,9 +28,9 @@ class ScalingPoint:
 
 
 def scaling(lines: Mapping[str, Sequence[ScalingPoint]], asked_for: int = 0) -> str:
-    """Speed against devices, both logarithmic, a line for each kind of scaling, and the ideal from the first point.
+    """Draw speed by number of devices on logarithmic axes, a line for each kind of scaling, and the ideal from the first point.
 
-    ``asked_for``: devices that the user named; the picture marks them.
+    ``asked_for``: number of devices that the user named, which is marked.
     """
     counts = sorted({p.devices for line in lines.values() for p in line})
     first = next(iter(lines.values()))[0]
@@ -67,7 +67,7 @@ def scaling(lines: Mapping[str, Sequence[ScalingPoint]], asked_for: int = 0) -> 
 
 
 def front(points: Sequence[tuple[float, float, str]], best: int = -1) -> str:
-    """Time (seconds) against dollars of the strategies that no other beats in both; ``best``: index of the one chosen."""
+    """Draw time (seconds) against dollars for the Pareto front; ``best``: index of the chosen strategy."""
     longest = max(p[0] for p in points)
     unit, scale = next(
         ((u, s) for u, s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)) if longest >= 2 * s), ("s", 1.0)
@@ -99,7 +99,7 @@ def front(points: Sequence[tuple[float, float, str]], best: int = -1) -> str:
 
 
 def gains(bars: Sequence[tuple[str, float, float, float]]) -> str:
-    """Speed-up of each change (title, ratio, low, high) as bars with their ranges; 1 is the base."""
+    """Draw the speedup of each change (title, ratio, low, high) as bars with ranges; 1 is the base."""
     x = Scale(0, 1.3 * max(1.0, *(ratio for _, ratio, *_ in bars)))  # a range may be far wider: its numbers say so
     plot, row = Plot(), 46.0
     bottom = row * len(bars) + 2
@@ -119,7 +119,7 @@ def gains(bars: Sequence[tuple[str, float, float, float]]) -> str:
 
 
 def memory_bar(groups: Mapping[str, float], available: float) -> str:
-    """One bar of what a device holds, by purpose (bytes), and the line of what it has."""
+    """Draw the memory use of a device by purpose (bytes) as one bar, and its capacity as a line."""
     whole = sum(groups.values())
     x = Scale(0, 1.04 * max(whole, available))
     gib = 2.0**30
@@ -142,7 +142,7 @@ def memory_bar(groups: Mapping[str, float], available: float) -> str:
 
 
 def shares(distribution: Sequence[float], label: str) -> str:
-    """A distribution over whole numbers from 0 up as bars."""
+    """Draw a distribution over whole numbers from 0 up as bars."""
     count, y = len(distribution), Scale(0, 1.05 * max(distribution))
     plot, bottom = Plot(), LINE + 146
     plot.text(0, 14, "share of the updates", "title")

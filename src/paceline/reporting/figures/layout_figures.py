@@ -1,4 +1,4 @@
-"""The pictures of a layout: stages over time, memory of each stage against the device's, the mesh on the nodes."""
+"""Figures of a layout: stages over time, memory of each stage and of the device, and the mesh on the nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HATCHES = ("", "//", "..", "xx", "--")
 
 
 def windows(view: LayoutView, most: int = MOST_PASSES) -> list[tuple[float, float]]:
-    """Spans of the step that are drawn, in seconds: all of it, or its beginning and its end."""
+    """Return the spans of the step to draw, in seconds: all of it, or its beginning and its end."""
     end = max(own[-1].end_s for own in view.passes)
     count = sum(map(len, view.passes))
     if count <= most:
@@ -44,7 +44,7 @@ def windows(view: LayoutView, most: int = MOST_PASSES) -> list[tuple[float, floa
 
 
 def pipeline_chart(view: LayoutView, name: str) -> str:
-    """Stages below each other over time: forward and backward passes, and where a stage is idle."""
+    """Draw the stages over time, one below the other: forward and backward passes, and idle times."""
     spans, stages = windows(view), len(view.passes)
     scale, unit = unit_of(spans[-1][1])
     with canvas(9.8, 1.1 + min(0.3, 9 / stages) * stages) as figure:
@@ -68,7 +68,7 @@ def pipeline_chart(view: LayoutView, name: str) -> str:
 
 
 def _stage(axes: Axes, stage: int, passes: Sequence[Pass], scale: float, numbered: bool) -> None:
-    """One row: what it computes over what is idle."""
+    """Draw one row: the passes of a stage over its idle time."""
     axes.axhspan(stage - 0.4, stage + 0.4, color=PALETTE["other-soft"], linewidth=0)
     for kind, lane in KINDS.items():
         own = [p for p in passes if _kind(p) == kind]
@@ -93,13 +93,13 @@ def _legend(axes: Axes, drawn: Collection[str]) -> None:
 
 
 def grouped(sizes: Mapping[str, float]) -> dict[str, float]:
-    """Bytes by the groups that are drawn; they sum to all."""
+    """Sum bytes by the groups that are drawn."""
     groups = {name: sum(sizes.get(part, 0.0) for part in parts) for name, parts in GROUPS.items()}
     return {**groups, "other": sum(sizes.values()) - sum(groups.values())}
 
 
 def memory_of_stages(view: LayoutView, name: str) -> str:
-    """Stacked bars of each stage's memory, and the line of what a device has."""
+    """Draw stacked bars of each stage's memory, and the device's capacity as a line."""
     stages = [grouped(sizes) for sizes in view.stage_memory]
     gib = 2.0**30
     with canvas(9.8, 3.4) as figure:
@@ -136,13 +136,13 @@ def memory_of_stages(view: LayoutView, name: str) -> str:
 
 
 def nodes_of_replica(view: LayoutView, most: int = NODES) -> list[int]:
-    """The nodes of replica 0, at most so many: the first ones."""
+    """Return at most ``most`` nodes of replica 0, the first ones."""
     ends = list(accumulate(view.nodes))
     return list(dict.fromkeys(bisect_right(ends, place.rank) for place in view.first_replica()))[:most]
 
 
 def mesh_on_nodes(view: LayoutView, name: str) -> str:
-    """The devices of the nodes of replica 0, coloured by stage; devices of other replicas are grey."""
+    """Draw the devices of the nodes of replica 0, coloured by stage; devices of other replicas are grey."""
     nodes, local = nodes_of_replica(view), max(view.nodes)
     with canvas(9.8, 0.8 + 0.36 * len(nodes)) as figure:
         axes = figure.add_subplot()

@@ -1,4 +1,4 @@
-"""The pictures of the report, drawn by matplotlib as inline SVG that follows the page's colours, light or dark.
+"""Figures of the report, drawn by matplotlib as inline SVG in the page's light or dark colours.
 
 Every colour drawn is a stand-in for a CSS variable (``PALETTE``) and is replaced by it in the SVG text, so one
 picture serves both schemes. Drawing is deterministic: fixed ids, no date.
@@ -65,7 +65,7 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Figure]:
-    """A figure of ``width`` x ``height`` inches in the report's style; drawn without a display."""
+    """Return a figure of ``width`` x ``height`` inches in the report's style, which needs no display."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -74,11 +74,10 @@ def canvas(width: float, height: float) -> Iterator[Figure]:
 
 
 def to_svg(figure: Figure, name: str, label: str, tips: Mapping[str, str] | None = None) -> str:
-    """The figure as an ``<svg>`` element for a page.
+    """Convert the figure to an ``<svg>`` element for a page.
 
     Args:
-        name: prefix of every id in it, since several pictures share one page.
-        label: what a screen reader says.
+        name: prefix of every id in it, since several figures share one page. label: text for screen readers.
         tips: a tooltip for each artist that has this ``gid``.
     """
     text = io.StringIO()
@@ -109,7 +108,7 @@ def _escape(text: str) -> str:
 
 
 def curves(runs: Mapping[str, Sequence[tuple[float, float]]], name: str, label: str, ylabel: str, percent: bool = False) -> str:
-    """Lines over epochs, one for each run, in the order of ``runs``; points are (epoch, value)."""
+    """Draw lines over epochs, one for each run, in the order of ``runs``; points are (epoch, value)."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     with canvas(4.9, 3.1) as figure:
@@ -140,7 +139,7 @@ PANELS = {
 
 
 def histogram(data: Mapping[str, Any], name: str, label: str) -> str:
-    """Counts of one layer's gradient at each stage of the codec, over the gradient's value, log counts."""
+    """Draw counts (logarithmic) of one layer's gradient values at each stage of the codec."""
     sigma, scale = float(data.get("sigma") or 0), float(data.get("scale") or 0)
     panels = data["panels"]
     top = max(1.0, *(float(c) for panel in panels.values() for c in panel["counts"]))
@@ -181,13 +180,13 @@ def _panel(axes: Axes, panel: Mapping[str, Sequence[float]], title: str, top: fl
 
 
 def _power(value: float) -> str:
-    """A power of ten as a count: ``1``, ``100``, ``10 k``, ``1 M``."""
+    """Format a power of ten as a count: ``1``, ``100``, ``10 k``, ``1 M``."""
     scale, prefix = next(((s, p) for s, p in ((1e9, " G"), (1e6, " M"), (1e3, " k")) if value >= s), (1.0, ""))
     return f"{value / scale:g}{prefix}"
 
 
 def _marks(axes: Axes, at: float, text: str, colour: str) -> None:
-    """Dashed lines at plus and minus ``at`` with their name, kept inside the panel."""
+    """Draw dashed lines at plus and minus ``at`` with their name, inside the panel."""
     for sign, minus in ((-1, "−"), (1, "+")):
         axes.axvline(sign * at, color=PALETTE[colour], linestyle=(0, (3, 2)), linewidth=1.1, ymin=0.8)
         axes.annotate(

@@ -1,4 +1,4 @@
-"""Pictures of schedules as SVG: who held which node when, the queue, completion times, and policies compared."""
+"""SVG figures of schedules: jobs on nodes over time, the queue, completion times, and policies compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEIGHT = 170.0
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
-    """The unit of an axis and its seconds."""
+    """Return the unit of a time axis and its seconds."""
     return next(
         ((u, s) for u, s in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)) if longest_s >= 2 * s), ("s", 1.0)
     )
@@ -34,7 +34,7 @@ def time_unit(longest_s: float) -> tuple[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """The time axis of a picture: what its times count from, and where it ends; by default with the last span."""
+    """Time axis of a figure: its origin and its end, by default the end of the last span."""
 
     since: str = "the trace's start"
     end_s: float | None = None
@@ -44,14 +44,14 @@ TRACE = Axis()
 
 
 def span_of(schedule: ClusterSchedule, axis: Axis = TRACE) -> tuple[float, float]:
-    """From the first arrival to the end of the axis."""
+    """Return the span from the first arrival to the end of the axis."""
     ends = [span.end_s for outcome in schedule.outcomes for span in outcome.spans]
     first = min(outcome.job.arrival_s for outcome in schedule.outcomes)
     return first, max(max(ends, default=first + 1.0) if axis.end_s is None else axis.end_s, first + 1e-3)
 
 
 def gantt(schedule: ClusterSchedule, axis: Axis = TRACE, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Draw the jobs on each node over time, as tall as their devices. Also return the omissions in words.
+    """Draw the jobs on each node over time, with heights in proportion to their devices. Also return the omissions in words.
 
     Args:
         names: of the nodes; by default their numbers and device types.
@@ -101,7 +101,7 @@ def gantt(schedule: ClusterSchedule, axis: Axis = TRACE, names: Sequence[str] = 
 
 
 def _drawn_nodes(schedule: ClusterSchedule) -> list[int]:
-    """The first nodes of each type, as many of each as fit."""
+    """Return the first nodes of each type, as many of each as fit."""
     groups = schedule.fleet.groups
     each = max(ROWS // len(groups), 1)
     return [node for index in range(len(groups)) for node in _numbers(schedule, index)[:each]]
@@ -113,7 +113,7 @@ def _numbers(schedule: ClusterSchedule, group: int) -> list[int]:
 
 
 def held_by_type(schedule: ClusterSchedule) -> str:
-    """Devices held of each type over time, in means of equal parts."""
+    """Draw the devices in use of each type over time, as means of equal intervals."""
     start, end = span_of(schedule)
     edges = np.linspace(start, end, POINTS + 1)
     lines = {}
@@ -126,7 +126,7 @@ def held_by_type(schedule: ClusterSchedule) -> str:
 
 
 def queue(schedule: ClusterSchedule, axis: Axis = TRACE) -> str:
-    """Jobs that wait and jobs that run over time, in means of equal parts."""
+    """Draw the numbers of waiting and running jobs over time, as means of equal intervals."""
     start, end = span_of(schedule, axis)
     edges = np.linspace(start, end, POINTS + 1)
     arrivals = np.array([outcome.job.arrival_s for outcome in schedule.outcomes])
@@ -145,10 +145,10 @@ def _gone(outcome: JobOutcome, end: float) -> float:
 
 
 def mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
-    """The mean between edges of what each interval adds while it lasts."""
+    """Return the mean between edges of a sum over intervals, each of which counts while it lasts."""
 
     def passed(moments: Array) -> Array:
-        """The integral of all that began at ``moments`` and lasts for ever, up to each edge."""
+        """Return the integral up to each edge of steps that begin at ``moments`` and never end."""
         order = np.argsort(moments)
         sums = np.concatenate([[0.0], np.cumsum(counts[order])])
         weighted = np.concatenate([[0.0], np.cumsum((counts * moments)[order])])
@@ -159,7 +159,7 @@ def mean_of(edges: Array, begun: Array, ended: Array, counts: Array) -> Array:
 
 
 def over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis = TRACE) -> str:
-    """Lines over time, by their labels; values lie between the edges, in seconds."""
+    """Draw lines over time by their labels; values are between the edges, in seconds."""
     unit, scale = time_unit(float(edges[-1] - edges[0]))
     x = Scale(float(edges[0]) / scale, float(edges[-1]) / scale)
     y = Scale(0, 1.05 * max(max(float(line.max()) for line in lines.values()), 1.0))
@@ -180,7 +180,7 @@ def over_time(edges: Array, lines: Mapping[str, Array], what: str, axis: Axis = 
 
 
 def completion_times(simulated: Mapping[str, SimulatedSchedule]) -> str:
-    """The share of jobs that have ended so long after their arrival, a line for each policy; the time is logarithmic."""
+    """Draw the share of jobs that ended within a time after their arrival, a line for each policy; the time is logarithmic."""
     times = {name: np.sort([outcome.jct_s for outcome in one.schedule.outcomes]) for name, one in simulated.items()}
     times = {name: line[np.isfinite(line)] for name, line in times.items()}
     every = np.concatenate(list(times.values()))
@@ -207,7 +207,7 @@ def completion_times(simulated: Mapping[str, SimulatedSchedule]) -> str:
 
 
 def comparison(pairs: Sequence[Paired]) -> str:
-    """Mean completion time of each policy over that of the first, with its 95 % interval; left of 1 is shorter."""
+    """Draw each policy's mean completion time relative to the first, with its 95 % interval; left of 1 is shorter."""
     drawn = [pair for pair in pairs if pair.jobs]
     if not drawn:
         return ""

@@ -1,4 +1,4 @@
-"""Pictures of a slimmed network as SVG: latency by layer, widths, accuracy against latency."""
+"""SVG figures of a slimmed network: latency by layer, widths, accuracy against latency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 
 def drawn_layers(layers: Sequence[LayerLatency]) -> list[LayerLatency]:
-    """Return the slowest layers before or after, in their order, and the sum of the others; predicted 0 if one of them is 0."""
+    """Return the slowest layers before or after, in network order, and the sum of the others. Predicted is 0 if one of them is
+    0.
+    """
     first = sorted(layers, key=lambda each: -max(each.before_s, each.after_s))[:LAYERS]
     shown = [each for each in layers if each in first][:LAYERS]
     if others := [each for each in layers if each not in shown]:
@@ -30,7 +32,7 @@ def drawn_layers(layers: Sequence[LayerLatency]) -> list[LayerLatency]:
 
 
 def latency_by_layer(layers: Sequence[LayerLatency]) -> str:
-    """Three bars for each layer: before, after, predicted; as long as those of single layers at most. Empty without times."""
+    """Draw three bars for each layer: before, after and predicted. Empty without times."""
     shown = drawn_layers(layers)
     longest = max((max(each.before_s, each.after_s, each.predicted_s) for each in shown[:LAYERS]), default=0.0)
     if not longest > 0:
@@ -57,7 +59,7 @@ def latency_by_layer(layers: Sequence[LayerLatency]) -> str:
 
 
 def widths_chart(widths: Sequence[Width]) -> str:
-    """A bar for each layer: its structures before, and what stays; the layers that lose most. Empty where there are none."""
+    """Draw a bar for each of the layers that lose most: structures before, and remaining structures. Empty without layers."""
     first = sorted(widths, key=lambda each: each.after - each.before)[:LAYERS]
     shown = [each for each in widths if each in first][:LAYERS]
     if not shown:
@@ -81,11 +83,11 @@ def widths_chart(widths: Sequence[Width]) -> str:
 
 
 def accuracy_against_latency(points: Sequence[CurvePoint], chosen: int) -> str:
-    """Each network by its latency and its accuracy, where it was predicted to be, and the one that was chosen.
+    """Draw each network by latency and accuracy, with its predicted latency, and mark the chosen one.
 
     Args:
-        points: the whole network first. Empty where no accuracy is known.
-        chosen: index of the network that the command gives; -1: none.
+        points: the whole network first. Empty if no accuracy is known. chosen: index of the network that the command returns;
+            -1: none.
     """
     known = [(number, each, 100 * each.accuracy) for number, each in enumerate(points) if each.accuracy is not None]
     if not known:
@@ -123,7 +125,7 @@ def accuracy_against_latency(points: Sequence[CurvePoint], chosen: int) -> str:
 
 
 def tail(name: str) -> str:
-    """A layer's name; of a long one the end, which tells layers apart."""
+    """Shorten a layer's long name to its end, which distinguishes layers."""
     flat = clean(name, 1000) or "the network"
     return flat if len(flat) <= NAME else f"…{flat[1 - NAME :]}"
 

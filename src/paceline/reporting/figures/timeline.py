@@ -1,4 +1,4 @@
-"""The picture of steps on a time axis: every run predicted above measured, one row for each lane."""
+"""Figure of steps on a time axis: each run's prediction above its measurement, one row for each lane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROW, BAR = 24.0, 18.0
 
 @dataclass(frozen=True)
 class StepTimeline:
-    """The step of one run: a heading, the events (seconds), and the step's length as the metrics have it."""
+    """Step of one run: a heading, the events (seconds), and the step's length in the metrics."""
 
     title: str
     events: tuple[Event, ...]
@@ -30,16 +30,16 @@ class StepTimeline:
 
 
 def one_rank(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The events of the lowest rank: one worker stands for the others, which do the same."""
+    """Return the events of the lowest rank, because all workers do the same."""
     rank = min((e.rank for e in events), default=0)
     return tuple(e for e in events if e.rank == rank)
 
 
 def merged(events: Sequence[Event], most: int = 60) -> tuple[Event, ...]:
-    """At most about ``most`` bars in a row: neighbours that do the same (``forward``, ``backward``) become one bar, unless a
-    gap that can be seen lies between them.
+    """Merge adjacent bars of the same kind (``forward``, ``backward``) to at most about ``most`` per row, unless a visible gap
+    separates them.
 
-    Nothing is cut off at the end of a step of many layers; the name says which layers a bar is, and which part of it they take.
+    A step of many layers is shown to its end. The name of a bar gives its layers and the share of its time that they take.
     """
     kept: list[Event] = []
     seen = max((e.end_s for e in events), default=0.0) / GAPS
@@ -62,7 +62,7 @@ def _verb(event: Event) -> str:
 
 
 def _joined(run: Sequence[Event]) -> Event:
-    """A bar from the first to the last of ``run``."""
+    """Join a run of bars into one from its first to its last."""
     first, last = run[0], run[-1]
     if len(run) == 1:
         return first
@@ -76,12 +76,12 @@ def _joined(run: Sequence[Event]) -> Event:
 
 
 def unit_of(longest: float) -> tuple[float, str]:
-    """The unit in which ``longest`` seconds has one to three digits before the point: (seconds of it, name)."""
+    """Return the unit in which ``longest`` seconds has one to three digits before the point, as (seconds of it, name)."""
     return next(((s, u) for s, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if longest >= s), (1e-6, "µs"))
 
 
 def draw(timelines: Sequence[StepTimeline], label: str) -> str:
-    """All groups below each other on one time axis, as SVG. At least one group must have events."""
+    """Draw all groups one below the other on one time axis, as SVG. At least one group must have events."""
     ends = [e.end_s for g in timelines for e in g.events] + [g.step_time_s for g in timelines]
     end = max([1e-9, *filter(math.isfinite, ends)])
     unit_s, unit = unit_of(end)
@@ -104,7 +104,7 @@ def _lanes(timeline: StepTimeline) -> list[str]:
 
 
 def _titles(timeline: StepTimeline) -> list[str]:
-    """The title in lines that fit a phone."""
+    """Break the title into lines that fit a phone."""
     return wrap(timeline.title, 36) or [""]
 
 
@@ -129,7 +129,7 @@ def _draw_step(plot: Plot, timeline: StepTimeline, top: float, x: Scale) -> None
 
 
 def _bar(plot: Plot, event: Event, y: float, x: Scale, free: float) -> None:
-    """One bar with its name inside, or to its right where nothing comes before ``free``, else only as a tip."""
+    """Draw one bar with its name inside, to its right if there is room before ``free``, or only as a tooltip."""
     start, end = x.share(event.start_s), x.share(event.end_s)
     name = clean(event.name, 60)
     tip = f"{name}: {seconds(event.duration_s)}, from {seconds(event.start_s)} to {seconds(event.end_s)}"

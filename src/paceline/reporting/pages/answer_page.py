@@ -1,4 +1,4 @@
-"""The page of an answer, as one HTML file: prediction, asynchronous job, explanation, plan or upgrade."""
+"""Page of an answer as one HTML file: prediction, asynchronous job, explanation, plan or upgrade."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HINT = "Point at a bar, tap it, or step through them with the arrow keys for the
 
 @dataclass
 class Section:
-    """One part of a page: any of text, pictures (SVG), a table, text to paste, and a list."""
+    """Part of a page: text, figures (SVG), a table, text to copy, and a list, all optional."""
 
     title: str
     text: str = ""
@@ -58,7 +58,7 @@ class Section:
 
 @dataclass
 class Page:
-    """Everything that the template shows."""
+    """Contents of a page for the template."""
 
     kind: str
     title: str
@@ -69,12 +69,12 @@ class Page:
     sections: list[Section] = field(default_factory=list)
 
     def card(self, name: str, value: str, note: str) -> None:
-        """One more number at the top."""
+        """Add a number at the top."""
         self.cards.append({"name": name, "value": value, "note": note})
 
 
 def write(page: Page, place: str) -> Path:
-    """Put the page into the directory ``place``, or into the file ``place`` if it ends in ``.html``. Raises UserError."""
+    """Write the page into the directory ``place``, or into the file ``place`` if it ends in ``.html``. Raises UserError."""
     path = Path(place) if place.endswith(".html") else Path(place) / NAME
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,12 +85,12 @@ def write(page: Page, place: str) -> Path:
 
 
 def render(page: Page) -> str:
-    """The page as HTML text; the same answer gives the same bytes."""
+    """Render the page as HTML text. Equal answers give equal bytes."""
     return filled("reporting/answer.html.j2", vars(drawn(page)))
 
 
 def drawn(page: Page) -> Page:
-    """The page with pictures that a template takes as they are: they are drawn here, their texts escaped."""
+    """Return the page with its figures as markup, drawn here with escaped texts, for the template."""
     from markupsafe import Markup
 
     for section in page.sections:
@@ -99,8 +99,9 @@ def drawn(page: Page) -> Page:
 
 
 def explained_page(explained: Explained, kind: str = "explanation", would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """Page of a prediction: timeline, cost of each resource, scaling, and a measured run to compare. ``would_fit``: as in a
-    command's JSON, the nearest strategies that fit if this one does not."""
+    """Return the page of a prediction: timeline, cost of each resource, scaling, and a measured run to compare. ``would_fit``:
+    as in a command's JSON, the nearest strategies that fit if this one does not.
+    """
     p = explained.prediction
     findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
     page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
@@ -126,7 +127,7 @@ def explained_page(explained: Explained, kind: str = "explanation", would_fit: S
 
 
 def would_fit_sections(would_fit: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """The nearest changes with which a job fits, and the command of the nearest; nothing where it fits."""
+    """Return sections with the nearest changes with which a job fits, and a command; none if it fits."""
     if not would_fit:
         return []
     rows = [[x["options"], memory(x["memory_bytes"]), seconds(x["step_time_s"]), number(x["samples_per_s"])] for x in would_fit]
@@ -135,7 +136,7 @@ def would_fit_sections(would_fit: Sequence[Mapping[str, Any]]) -> list[Section]:
 
 
 def asynchronous_page(prediction: AsyncPrediction) -> Page:
-    """Page of an asynchronous job: staleness, utilization, first steps, and the synchronous job to compare."""
+    """Return the page of an asynchronous job: staleness, utilization, first steps, and the synchronous job to compare."""
     r, p = prediction.result, prediction.synchronous
     findings = [f"Limited by {asynchronous_text.limit(prediction)}.", f"Accuracy: {asynchronous_text.NOT_KNOWN}."]
     page = Page(
@@ -175,7 +176,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
 
 
 def _first_steps(prediction: AsyncPrediction) -> Section:
-    """Timeline of the first worker, from its first request to the servers."""
+    """Draw the timeline of the first worker from its first request to the servers."""
     events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
     timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)
@@ -184,7 +185,7 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
 
 
 def plan_page(plan: Plan) -> Page:
-    """Page of a plan: the best strategy, the Pareto front of time and money, the ranking, the exclusions."""
+    """Return the page of a plan: the best strategy, the Pareto front of time and cost, the ranking, the exclusions."""
     best = plan.best
     page = Page("plan", clean(plan.workload), f"{plan.target}; goal {plan.goal}")
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
@@ -227,7 +228,7 @@ def plan_page(plan: Plan) -> Page:
 
 
 def _layout(view: LayoutView | None) -> list[Section]:
-    """A divided network: its pipeline, the memory of its stages, its mesh on the nodes."""
+    """Return a section on a divided network: its pipeline, the memory of its stages, its mesh on the nodes."""
     if view is None:
         return []
     stages = [layout_figures.grouped(sizes) for sizes in view.stage_memory]
@@ -256,7 +257,9 @@ def _layout(view: LayoutView | None) -> list[Section]:
 
 
 def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """Page of changes: bars of gains with ranges, steps before and after, money. ``would_fit``: as for ``explained_page``."""
+    """Return the page of changes: bars of gains with ranges, steps before and after, costs. ``would_fit``: as for
+    ``explained_page``.
+    """
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
@@ -283,7 +286,7 @@ def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> 
 
 
 def gains_section(whatif: WhatIf) -> Section:
-    """The speed-up of each change as a bar."""
+    """Return a section with the speedup of each change as a bar."""
     bars = [(outcome.title, outcome.speedup, outcome.speedup_low, outcome.speedup_high) for outcome in whatif.outcomes[1:]]
     return Section("Gain of each change", SAME_STRATEGY, pictures=[gains(bars)], wide=True)
 
@@ -298,14 +301,14 @@ def memory_section(explained: Explained) -> Section:
 
 
 def _by_devices(plan: Plan) -> list[Section]:
-    """The best of each number of devices, with batch and learning rates."""
+    """Return a table of the best strategy for each number of devices, with batch and learning rates."""
     heads = ["devices", "batch", "time", "80 % range", "cost", "samples beyond the least", "optimizer, peak rate, warm-up"]
     rows = [[*row[:-1], str(choice.recipe or row[-1])] for choice, row in zip(plan.by_devices, devices_rows(plan), strict=True)]
     return [Section("By number of devices", batch_text(plan), heads=heads, rows=rows)] if len(rows) > 1 else []
 
 
 def front_sections(plan: Plan) -> list[Section]:
-    """Time against money, where there are prices."""
+    """Return sections on time against cost, if there are prices."""
     points: list[Choice] = [choice for choice in plan.front if choice.usd == choice.usd]
     if len(points) < 2:
         return []
@@ -328,7 +331,7 @@ def front_sections(plan: Plan) -> list[Section]:
 
 
 def scaling_sections(lines: Lines, asked_for: int) -> list[Section]:
-    """Speed against devices."""
+    """Return sections on speed by number of devices."""
     if not lines:
         return []
     drawn = {
@@ -361,7 +364,7 @@ def scaling_sections(lines: Lines, asked_for: int) -> list[Section]:
 
 
 def timeline_section(runs: Mapping[str, Metrics], measured: Sequence[Event]) -> Section:
-    """One step of each, bar by bar."""
+    """Return a section with the timeline of one step of each run."""
     timelines = []
     for title, run in runs.items():
         events = merged(one_rank(measured if title == "measured" else run.timeline))

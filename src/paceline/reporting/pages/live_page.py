@@ -1,4 +1,4 @@
-"""The page of a live schedule at this moment: its jobs, its nodes over time, its queue, and what happened last."""
+"""Page of a live schedule at this moment: its jobs, its nodes over time, its queue, and the latest events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINCE = "the first arrival"
 
 
 def live_page(view: LiveView) -> Page:
-    """Page of a live schedule."""
+    """Return the page of a live schedule."""
     page = Page("live schedule", f"{count(len(view.jobs), 'job')} under {view.policy}", _subtitle(view), list(_findings(view)))
     devices = sum(view.nodes.values())
     share = f"; {percent(view.held / devices)}" if devices else ""
@@ -42,7 +42,7 @@ def live_page(view: LiveView) -> Page:
 
 
 def live_status(view: LiveView) -> str:
-    """The page in one line, for those who hear it: it changes where a job does."""
+    """Summarize the page in one line for screen readers; it changes only if a job changes."""
     states = [job.state for job in view.jobs]
     return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "no jobs"
 

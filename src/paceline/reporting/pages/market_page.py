@@ -1,4 +1,4 @@
-"""The page of a federation: who gains what, who lends to whom and when, prices, and whether it holds."""
+"""Page of a federation: gains, loans between sites over time, prices, and stability."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_LINES = 5
 
 
 def market_page(answer: FederationAnswer) -> Page:
-    """The page; the same answer gives the same bytes."""
+    """Render the page. Equal answers give equal bytes."""
     words = answer.verdict.words(answer.rule, answer.currency)
     page = Page("market", f"{len(answer.sites)} sites that share", f"settled by {answer.rule}: {RULES[answer.rule].about}")
     page.findings = [_saved_text(answer), *words[:2]]
@@ -69,7 +69,7 @@ def _gains(answer: FederationAnswer) -> Iterator[Section]:
 
 
 def _gain_bars(bars: list[tuple[str, float, float]], currency: str) -> str:
-    """Bars of each site's saving, and of its gain after payments."""
+    """Draw bars of each site's saving, and of its gain after payments."""
     values = [value for _, saved, gained in bars for value in (saved, gained)]
     x = Scale(min(0.0, *values), 1.05 * max(1e-9, *values))
     plot, row = Plot(), 40.0

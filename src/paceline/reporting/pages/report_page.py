@@ -1,4 +1,4 @@
-"""The report of a run directory as one HTML file: no network, no framework, light and dark."""
+"""Report of a run directory as one HTML file, without network access or framework, in light and dark colours."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_report(run_dir: RunDir | str | Path) -> Path:
 
 
 def render_report(contents: RunDirContents) -> str:
-    """The report as HTML text; the same contents give the same bytes."""
+    """Render the report as HTML text. Equal contents give equal bytes."""
     return filled("reporting/report.html.j2", _context(contents))
 
 
@@ -94,7 +94,7 @@ def _card(label: str, predicted: Metrics | None, measured: RunRecord | None) -> 
 
 
 def _findings(contents: RunDirContents) -> list[str]:
-    """Every later run against the first, in one sentence each; measured where both are, else predicted."""
+    """Return one sentence for each later run that compares it with the first: measured if both are, else predicted."""
     measured = len(contents.records) > 1
     source = "Measured" if measured else "Predicted"
     runs: Mapping[str, Metrics] = contents.records if measured else contents.predictions
@@ -124,14 +124,14 @@ def _times(base: float, other: float, start: str, less: str, more: str) -> str:
 
 
 def _picture(svg: str = "", missing: str = "", notes: list[str] | None = None, caption: str = "") -> dict[str, Any]:
-    """Markup for the template: the picture (drawn here, its texts escaped) or the reason for its absence."""
+    """Return markup for the template: the figure (drawn here, its texts escaped) or the reason for its absence."""
     from markupsafe import Markup
 
     return {"svg": Markup(svg), "missing": missing, "notes": notes or [], "caption": caption}
 
 
 def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
-    """Every timeline there is, and a note for each that is missing."""
+    """Return all timelines, and a note for each missing one."""
     from paceline.reporting.figures.timeline import MAX_BARS, StepTimeline, draw, one_rank
 
     steps, notes = [], []
@@ -159,7 +159,7 @@ def timeline_picture(contents: RunDirContents) -> dict[str, Any]:
 
 
 def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
-    """Accuracy or loss over epochs, one line for each measured run."""
+    """Draw accuracy or loss over epochs, one line for each measured run."""
     from paceline.reporting.figures.report_figures import curves
 
     title = {"accuracy": "accuracy on held-out samples", "loss": "training loss, mean over the epoch"}[key]
@@ -177,7 +177,7 @@ def curve_picture(records: Mapping[str, RunRecord], key: str) -> dict[str, Any]:
 
 
 def _learning(contents: RunDirContents) -> dict[str, Any]:
-    """Rates, batch and layers of every run: sentences and pictures, where anything was kept of them."""
+    """Return sentences and figures on rates, batch and layers of every run with such records."""
     from paceline.reporting.learning import noise_curve, sentences, trust_curve
 
     labels = list(dict.fromkeys([*contents.records, *contents.trust]))
@@ -193,7 +193,7 @@ def _points(record: RunRecord, key: str) -> list[tuple[float, float]]:
 
 
 def histogram_picture(run: str, record: RunRecord, n: int) -> dict[str, Any]:
-    """The gradient of one layer at each stage of the codec, or why there is none."""
+    """Draw the gradient of one layer at each stage of the codec, or return why there is none."""
     from paceline.reporting.figures.report_figures import PANELS, histogram
 
     data, name = record.histogram, clean(run, 40)
@@ -212,7 +212,7 @@ def histogram_picture(run: str, record: RunRecord, n: int) -> dict[str, Any]:
 
 
 def histogram_problem(data: Mapping[str, Any]) -> str:
-    """Why a histogram cannot be drawn; empty when it can."""
+    """Return why a histogram cannot be drawn; empty if it can."""
     if not data:
         return "the record has no gradient histogram."
     panels = data.get("panels")
@@ -254,7 +254,7 @@ def _detail(label: str, predicted: Metrics | None, measured: RunRecord | None) -
 
 
 def _environment(records: Mapping[str, RunRecord]) -> list[dict[str, Any]]:
-    """The environments and the runs taken in each; runs that differ only in the date share one."""
+    """Return the environments with the runs of each; runs that differ only in the date share one."""
     groups: dict[str, dict[str, Any]] = {}
     for label, record in records.items():
         rows = {k: v for k, v in _flat(record.environment).items() if k != "date"}
@@ -266,7 +266,7 @@ def _environment(records: Mapping[str, RunRecord]) -> list[dict[str, Any]]:
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested mappings as one level: ``{"link": {"rate": 1}}`` is ``{"link rate": "1"}``."""
+    """Flatten nested mappings: ``{"link": {"rate": 1}}`` becomes ``{"link rate": "1"}``."""
     out: dict[str, str] = {}
     for key, value in data.items():
         name = f"{prefix}{clean(key).replace('_', ' ')}"

@@ -1,4 +1,4 @@
-"""The page of simulated schedules, as one HTML file."""
+"""Page of simulated schedules as one HTML file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STRETCHES = 6
 
 
 def render_schedules(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> str:
-    """The page as HTML text; the same schedules give the same bytes.
+    """Render the page as HTML text. Equal schedules give equal bytes.
 
     Args:
         seed: of the confidence intervals.
@@ -40,7 +40,7 @@ def render_schedules(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) 
 
 
 def schedules_page(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> Page:
-    """One schedule, or several policies on the same jobs; the pictures of nodes and jobs are those of the best in the mean."""
+    """Return the page of one schedule, or of several policies on the same jobs with figures of the best policy by mean."""
     pairs = compare(simulated, seed)
     best = simulated[best_of(simulated)]
     names = ", ".join(simulated)
@@ -137,7 +137,7 @@ def _removals(simulated: SimulatedSchedule) -> list[Section]:
 
 
 def _explained(simulated: SimulatedSchedule) -> list[Section]:
-    """The lives of the jobs that waited longest, a row a stretch."""
+    """Return the lives of the jobs that waited longest, one row per period."""
     rows = []
     for name, _ in waited_longest(simulated, EXPLAINED):
         stretches = why(simulated, name).stretches

@@ -1,4 +1,4 @@
-"""The page of a slimmed network, as one HTML file."""
+"""Page of a slimmed network as one HTML file."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def write_page(record: SlimRecord, directory: str | Path) -> Path:
 
 
 def render(record: SlimRecord) -> str:
-    """The page as HTML text; the same record gives the same bytes."""
+    """Render the page as HTML text. Equal records give equal bytes."""
     return answer_page.render(slim_page(record))
 
 
 def slim_page(record: SlimRecord) -> Page:
-    """Before and after, by layer, the widths, the networks on the path, what was predicted."""
+    """Return the page: before and after, by layer, the widths, the networks on the path, the predictions."""
     before, after = record.whole, measured_after(record)
     page = Page("slimmed network", clean(record.model), clean(asked_text(record)), [f"{answer_text(record)}."])
     page.ranges = "Ranges of latencies are quartiles, of accuracies 95 % (Wilson)."
@@ -105,7 +105,7 @@ def _widths(record: SlimRecord) -> Iterator[Section]:
 
 
 def _curve(record: SlimRecord) -> Iterator[Section]:
-    """The networks on the path; what was chosen is the one whose latency and accuracy the record has."""
+    """Draw the networks on the path. The chosen one has the latency and accuracy of the record."""
     if not record.curve:
         return
     picture = figures.accuracy_against_latency(record.curve, _chosen(record))
@@ -114,7 +114,7 @@ def _curve(record: SlimRecord) -> Iterator[Section]:
 
 
 def _predictions(record: SlimRecord, after: SlimMeasurement) -> Section:
-    """Every network that was predicted and measured."""
+    """Return a table of the networks that were both predicted and measured."""
     chosen = _chosen(record)
     points = [each for each in record.curve[1:] if each.predicted_s]
     rows = [_prediction(each, ", chosen" if record.curve[chosen] is each else "") for each in points]
@@ -134,7 +134,7 @@ def _prediction(point: CurvePoint, mark: str = "") -> list[str]:
 
 
 def _chosen(record: SlimRecord) -> int:
-    """Index of the slimmed network among those on the path; -1: it is not there."""
+    """Return the index of the slimmed network on the path; -1 if it is not there."""
     after = measured_after(record)
     same = [
         place

@@ -1,4 +1,4 @@
-"""The templates of the package, filled with values that are escaped."""
+"""Templates of the package, filled with escaped values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NUMBER = re.compile(r"(?<![\w&#;.-])\$?[0-9][0-9.,]*(?: ?[-–] ?[0-9][0-9.,]*)
 
 
 def filled(template: str, context: Mapping[str, Any]) -> str:
-    """A template of the package, such as ``reporting/answer.html.j2``, with its values, escaped; all of them must be given."""
+    """Fill a template of the package, such as ``reporting/answer.html.j2``, with escaped values for all its names."""
     return _environment().get_template(template).render(**context)
 
 
 @cache
 def _environment() -> Environment:
-    """Templates are read once: the what-if page fills one at every move of a slider."""
+    """Return the environment of the templates, which are read once because the page of ``serve`` fills them at every change."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -39,7 +39,7 @@ def _environment() -> Environment:
 
 
 def unbroken(text: object) -> Markup:
-    """The text, escaped, in which no line breaks inside a number, inside a range, or between a number and its unit."""
+    """Escape the text so that no line breaks inside a number, inside a range, or between a number and its unit."""
     from markupsafe import Markup, escape
 
     return Markup(_NUMBER.sub(r'<span class="n">\g<0></span>', str(escape(text))))

@@ -1,4 +1,4 @@
-"""The one screen of ``paceline ask``."""
+"""Screen of ``paceline ask``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ SMALL = 0.05
 
 
 def asked_screen(asked: Asked, deeper: str = "") -> Screen:
-    """Fit, speed, limit, time, cost, whether more is worth it, and the advice; ``deeper``: the command that weighs more."""
+    """Return the screen: fit, speed, limit, time, cost, worthwhile changes, and the advice; ``deeper``: a command for more
+    detail.
+    """
     choice = asked.choice
     where = cluster_text(choice.cluster)
     if choice.cluster.num_nodes > 1:
@@ -85,7 +87,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
 
 
 def _divided(asked: Asked) -> str:
-    """Layouts that divide the network, where they may be better; empty where not."""
+    """Describe layouts that divide the network, if they may be better; empty otherwise."""
     if not asked.may_divide:
         return ""
     layout = asked.divided_layout
@@ -98,7 +100,7 @@ def _divided(asked: Asked) -> str:
 
 
 def _sold(asked: Asked) -> str:
-    """Source of the price, and devices billed and used."""
+    """Describe the source of the price, and the devices billed and used."""
     if asked.listing is None:
         return ""
     whose = ", your price" if asked.provider == GIVEN else f", {asked.provider}"
@@ -108,7 +110,7 @@ def _sold(asked: Asked) -> str:
 
 
 def _kept(limit: float | None, chance: float | None, show: object) -> str:
-    """``; within 3 d: 94 % likely``."""
+    """Format a limit with its probability: ``; within 3 d: 94 % likely``."""
     if limit is None or not callable(show):
         return ""
     return f"; within {show(limit)}: " + ("unknown" if chance is None else f"{chance:.0%} likely")

@@ -1,4 +1,4 @@
-"""An asynchronous job as text: throughput, what limits it, staleness, and the synchronous job to compare."""
+"""Asynchronous job as text: throughput, bottleneck, staleness, and the synchronous job to compare."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_KNOWN = "what staleness costs is unknown: not measured, and not taken to be 
 
 
 def asynchronous_screen(prediction: AsyncPrediction) -> Screen:
-    """Throughput, what limits it, staleness, the synchronous job; behind it what it rests on."""
+    """Return the screen: throughput, bottleneck, staleness and the synchronous job, with the assumptions behind ``--why``."""
     name = clean(prediction.workload, 40)
     return Screen(
         title=f"{name}, asynchronous SGD with parameter servers, predicted: {subtitle(prediction)}",
@@ -27,14 +27,14 @@ def asynchronous_screen(prediction: AsyncPrediction) -> Screen:
 
 
 def throughput(prediction: AsyncPrediction) -> str:
-    """``1470 samples/s (869-2490), 11.5 updates/s``."""
+    """Format the throughput: ``1470 samples/s (869-2490), 11.5 updates/s``."""
     r = prediction.result
     spread = f"{number(r.low_samples_per_s)}-{number(r.high_samples_per_s)}"
     return f"{number(r.samples_per_s)} samples/s ({spread}, 80 % range), {number(r.updates_per_s)} updates/s"
 
 
 def subtitle(prediction: AsyncPrediction) -> str:
-    """``8 workers of 32 samples each, 2 servers; V100, 10Gb/s``."""
+    """Describe the job: ``8 workers of 32 samples each, 2 servers; V100, 10Gb/s``."""
     r, s, c = prediction.result, prediction.strategy, prediction.cluster
     batch = int(s["global_batch_size"]) // r.workers
     counts = f"{r.workers} worker{'s' * (r.workers > 1)} of {batch} samples, {r.servers} server{'s' * (r.servers > 1)}"
@@ -43,7 +43,7 @@ def subtitle(prediction: AsyncPrediction) -> str:
 
 
 def staleness(prediction: AsyncPrediction) -> str:
-    """``mean 6.1, median 7, 90 % at most 8, largest 11``."""
+    """Format the staleness: ``mean 6.1, median 7, 90 % at most 8, largest 11``."""
     r = prediction.result
     middle, most, largest = (r.staleness_quantile(share) for share in (0.5, 0.9, 1.0))
     return f"mean {number(r.mean_staleness)}, median {middle}, 90 % at most {most}, largest seen {largest}"
@@ -59,7 +59,7 @@ def limit(prediction: AsyncPrediction) -> str:
 
 
 def beside(prediction: AsyncPrediction) -> str:
-    """The synchronous job and the ratio of their rates."""
+    """Describe the synchronous job and the ratio of the rates."""
     p = prediction.synchronous
     exchange = str(p.strategy["exchange"])
     servers = int(p.strategy["servers"])

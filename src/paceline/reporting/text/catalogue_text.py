@@ -1,4 +1,4 @@
-"""Devices, links and layer tables for the terminal."""
+"""Screens of devices, links and layer tables."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Facts = list[tuple[str, Fact, str]]
 
 
 def hardware_screen(devices: Iterable[Device], links: Iterable[Link], instances: Iterable[Instance] = ()) -> Screen:
-    """Tables: every device with its headline numbers, every link, every instance. A mark says that a number is recalled."""
+    """Return tables of all devices with their main numbers, all links and all instances. Recalled numbers have a mark."""
     devices, links, rented = list(devices), list(links), list(instances)
     sourced: list[Sequence[Fact | Instance]] = [*map(_facts_of, devices), *map(_link_facts, links), rented]
     counted = [count(len(x), noun) for x, noun in ((devices, "device"), (links, "link"), (rented, "instance")) if x]
@@ -71,7 +71,7 @@ def _link_row(link: Link) -> tuple[str, str, str]:
 
 
 def _sources(devices: Iterable[Device], links: Iterable[Link], rented: Iterable[Instance]) -> Iterator[Block]:
-    """Each source once, with the names of what it is the source of."""
+    """Return each source once, with the names of the entries that it supports."""
     named: dict[str, list[str]] = {}
     whose: list[tuple[str, Iterable[Fact | Instance]]] = [(d.name, _facts_of(d)) for d in devices]
     whose += [(x.name, _link_facts(x)) for x in links]
@@ -83,7 +83,7 @@ def _sources(devices: Iterable[Device], links: Iterable[Link], rented: Iterable[
 
 
 def device_screen(device: Device) -> Screen:
-    """Every number of a device; behind it the sources."""
+    """Return a screen with every number of a device, and its sources behind ``--why``."""
     facts: Facts = [
         *((f"peak {p}, dense", f, format_flops(f.value)) for p, f in device.peak_flops.items()),
         *((f"matmul {p}, measured", f, format_flops(f.value)) for p, f in device.matmul_flops.items()),
@@ -112,7 +112,7 @@ def device_screen(device: Device) -> Screen:
 
 
 def instance_screen(instance: Instance) -> Screen:
-    """Contents of an instance's node; behind ``--why`` their source."""
+    """Return a screen with the contents of an instance's node, and their source behind ``--why``."""
     node = f"{instance.devices} x {instance.device}"
     network = instance.network or "unknown: name one where nodes are joined"
     return Screen(
@@ -130,7 +130,7 @@ def instance_screen(instance: Instance) -> Screen:
 
 
 def link_screen(link: Link) -> Screen:
-    """Every number of a link; behind it the sources."""
+    """Return a screen with every number of a link, and its sources behind ``--why``."""
     facts: Facts = [
         ("bandwidth, one direction", link.bandwidth, format_bandwidth(link.bandwidth.value)),
         ("latency", link.latency, format_seconds(link.latency.value)),
@@ -145,7 +145,7 @@ def link_screen(link: Link) -> Screen:
 
 
 def machine_screen(device: Device, network: Link) -> Screen:
-    """A machine that was measured: its device and the link between its workers."""
+    """Return a screen of a measured machine: its device and the link between its workers."""
     of_device, of_link = device_screen(device), link_screen(network)
     return Screen(
         title=of_device.title,
@@ -157,7 +157,7 @@ def machine_screen(device: Device, network: Link) -> Screen:
 
 
 def _facts_of(device: Device) -> tuple[Fact, ...]:
-    """Facts that the list shows."""
+    """Return the facts that the list shows."""
     return (*device.peak_flops.values(), device.memory, device.memory_bandwidth)
 
 
@@ -166,17 +166,17 @@ def _link_facts(link: Link) -> tuple[Fact, ...]:
 
 
 def _recalled(sourced: Iterable[Fact | Instance]) -> bool:
-    """Return whether one of the facts was recalled and not checked."""
+    """Return whether any of the facts was recalled without a check."""
     return any(RECALLED in fact.source for fact in sourced)
 
 
 def _marked(name: str, sourced: Iterable[Fact | Instance]) -> str:
-    """The name, with a mark where one of these was recalled."""
+    """Return the name, with a mark if any of these facts was recalled."""
     return f"{name}{_MARK}" if _recalled(sourced) else name
 
 
 def _dated(sourced: Fact | Instance) -> str:
-    """Its source, and when that was read, or noted where it was recalled."""
+    """Return the source of a fact with the date of its reading, or with a note that it was recalled."""
     return f"{sourced.source}; {'noted' if RECALLED in sourced.source else 'read'} {sourced.date}"
 
 
@@ -186,7 +186,7 @@ def _why(facts: Facts) -> Iterator[Block]:
 
 
 def workloads_screen(workloads: Iterable[Workload]) -> Screen:
-    """One line for each network; behind it the sources."""
+    """Return a screen with one line for each network, and the sources behind ``--why``."""
     every = list(workloads)
     rows = [
         (
@@ -216,7 +216,9 @@ def workloads_screen(workloads: Iterable[Workload]) -> Screen:
 
 
 def workload_screen(workload: Workload) -> Screen:
-    """The layer table and coverage; behind it the order of the gradients, and what TernGrad's rule keeps dense."""
+    """Return a screen with the layer table and its coverage; behind ``--why`` the gradients' order and TernGrad's dense
+    tensors.
+    """
     w = workload
     return Screen(
         title=f"{w.name}: {_parameters(w)}; one sample: {w.sample}, {format_bytes(w.input_bytes)}",
@@ -268,7 +270,7 @@ def _workload_why(w: Workload) -> Iterator[Block]:
 
 
 def _flop(count: float) -> str:
-    """``4.59 MFLOP``."""
+    """Format FLOPs: ``4.59 MFLOP``."""
     return format_flops(count).removesuffix("/s")
 
 

@@ -1,4 +1,4 @@
-"""The answers of ``paceline market`` for a terminal."""
+"""Screens of the answers of ``paceline market``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RENTED = "Sites rent for the whole trace here, each by what its own jobs cost al
 
 
 def market_screen(data: Answered) -> Screen:
-    """The whole answer for a federation."""
+    """Return the screen of a federation's answer."""
     currency, sites = data["currency"], data["sites"]
     head = ("site", "devices", "wait alone", "together", "saves", "receives", "gains")
     rows = [
@@ -57,13 +57,13 @@ def market_screen(data: Answered) -> Screen:
 
 
 def leaving_table(data: Answered) -> Table:
-    """Groups that would do better by themselves."""
+    """Return a table of the groups that would do better by themselves."""
     rows = [(", ".join(group["sites"]), amount(group["gain"])) for group in data["leaving"]]
     return Table(("sites", f"would gain, {data['currency']}"), rows)
 
 
 def stability_screen(data: Answered) -> Screen:
-    """Screen of a federation's stability."""
+    """Return the screen of a federation's stability."""
     blocks: list[Block] = [item(sentence) for sentence in data["verdict"]]
     if data["leaving"]:
         blocks += [GAP, heading("Who would leave"), leaving_table(data)]
@@ -83,7 +83,7 @@ def stability_screen(data: Answered) -> Screen:
 
 
 def gain_screen(data: Answered) -> Screen:
-    """Screen of one site's gain from joining."""
+    """Return the screen of one site's gain from joining."""
     currency = data["currency"]
     gain, low, high = (priced(data[name], currency) for name in ("gain", "low", "high"))
     does = f"loses {priced(-data['gain'], currency)}" if data["gain"] < 0 else f"gains {gain}"
@@ -132,7 +132,7 @@ def _price(price: float | None, currency: str, bound: str, none: str) -> str:
 
 
 def audit_screen(data: Answered) -> Screen:
-    """Screen of lenders that deliver less than predicted."""
+    """Return the screen of lenders that deliver less than predicted."""
     throttling = data["throttling"]
     if not data["judged"]:
         brief = f"no lender can be judged: {data['words'][-1]}"
@@ -145,7 +145,7 @@ def audit_screen(data: Answered) -> Screen:
 
 
 def equilibrium_screen(data: Answered) -> Screen:
-    """Screen of each site's lending if each decides for itself."""
+    """Return the screen of each site's lending if each decides for itself."""
     currency = data["currency"]
     rows = [
         (
@@ -193,7 +193,7 @@ def equilibrium_screen(data: Answered) -> Screen:
 
 
 def _anarchy(data: Answered) -> list[str]:
-    """The price of anarchy and of stability, and how the equilibria were found."""
+    """Describe the prices of anarchy and of stability, and how the equilibria were found."""
     found, anarchy, profiles = data["equilibria"], data["price_of_anarchy"], f"{data['profiles']:,} profiles"
     count = f"{len(found):,} pure {'equilibrium' if len(found) == 1 else 'equilibria'}"
     if data["equilibria_are_all"]:
@@ -215,7 +215,7 @@ def _anarchy(data: Answered) -> list[str]:
 
 
 def _dynamic_price(found: Answered, currency: str) -> str:
-    """Say whether and where the price converges."""
+    """Describe whether the price converges, and to what."""
     if found["converged"] and not found["price"]:
         return "The price falls to 0: no site needs more devices than are offered."
     if found["converged"]:
@@ -226,7 +226,7 @@ def _dynamic_price(found: Answered, currency: str) -> str:
 
 
 def _equilibria_table(data: Answered) -> Table:
-    """The best and the worst equilibria, and from where best responses end there."""
+    """Return a table of the best and the worst equilibria, with the starts from which best responses end there."""
     every = data["equilibria"]
     shown = every if len(every) <= MOST_EQUILIBRIA else [*every[: MOST_EQUILIBRIA - 1], every[-1]]
     rows = [
@@ -241,7 +241,7 @@ def _equilibria_table(data: Answered) -> Table:
 
 
 def waited(seconds: float | None) -> str:
-    """A mean wait: unknown where no job ran."""
+    """Format a mean wait; ``unknown`` if no job ran."""
     return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
 
 

@@ -1,4 +1,4 @@
-"""Plans, upgrades and explanations for the terminal, each with one table to paste."""
+"""Screens of plans, upgrades and explanations, each with one table to copy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose
 
 
 def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
-    """The best, the ranking and the best of each number of devices; behind it all that it rests on.
+    """Return the screen: the best, the ranking and the best of each number of devices, with all assumptions behind ``--why``.
 
-    ``steps``: of the best, over each transport where the network does not say its own.
+    ``steps``: steps of the best over each transport, if the network does not name its own.
     """
     best = plan.best
     step = seconds(best.prediction.step_time_s)
@@ -124,8 +124,9 @@ def _cut(plan: Plan) -> bool:
 
 
 def _sizes(plan: Plan) -> Sequence[int]:
-    """Places of the numbers of devices that the answer shows: all, or the ends, the cheapest, those of the ranking that is
-    shown, and some that nothing beats in time and money, evenly over them."""
+    """Return which numbers of devices the answer shows: all, or the ends, the cheapest, those of the shown ranking, and some of
+    the Pareto front, evenly spaced.
+    """
     every = range(len(plan.by_devices))
     if len(every) <= SIZES:
         return every
@@ -162,7 +163,7 @@ def _time_range(choice: Choice) -> str:
 
 
 def batch_text(plan: Plan) -> str:
-    """The critical batch, and what the best's own costs."""
+    """Describe the critical batch, and the cost of the best strategy's batch."""
     best, critical = plan.best, plan.critical_batch
     if critical is None or best.beyond_least is None:
         return ""
@@ -173,12 +174,12 @@ def batch_text(plan: Plan) -> str:
 
 
 def likely(chance: float) -> str:
-    """A probability; no model of a training is sure."""
+    """Format a probability, never 0 or 1, because no model of a training run is certain."""
     return "over 99%" if chance > 0.995 else "under 1%" if chance < 0.005 else f"{chance:.0%}"
 
 
 def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """A row for the best strategy of each cluster: devices, batch, time, range, cost, samples beyond the least, rates."""
+    """Return a row for the best strategy of each cluster: devices, batch, time, range, cost, extra samples, rates."""
     several = len({choice.cluster.device.name for choice in plan.by_devices}) > 1
     rows: list[tuple[str, ...]] = []
     for choice in plan.by_devices:
@@ -198,7 +199,7 @@ def devices_rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def rates(choice: Choice) -> str:
-    """Optimizer, peak rate, warm-up and decay in a few words."""
+    """Describe optimizer, peak rate, warm-up and decay in a few words."""
     recipe = choice.recipe
     if recipe is None:
         return f"{choice.strategy.optimizer}, rate unknown"
@@ -208,21 +209,21 @@ def rates(choice: Choice) -> str:
 
 
 def devices_table(plan: Plan, places: Sequence[int]) -> Table:
-    """A row for each device and number of them, of those at ``places``."""
+    """Return a table with a row for each device and number of devices at the indices ``places``."""
     rows, known = devices_rows(plan), 6 if plan.critical_batch else 5
     head = ("devices", "batch", "time", "80 % range", "cost", "beyond")
     return Table(head[:known], [rows[place][:known] for place in places], frozenset({0}))
 
 
 def cost(choice: Choice) -> str:
-    """Dollars with their range; in words where there is no price."""
+    """Format dollars with their range, or say that there is no price."""
     if choice.usd != choice.usd:
         return f"unknown: no price of {choice.cluster.device.name}"
     return f"{money(choice.usd)} ({money(choice.usd_low)} to {money(choice.usd_high)})"
 
 
 def whatif_screen(whatif: WhatIf) -> Screen:
-    """Before and after, a sentence for each change; behind it what each rests on."""
+    """Return the screen: before and after, a sentence for each change, and the assumptions behind ``--why``."""
     last = whatif.outcomes[-1]
     prices = tuple(dict.fromkeys(outcome.price for outcome in whatif.outcomes))
     assumptions = whatif.assumptions
@@ -257,12 +258,12 @@ def _whatif(whatif: WhatIf) -> Iterator[Block]:
 
 
 def impossible_lines(whatif: WhatIf) -> list[str]:
-    """A sentence for each change that cannot be."""
+    """Yield a sentence for each impossible change."""
     return [f"{clean(title, SENTENCES)}: impossible: {clean(why, SENTENCES)}." for title, why in whatif.impossible.items()]
 
 
 def whatif_table(whatif: WhatIf) -> Table:
-    """Table of before and after, with ranges."""
+    """Return a table of before and after, with ranges."""
     return Table(
         ("", "step", "range", "speed-up", "range", "$/h", "$", "range"),
         [_cells(outcome, whatif.base) for outcome in whatif.outcomes],
@@ -271,7 +272,7 @@ def whatif_table(whatif: WhatIf) -> Table:
 
 
 def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
-    """Title, step, its range, speed-up, its range, dollars an hour, dollars, their range."""
+    """Return the cells: title, step, its range, speedup, its range, dollars an hour, dollars, their range."""
     p = outcome.prediction
     gained = f"{number(outcome.speedup)}x" if outcome is not base else ""
     between = f"{number(outcome.speedup_low)}-{number(outcome.speedup_high)}" if gained else ""
@@ -282,7 +283,7 @@ def _cells(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
 
 
 def verdict(outcome: Outcome, base: Outcome) -> str:
-    """Time, money, fit and scaling in one sentence."""
+    """Summarize time, money, fit and scaling in one sentence."""
     clauses = [f"{number(outcome.speedup)}x the samples/s ({number(outcome.speedup_low)} to {number(outcome.speedup_high)})"]
     if outcome.speedup_low == outcome.speedup_high == 1:
         clauses = ["1x the samples/s: the step stays the same"]
@@ -317,14 +318,14 @@ def verdict(outcome: Outcome, base: Outcome) -> str:
 
 
 def _lacking(outcome: Outcome) -> str:
-    """How much memory is missing, or may be, in words; empty where the model fits."""
+    """Describe how much memory is missing, or may be; empty if the model fits."""
     if outcome.prediction.fits:
         return "" if outcome.prediction.fit == "fits" else "it may not fit the device's memory: fragments may take the rest"
     return f"it does not fit the device's memory: {format_gib(outcome.prediction.missing_bytes)} are missing"
 
 
 def explain_screen(explained: Explained) -> Screen:
-    """Screen of a step's limits: waits, critical path, next limit, scaling; behind ``--why`` the assumptions."""
+    """Return the screen of a step's limits: waits, critical path, next limit, scaling; assumptions behind ``--why``."""
     p = explained.prediction
     screen = Screen(
         title=run_title(p),
@@ -363,7 +364,7 @@ def _explain(explained: Explained) -> Iterator[Block]:
 
 
 def explain_table(explained: Explained) -> Table:
-    """A row for each resource."""
+    """Return a table with a row for each resource."""
     p = explained.prediction
     return Table(
         ("resource", "the step waits", "share", "if it took no time"),

@@ -40,19 +40,19 @@ def definitions(simulated: SimulatedSchedule) -> tuple[str, ...]:
 
 
 def fleet_text(fleet: Fleet) -> str:
-    """``6 x 4 T4 + 3 x 8 RTX 2080 Ti``; racks stand behind a type in brackets."""
+    """Describe a fleet: ``6 x 4 T4 + 3 x 8 RTX 2080 Ti``, with racks in brackets after a type."""
     racks = [f" ({group.racks_text})" if group.racks_text else "" for group in fleet.groups]
     each = zip(fleet.groups, racks, strict=True)
     return " + ".join(f"{group.nodes} x {group.devices_per_node} {group.device}{rack}" for group, rack in each)
 
 
 def what_text(simulated: SimulatedSchedule) -> str:
-    """``160 jobs on 16 x 4 T4``."""
+    """Describe the subject: ``160 jobs on 16 x 4 T4``."""
     return f"{count(len(simulated.schedule.outcomes), 'job')} on {fleet_text(simulated.schedule.fleet)}"
 
 
 def schedule_screen(simulated: SimulatedSchedule, directory: str) -> Screen:
-    """The figures of a schedule, and the jobs that waited longest; ``directory``: where it was saved."""
+    """Return the screen of a schedule's figures, and the jobs that waited longest; ``directory``: where it was saved."""
     m = simulated.metrics
     late = "" if m.ended == m.jobs else f"{m.jobs - m.ended:,} of {m.jobs:,} jobs did not end."
     return Screen(
@@ -88,7 +88,7 @@ def _figures(simulated: SimulatedSchedule) -> Iterator[Block]:
 
 
 def _longest(simulated: SimulatedSchedule) -> Iterator[Block]:
-    """The jobs with the longest time without devices."""
+    """Return a table of the jobs with the longest time without devices."""
     waits = waited_longest(simulated, LONGEST)
     if not waits:
         m = simulated.metrics
@@ -103,7 +103,7 @@ def _longest(simulated: SimulatedSchedule) -> Iterator[Block]:
 
 
 def removed_rows(simulated: SimulatedSchedule, most: int) -> list[tuple[str, str, str]]:
-    """Name, moment and reason of jobs that were removed, in the order of the trace; a last row says how many more there are."""
+    """Return rows with name, moment and reason of removed jobs, in the order of the trace, and the number of further ones."""
     removed = [outcome for outcome in simulated.schedule.outcomes if outcome.removed]
     rows = [
         (clean(o.job.name, 24), moment(math.nan if o.removed_s is None else o.removed_s), o.removed) for o in removed[:most]
@@ -119,7 +119,7 @@ def _removals(simulated: SimulatedSchedule) -> Iterator[Block]:
 
 
 def waited_longest(simulated: SimulatedSchedule, most: int) -> list[tuple[str, float]]:
-    """Names of jobs that ended and waited, and their seconds without devices, the longest first."""
+    """Return the names of ended jobs that waited, with their seconds without devices, the longest first."""
     waits = []
     for outcome in simulated.schedule.outcomes:
         waited = outcome.jct_s - sum(span.end_s - span.start_s for span in outcome.spans)
@@ -136,7 +136,7 @@ def _ask_why(simulated: SimulatedSchedule, directory: str, several: bool = False
 
 
 def basis(simulated: SimulatedSchedule) -> Iterator[str]:
-    """The policy's source and the settings."""
+    """Describe the policy's source and the settings."""
     s = simulated.settings
     if simulated.policy in POLICIES:
         yield f"{simulated.policy}: {POLICIES[simulated.policy].source}."
@@ -146,7 +146,7 @@ def basis(simulated: SimulatedSchedule) -> Iterator[str]:
 
 
 def compare_screen(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[Paired], directory: str) -> Screen:
-    """A row a policy, then the paired differences with their intervals."""
+    """Return the screen of several policies: a row each, then the paired differences with their intervals."""
     first = next(iter(simulated.values()))
     name = best(simulated)
     mean = seconds(simulated[name].metrics.mean_jct_s)
@@ -173,7 +173,7 @@ def compare_screen(simulated: Mapping[str, SimulatedSchedule], pairs: Sequence[P
 
 
 def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
-    """Times of each policy, then what they cost."""
+    """Return tables of the times of each policy, then of its costs."""
     every = [(name, one.metrics) for name, one in simulated.items()]
     times = [(n, f"{m.ended:,}", *map(seconds, (m.mean_jct_s, m.median_jct_s, m.p99_jct_s, m.makespan_s))) for n, m in every]
     yield Table(("completion", "jobs\nended", "mean", "median", "99% within", "makespan"), times, frozenset({0}))
@@ -195,7 +195,7 @@ def _policies(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[Block]:
 
 
 def _removed(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:
-    """How many jobs each policy removed, of those that removed any."""
+    """Describe how many jobs each policy removed, if any."""
     for name, one in simulated.items():
         if one.metrics.removed:
             yield f"{name} removed {one.metrics.removed:,} of {count(one.metrics.jobs, 'job')}"
@@ -226,7 +226,7 @@ def _signed(value: float) -> str:
 
 
 def why_screen(answer: JobHistory) -> Screen:
-    """A job's life: each wait and each set of devices with its reason."""
+    """Return the screen of a job's life: each wait and each set of devices with its reason."""
     outcome = answer.outcome
     open_end = "has not ended yet" if answer.goes_on else "never ended"
     ended = open_end if math.isnan(outcome.end_s) else f"ended {seconds(outcome.jct_s)} after its arrival"
@@ -249,7 +249,7 @@ def _stretch(stretch: Stretch) -> Iterator[Block]:
 
 
 def moment(value: float) -> str:
-    """A time since the trace's start: ``1d 02:03:04``."""
+    """Format a time since the trace's start: ``1d 02:03:04``."""
     if not math.isfinite(value):
         return UNKNOWN
     days, rest = divmod(int(value), 86400)

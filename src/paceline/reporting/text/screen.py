@@ -1,4 +1,4 @@
-"""Answers of commands as blocks for a terminal of any width. Only this module breaks lines."""
+"""Blocks of a command's answer, for a terminal of any width. Only this module breaks lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A text; ``indent``: columns before its first line, ``hang``: further columns before the others."""
+    """Paragraph of text; ``indent``: columns before its first line, ``hang``: further columns before the others."""
 
     text: str
     style: Style = ""
@@ -32,7 +32,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A name and its value. The values of pairs that follow each other stand in one column; without a value it is left out."""
+    """Name and value; without a value it is left out. Values of consecutive pairs are aligned in one column."""
 
     name: str
     value: str
@@ -41,7 +41,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A name, a bar over ``share`` (0 to 1) of the room, and numbers. Bars that follow each other share their columns."""
+    """Name, bar over ``share`` (0 to 1) of the width, and numbers. Consecutive bars share their columns."""
 
     name: str
     share: float
@@ -53,10 +53,11 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns of numbers to the right, which never break, and of text (``texts``: their places) to the left, which wrap.
+    """Table with right-aligned columns of numbers, which never break, and left-aligned columns of text (``texts``: their
+    indices), which wrap.
 
     Attributes:
-        notes: a sentence below each row; empty where there is none.
+        notes: a sentence below each row; empty for none.
 
     A cell may have several lines.
     """
@@ -69,14 +70,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Lines that another program reads: they are neither broken nor cut."""
+    """Lines for another program, which are neither broken nor cut."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An empty line; several are one, and none begins or ends an answer."""
+    """Empty line; adjacent ones become one, and an answer neither begins nor ends with one."""
 
 
 Block = Paragraph | Pair | Bar | Table | Verbatim | Gap
@@ -84,18 +85,18 @@ GAP = Gap()
 
 
 def heading(text: str) -> Paragraph:
-    """The line above a part of an answer."""
+    """Return the heading of a part of an answer."""
     return Paragraph(text, "heading")
 
 
 def item(text: str) -> Paragraph:
-    """A point of a list."""
+    """Return a point of a list."""
     return Paragraph(f"- {text}", indent=2, hang=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """The answer of a command.
+    """Answer of a command, as blocks.
 
     Attributes:
         title: what was asked, in one sentence.
@@ -118,29 +119,31 @@ class Screen:
 
     @classmethod
     def plain(cls, *lines: str) -> Screen:
-        """An answer that is a few paragraphs."""
+        """Return a screen of a few paragraphs."""
         return cls(title="", answer=tuple(map(Paragraph, lines)), brief=lines[0])
 
     @classmethod
     def verbatim(cls, text: str, brief: str) -> Screen:
-        """An answer that another program reads."""
+        """Return a screen for another program."""
         return cls(title="", answer=(Verbatim(text),), brief=brief)
 
     def led_by(self, text: str, brief: str = "") -> Screen:
-        """The same with a paragraph before the answer, and more of its line; empty texts change nothing."""
+        """Return the screen with a paragraph before the answer, and an addition to the one-line answer; empty texts change
+        nothing.
+        """
         lead = (Paragraph(text, "warning"), GAP) if text else ()
         return replace(self, answer=(*lead, *self.answer), brief=f"{self.brief}; {brief}" if brief else self.brief)
 
     def noting(self, *notes: str) -> Screen:
-        """The same with more notes."""
+        """Return the screen with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 
     def writing(self, *files: str) -> Screen:
-        """The same with more lines on what was written."""
+        """Return the screen with more lines on written files."""
         return replace(self, files=(*self.files, *files))
 
     def blocks(self, why: bool = False) -> Iterator[Block]:
-        """From first to last, with or without what the answer rests on."""
+        """Yield all blocks in order, with or without the assumptions."""
         if self.alarm:
             yield Paragraph(self.alarm, "bad")
             yield GAP
@@ -158,30 +161,30 @@ class Screen:
         yield from map(Verbatim, self.files)
 
     def lines(self, width: int = USUAL_WIDTH, why: bool = False) -> list[Line]:
-        """Lines on a terminal, at most ``width`` columns wide."""
+        """Return lines for a terminal, at most ``width`` columns wide."""
         return list(_lines(self.blocks(why), width))
 
     def text(self, width: int = USUAL_WIDTH, why: bool = False) -> str:
-        """``lines`` without colour."""
+        """Return ``lines`` without colour."""
         return text_of(self.blocks(why), width)
 
     def brief_line(self) -> str:
-        """``brief``, and the alarm; nothing breaks the line."""
+        """Return ``brief`` and the alarm as one line that is never broken."""
         return _printable(f"{self.brief}; {self.alarm}" if self.alarm else self.brief)
 
 
 def text_of(blocks: Iterable[Block], width: int = USUAL_WIDTH) -> str:
-    """Blocks as plain text, no line wider than ``width`` columns."""
+    """Format blocks as plain text of at most ``width`` columns."""
     return "".join(f"{plain(line)}\n" for line in _lines(blocks, width))
 
 
 def plain(line: Line) -> str:
-    """The line without colour."""
+    """Return the line without colour."""
     return "".join(text for text, _ in line).rstrip()
 
 
 def _lines(blocks: Iterable[Block], width: int) -> Iterator[Line]:
-    """Lines of all blocks, with the gaps between them."""
+    """Return the lines of all blocks, with the gaps between them."""
     gap = begun = False
     for kind, same in groupby(blocks, type):
         if kind is Gap:
@@ -243,7 +246,7 @@ def _printable_bar(bar: Bar) -> Bar:
 
 
 def _table(table: Table, width: int) -> Iterator[Line]:
-    """As columns where they have room, else a paragraph for each row; nothing without rows."""
+    """Format a table as columns if they fit, else as a paragraph for each row; nothing without rows."""
     if not table.rows:
         return
     head, rows = [_printables(t) for t in table.head], [[_printables(t) for t in row] for row in table.rows]
@@ -262,7 +265,7 @@ def _table(table: Table, width: int) -> Iterator[Line]:
 
 
 def _widths(natural: Sequence[int], texts: frozenset[int], width: int) -> list[int]:
-    """Columns of a table: the widest text gives way first; empty where there is no room."""
+    """Return the widths of a table's columns. The widest text column shrinks first; empty if there is no room."""
     widths = list(natural)
     while sum(widths) + 2 * (len(widths) - 1) > width:
         wide = [k for k in texts if widths[k] > TEXT_COLUMN]
@@ -287,7 +290,7 @@ def _row(row: Sequence[Cell], widths: Sequence[int], texts: frozenset[int], styl
 
 
 def _record(head: Sequence[Cell], row: Sequence[Cell], texts: frozenset[int], width: int) -> Iterator[Line]:
-    """A row in words: its first text, then every other cell with the name of its column."""
+    """Format a row in words: its first text, then every other cell with the name of its column."""
     name, titles, cells = min(texts, default=0), [" ".join(cell) for cell in head], [" ".join(cell) for cell in row]
     yield from (((line, "name"),) for line in wrap(cells[name], width, rest="  "))
     told = [f"{title} {cell}".strip() for k, (title, cell) in enumerate(zip(titles, cells, strict=True)) if cell and k != name]
@@ -299,14 +302,16 @@ def _printables(text: str) -> Cell:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Lines of at most ``width`` columns. A number stays with its unit, and an address whole where a line holds it."""
+    """Break text into lines of at most ``width`` columns. Numbers are kept with their units, and addresses in one piece if a
+    line can hold them.
+    """
     glued = re.sub(r"(?<=\d) (?=[A-Za-zµ%$])", _SPACE, _printable(text))
     lines = textwrap.wrap(glued, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return [part for line in lines or [first] for part in _folded(line.replace(_SPACE, " "), width)]
 
 
 def _folded(line: str, width: int) -> list[str]:
-    """The line, in parts where its letters take more than one column each, as East Asian ones do."""
+    """Split the line if its characters take more than one column each, as East Asian ones do."""
     if _cells(line) <= width:
         return [line]
     from rich.cells import chop_cells
@@ -315,7 +320,7 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 def _cells(text: str) -> int:
-    """Columns that a text takes."""
+    """Return the columns that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -332,10 +337,10 @@ def _right(text: str, width: int) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters: names come from users and files."""
+    """Return one line without control characters, because names come from users and files."""
     return _shown(" ".join(text.split()))
 
 
 def _shown(text: str) -> str:
-    """The text with a mark for each control character."""
+    """Return the text with a mark for each control character."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

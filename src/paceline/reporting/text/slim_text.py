@@ -23,7 +23,7 @@ NAMED = 4
 
 
 def slim_screen(record: SlimRecord) -> Screen:
-    """Screen of a slimmed network: before and after, predicted and measured, widths."""
+    """Return the screen of a slimmed network: before and after, predicted and measured, widths."""
     after = measured_after(record)
     error = f" ({record.predicted_s / after.latency_s - 1:+.0%})" if record.predicted_s else ""
     return Screen(
@@ -52,26 +52,26 @@ def slim_screen(record: SlimRecord) -> Screen:
 
 
 def measured_after(record: SlimRecord) -> SlimMeasurement:
-    """The slimmed network. Raises ValueError where the record is a prediction."""
+    """Return the measurements of the slimmed network. Raises ValueError if the record is a prediction."""
     if record.slimmed is None:
         raise ValueError("a slimmed network was measured")
     return record.slimmed
 
 
 def asked_text(record: SlimRecord) -> str:
-    """``slimmed to speedup=3x (auto)``."""
+    """Describe the request: ``slimmed to speedup=3x (auto)``."""
     return f"slimmed to {record.budget} ({record.method})"
 
 
 def answer_text(record: SlimRecord) -> str:
-    """Result as a sentence without its end."""
+    """Describe the result as a sentence without its end."""
     before, after = _time(record.whole), _time(measured_after(record))
     return f"{record.speedup:.2f}x faster on {record.target}: {before} before, {after} after; {_kept_text(record)}"
 
 
 @dataclass(frozen=True)
 class _Words:
-    """How what is varied is called: all of it, the share of a row, the share that meets a budget, that none does."""
+    """Words for a varied quantity: all of it, the share of a row, the share that meets a budget, and for none."""
 
     plural: str
     share: str
@@ -92,7 +92,7 @@ _FIGURES = (
 
 
 def predicted_screen(prediction: SlimPrediction) -> Screen:
-    """Screen of the method's predicted effect, here or on a published device."""
+    """Return the screen of the method's predicted effect, here or on a published device."""
     whole, words, device = prediction.latency_s, _VARIED[prediction.varied], prediction.device
     place = device.name if device else prediction.target
     head = (words.share, "latency", *(["range"] if device else []), "speed-up", "layers", "weights")
@@ -143,14 +143,14 @@ def _cores(prediction: SlimPrediction, device: PublishedDevice) -> str:
 
 
 def _spread(each: PredictedRow | SlimPrediction) -> list[str]:
-    """The range as text, where there is one."""
+    """Format the range, if there is one."""
     if each.low_s is None or each.high_s is None:
         return []
     return [format_seconds_range(each.low_s, each.high_s, each.latency_s)]
 
 
 def _figures(device: PublishedDevice | None) -> Iterator[Block]:
-    """Published facts of a device, with their source."""
+    """Return published facts of a device, with their source."""
     if device is None:
         return
     yield GAP
@@ -160,7 +160,7 @@ def _figures(device: PublishedDevice | None) -> Iterator[Block]:
 
 
 def comparison_rows(record: SlimRecord) -> Iterator[tuple[str, str, str]]:
-    """Measurements of a network, before and after."""
+    """Return rows of measurements of a network, before and after."""
     before, after, quantised = record.whole, measured_after(record), record.quantised
     yield "latency", _time(before), _time(after)
     yield "parameters", format_count(before.parameters), format_count(after.parameters)
@@ -179,12 +179,12 @@ def comparison_rows(record: SlimRecord) -> Iterator[tuple[str, str, str]]:
 
 
 def range_name(record: SlimRecord) -> str:
-    """``of 360 labels, 95 %``: what an accuracy's range is of."""
+    """Describe the basis of an accuracy's range: ``of 360 labels, 95 %``."""
     return f"of {record.held_out:,} labels, 95 %"
 
 
 def accuracy_range_text(measured: SlimMeasurement, record: SlimRecord) -> str:
-    """``88.1 to 93.2 %``: what the accuracy may be on other samples."""
+    """Format the range of the accuracy on other samples: ``88.1 to 93.2 %``."""
     if measured.accuracy is None or not record.held_out:
         return "unknown"
     low, high = accuracy_range(measured.accuracy, record.held_out)
@@ -192,7 +192,7 @@ def accuracy_range_text(measured: SlimMeasurement, record: SlimRecord) -> str:
 
 
 def training_rows(record: SlimRecord) -> Iterator[tuple[str, str]]:
-    """How the networks were trained, by name; of records of before the data alone."""
+    """Return how the networks were trained, by name. Records of earlier versions have only the data."""
     yield "data", f"{record.data}, {record.held_out:,} labels held out" if record.held_out else record.data
     if (made := record.training) is None:
         return

@@ -1,4 +1,4 @@
-"""Screens of runs: one prediction, and predicted against measured in one table."""
+"""Screens of runs: one prediction, and predictions compared with measurements."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DOUBTS = ("fit", "coverage", "uncalibrated", "accuracy", "payload")
 
 
 def comparison(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord]) -> list[Block]:
-    """Predicted and measured, by run label: side by side for two runs, one below the other for more."""
+    """Return a table of predicted and measured values by run label: in columns for two runs, one below the other for more."""
     labels = list(dict.fromkeys([*records, *predictions]))
     groups = [labels] if len(labels) <= 2 else [[label] for label in labels]
     blocks: list[Block] = []
@@ -75,12 +75,12 @@ def _comparison_table(pairs: Sequence[tuple[str, Metrics | None, RunRecord | Non
 
 
 def render(predictions: Mapping[str, Metrics], records: Mapping[str, RunRecord], width: int = USUAL_WIDTH) -> str:
-    """``comparison`` as plain text, no line wider than ``width`` columns."""
+    """Format ``comparison`` as plain text of at most ``width`` columns."""
     return text_of(comparison(predictions, records), width)
 
 
 def step_time_error(predicted: Metrics | None, measured: Metrics | None) -> tuple[float, str]:
-    """The relative error of the predicted step time and its verdict: ``ok``, ``off`` or ``unknown``."""
+    """Return the relative error of the predicted step time and its verdict: ``ok``, ``off`` or ``unknown``."""
     if predicted is None or measured is None:
         return math.nan, UNKNOWN
     error = relative_error(predicted.step_time_s, measured.step_time_s)
@@ -98,7 +98,7 @@ def _error_cell(predicted: Metrics | None, measured: Metrics | None) -> str:
 
 
 def prediction_screen(prediction: Metrics) -> Screen:
-    """One predicted step: its time, what it is made of, memory, money; behind it what it rests on."""
+    """Return the screen of a predicted step: time, its parts, memory and cost, with the assumptions behind ``--why``."""
     p = prediction
     waits = clean(p.bottleneck) or UNKNOWN
     return Screen(
@@ -112,7 +112,7 @@ def prediction_screen(prediction: Metrics) -> Screen:
 
 
 def run_title(run: Metrics) -> str:
-    """``resnet-50 on 8 x 1 V100 SXM2 16GB, batch 1024, fp32, momentum``: the network, where, and the main choices."""
+    """Describe a run: ``resnet-50 on 8 x 1 V100 SXM2 16GB, batch 1024, fp32, momentum``."""
     on, s = _cluster(run), run.strategy
     where = _device_name(run)
     if where:
@@ -130,13 +130,13 @@ def _cluster(run: Metrics) -> Mapping[str, Any]:
 
 
 def _device_name(run: Metrics) -> str:
-    """Return the device of a prediction, which names it, or of a record, which has all of it."""
+    """Return the device's name in a prediction, or in a record, which stores the whole device."""
     device: Any = _cluster(run).get("device", "")
     return clean(device.get("name", "") if isinstance(device, Mapping) else device)
 
 
 def _memory(run: Metrics) -> str:
-    """``61.2 GiB of 80.0 GiB a device``; without the second where the device is not in the catalogue."""
+    """Format the memory: ``61.2 GiB of 80.0 GiB a device``, without the second part for a device outside the catalogue."""
     with suppress(UserError):
         return f"{memory(run.memory_bytes)} of {memory(hardware.device(_device_name(run)).memory.value)} a device"
     return f"{memory(run.memory_bytes)} a device"
@@ -181,8 +181,9 @@ def _why(p: Metrics) -> Iterator[Block]:
 
 
 def _breakdown(run: Metrics) -> Iterator[Block]:
-    """Bars of a step's time: parts that add up to it, then the resources of the exchange. None if all of it is
-    compute."""
+    """Return bars of a step's time: parts that add up to it, then the resources of the exchange. None if all of it is
+    compute.
+    """
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
     lost: float = getattr(run, "overlap_loss_s", 0.0)
@@ -209,7 +210,7 @@ def _breakdown(run: Metrics) -> Iterator[Block]:
 
 
 def training_screen(prediction: Metrics, record: RunRecord, trust: TrustHistory | None) -> Screen:
-    """Screen of a run that ended: predicted and measured, its learning rate, batch and layers."""
+    """Return the screen of a completed run: predicted and measured, its learning rate, batch and layers."""
     name, error = str(record.strategy["compression"]), step_time_error(prediction, record)[0]
     measured = f"{seconds(record.step_time_s)} a step measured, the prediction is off by {percent(error, signed=True)}"
     return Screen(

@@ -18,7 +18,7 @@ NOTHING = 1.01
 
 
 def steps_text(steps: Mapping[str, Metrics]) -> str:
-    """The step over each transport; empty where the network says its own."""
+    """Describe the step over each transport; empty if the network names its transport."""
     if not steps:
         return ""
     return f"{_TAKEN} A step {_listed({name: seconds(step.step_time_s) for name, step in steps.items()})}. {_NAME}"
@@ -35,12 +35,12 @@ def transport_line(steps: Mapping[str, Metrics]) -> str:
 
 
 def with_steps(screen: Screen, steps: Mapping[str, Metrics]) -> Screen:
-    """An answer that begins with the step over each transport, where the network does not say its own."""
+    """Return an answer that begins with the step over each transport, if the network does not name its own."""
     return screen.led_by(steps_text(steps), brief_steps(steps))
 
 
 def brief_steps(steps: Mapping[str, Metrics]) -> str:
-    """The step over each transport in a line; empty where the network says its own."""
+    """Describe the step over each transport in one line; empty if the network names its transport."""
     other = "; ".join(f"over {name} {seconds(step.step_time_s)}" for name, step in steps.items())
     return f"a step {other}" if steps else ""
 

@@ -1,4 +1,4 @@
-"""The error of predictions on measured data as one table to paste."""
+"""Screen of the errors of predictions on measured data, with one table to copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NAME_LENGTH = 60
 
 
 def validation_screen(figures: Mapping[str, Any]) -> Screen:
-    """``Validation.to_json()``: by model, device and scale, then baselines; behind ``--why`` the omissions."""
+    """Return the screen of ``Validation.to_json()``: by model, device and scale, then baselines, with omissions behind
+    ``--why``.
+    """
     name, points = figures["set"], figures["points"]
     error, inside = _percent(figures["mape"]), _percent(figures["interval_share"])
     return Screen(
@@ -49,7 +51,7 @@ def _answer(figures: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _baselines(figures: Mapping[str, Any]) -> Iterator[Block]:
-    """A row each: on how many rows it speaks, its error and that of the prediction on the same rows."""
+    """Return a row for each baseline: its number of rows, its error and that of the prediction on the same rows."""
     if not figures["baselines"]:
         yield Paragraph("Baselines: the rows lack their inputs")
         return

@@ -1,4 +1,4 @@
-"""Batch file of a job for ``sbatch``, from one template. It runs on the first node of the job."""
+"""Batch file of a job for ``sbatch``, from a template. It runs on the first node of the job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch_file(
     gpus: bool = False,
     options: Sequence[str] = (),
 ) -> str:
-    """Text of the file.
+    """Return the text of the batch file.
 
     For a ``paceline train`` job srun starts one rank per device, in the order of ``placement``. Any other command runs once,
     on

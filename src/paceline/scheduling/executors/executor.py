@@ -1,4 +1,4 @@
-"""Interface between the live runner and what runs jobs: this machine, Slurm or Ray. Policies never see it."""
+"""Interface between the live runner and executors of jobs on this machine, Slurm or Ray. Policies never see it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class Unavailable(RuntimeError):
-    """The executor does not answer now, for example while slurmctld restarts.
+    """Error of an executor that does not answer now, for example while slurmctld restarts.
 
-    Ask again: the outcome of the request is unknown.
+    The outcome of the request is unknown, so ask again.
     """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """A job as its executor sees it.
+    """State of a job in its executor.
 
     Attributes:
         placement: devices that it runs on or was submitted to.
@@ -54,7 +54,7 @@ class Observed:
 
 
 class Executor(Protocol):
-    """Runs jobs.
+    """Interface that runs jobs.
 
     Every method may raise Unavailable, after which the outcome is unknown, and UserError for an impossible request.
 
@@ -63,7 +63,7 @@ class Executor(Protocol):
     """
 
     def submit(self, launch: Launch, placement: NodeDevices) -> None:
-        """Start the job there, from its checkpoint if it has one. A job that is already submitted is left alone."""
+        """Start the job on these devices, from its checkpoint if it has one. A job that is already submitted is left alone."""
 
     def resize(self, name: str, placement: NodeDevices) -> None:
         """Begin to move a job: it saves and ends, and a later ``poll`` starts it at the new size."""

@@ -28,7 +28,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")
 
 
 def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, queue: str = "", resource: str = GPU) -> Manifest:
-    """JobSet of a job with one pod per node. A ``paceline train`` job runs under torchrun in each pod.
+    """Return the JobSet of a job with one pod per node. A ``paceline train`` job runs under torchrun in each pod.
 
     Args:
         placement: devices of each node, all equal. Kubernetes chooses the nodes, so their names are not used.
@@ -89,7 +89,8 @@ def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, qu
 
 
 def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[Manifest]:
-    """Kueue objects that admit JobSets: a ResourceFlavor per kind of device, a ClusterQueue and a LocalQueue, both ``name``.
+    """Return the Kueue objects that admit JobSets: a ResourceFlavor per kind of device, a ClusterQueue and a LocalQueue, both
+    ``name``.
 
     Args:
         flavors: number of devices by kind.
@@ -128,12 +129,12 @@ def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default
 
 
 def manifest(objects: Sequence[Mapping[str, Any]]) -> str:
-    """Text of several objects for ``kubectl apply -f``."""
+    """Format several objects for ``kubectl apply -f``."""
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
 
 
 def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
-    """Command line of a pod. Kubernetes sets the index of the pod, and pod 0 of the set has a DNS name."""
+    """Return the command line of a pod. Kubernetes sets the index of the pod, and pod 0 of the set has a DNS name."""
     master = f"{launch.name}-nodes-0-0.{launch.name}"
     words = f"--nnodes {nodes} --nproc-per-node {devices} --node-rank $JOB_COMPLETION_INDEX --master-addr {master}"
     folder = shlex.quote(launch.checkpoint)

@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine, on Linux. Nodes are names with slots, and all share the cores of the machine.
+"""Executor of jobs as processes of this machine, on Linux. Nodes are names with slots, and all share the cores of the machine.
 
 Each job is a script in a separate session. Its processes carry an environment variable with the path of the job's record, by
 which they are found after a restart.
@@ -28,7 +28,7 @@ MARK = "PACELINE_JOB"
 
 
 class LocalExecutor:
-    """Runs jobs on this machine.
+    """Executor of jobs on this machine.
 
     Args:
         directory: folder of records, scripts and logs (``NAME.log``).
@@ -147,7 +147,7 @@ class LocalExecutor:
                 raise UserError(f"job {launch.name}: {devices} slots of {node}", f"{free} are free")
 
     def _sessions(self) -> dict[str, list[int]]:
-        """Running processes by job name."""
+        """Return the running processes by job name."""
         _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
         sessions: dict[str, list[int]] = {}
         for pid, path in _marked():
@@ -170,7 +170,7 @@ def _marked() -> Iterator[tuple[int, Path]]:
 
 
 def _variables(pid: int) -> bytes:
-    """Environment of a process; empty if it has ended or belongs to another user."""
+    """Return the environment of a process; empty if it has ended or belongs to another user."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""One rank of a ``paceline train`` job under srun: set torchrun's variables from Slurm's, then run ``paceline.training``.
+"""One rank of a ``paceline train`` job under srun, with torchrun's variables set from Slurm's.
 
 ``srun python -m paceline.scheduling.executors.rank RECORD``, where RECORD is the job's ``NAME.json``.
 """
@@ -22,7 +22,9 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def torch_environment(slurm: Mapping[str, str]) -> dict[str, str]:
-    """Variables that torchrun would set, from those of srun and ``MASTER_ADDR``. Threads and ports set by the user are kept."""
+    """Return the variables that torchrun would set, from those of srun and ``MASTER_ADDR``. Threads and ports set by the user
+    are kept.
+    """
     node = int(slurm["SLURM_NODEID"])
     job, step = int(slurm["SLURM_JOB_ID"]), int(slurm.get("SLURM_STEP_ID", "0"))
     again = int(slurm.get("SLURM_RESTART_COUNT", "0")) + step  # a port that an earlier start has left may not be free yet
@@ -49,7 +51,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def interface_to(address: str) -> str:
-    """Network interface of this host towards ``address``; empty: unknown."""
+    """Return the network interface of this host towards ``address``; empty if unknown."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((address, 9))  # sends nothing
@@ -68,7 +70,7 @@ def interface_to(address: str) -> str:
 
 
 def main() -> None:
-    """Replace this process by the rank. Does not return."""
+    """Replace this process by the rank, without returning."""
     record = Path(sys.argv[1])
     launch = Records(record.parent).known(record.stem).launch
     environment = {**os.environ, **torch_environment(os.environ)}

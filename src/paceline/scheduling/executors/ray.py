@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster: one placement group per job, one bundle per node, and in each bundle an actor that runs the script.
+"""Executor of jobs on a Ray cluster: one placement group per job, one bundle per node, and one actor per bundle for the script.
 
 Groups and actors are detached and named after the job, so they outlive the runner and are found again. Needs ``ray``.
 """
@@ -29,7 +29,7 @@ _NODE = "ray.io/node-id"
 
 
 class Agent:
-    """Actor of a bundle, which runs a script in a separate session."""
+    """Actor of a bundle that runs a script in a separate session."""
 
     def __init__(self, script: str, log: str, environment: Mapping[str, str]) -> None:
         with Path(log).open("ab") as file:
@@ -56,7 +56,7 @@ class Agent:
 
 
 class RayExecutor:
-    """Runs jobs on Ray.
+    """Executor of jobs on Ray.
 
     Args:
         directory: folder of records, scripts and logs, at the same path on every node.

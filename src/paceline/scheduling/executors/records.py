@@ -27,7 +27,7 @@ MOST_PROGRESS = 1 << 20
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A submitted job.
+    """Return whether a rank has failed or the only command of a job has ended. Either ends the job.
 
     Attributes:
         placement: devices that it was submitted to.
@@ -54,11 +54,11 @@ class JobRecord:
 
     @property
     def is_late(self) -> bool:
-        """True if it was told to end and its grace period is over."""
+        """True if the job was told to end and its grace period is over."""
         return self.stop_by is not None and time.time() > self.stop_by
 
     def stopping(self, grace_s: float, target: NodeDevices | None = None) -> JobRecord:
-        """The same record, told to end now, unless it was told before."""
+        """Return the record with a request to end now, unless it was requested before."""
         now = time.time()
         if self.stop_since is not None:
             return replace(self, target=target)
@@ -67,7 +67,7 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """End of a job's command: exit code, whether it had been told to end, and when (seconds of the epoch)."""
+    """End of a job's command: exit code, whether it had been told to end, and the time (seconds of the epoch)."""
 
     code: int
     told: bool
@@ -85,11 +85,13 @@ class Records:
             raise UserError(f"cannot make {self.directory}: {error.strerror or error}", "choose another directory") from error
 
     def path(self, name: str, kind: str) -> Path:
-        """Path of a file of a job: ``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log`` or ``NAME.hosts``."""
+        """Return the path of a file of a job: ``NAME.json``, ``NAME.end``, ``NAME.sh``, ``NAME.log`` or ``NAME.hosts``."""
         return self.directory / f"{name}.{kind}"
 
     def start(self, launch: Launch, placement: NodeDevices) -> JobRecord:
-        """Record of a start now, not yet saved. A different job of that name counts as submitted for the first time."""
+        """Return a record of a start now, not yet saved. A different job of that name counts as submitted for the first
+        time.
+        """
         known = self.load(launch.name)
         before = (
             known.before if known is not None and known.launch == launch else _written_ns(Path(launch.checkpoint) / PROGRESS)
@@ -113,7 +115,7 @@ class Records:
             raise UserError(f"cannot write {path}: {error.strerror or error}", "make room") from error
 
     def load(self, name: str) -> JobRecord | None:
-        """Return the record of a job; None: it has none."""
+        """Return the record of a job; None if it has none."""
         path = self.path(name, "json")
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
@@ -138,7 +140,7 @@ class Records:
                 yield record
 
     def end(self, name: str) -> CommandEnd | None:
-        """Return how the command of a job ended; None: it has not ended by itself."""
+        """Return how the command of a job ended; None if it has not ended by itself."""
         path = self.path(name, "end")
         try:
             told, code = path.read_text().split()
@@ -152,7 +154,7 @@ class Records:
 
 
 def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
-    """Numbers of ``progress.json`` in the folder of a checkpoint. Other values are ignored.
+    """Read the numbers of ``progress.json`` in the folder of a checkpoint. Other values are ignored.
 
     A file whose modification time is ``before`` (ns; 0: none) belongs to an earlier job. Only times of the same file system
     are
@@ -171,7 +173,9 @@ def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
 
 
 def _written_ns(path: Path) -> int:
-    """Modification time of a file in ns; 0: missing, or no regular file, such as a pipe that might block."""
+    """Return the modification time of a file in ns; 0 for a missing file, or one that is not regular, such as a pipe that might
+    block.
+    """
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -180,7 +184,7 @@ def _written_ns(path: Path) -> int:
 
 
 def _finite(value: object) -> float | None:
-    """A finite number of JSON; None for any other value."""
+    """Return a finite number of JSON; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -191,7 +195,9 @@ def _finite(value: object) -> float | None:
 
 
 def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int | None = None) -> Observed:
-    """State of a job without processes. If ``end`` is None, its script was killed too, and ``reason`` says what is known."""
+    """Return the state of a job without processes. If ``end`` is None, its script was killed too, and ``reason`` gives the
+    details.
+    """
     progress = record.progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
@@ -210,7 +216,7 @@ def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int
 
 
 def body(launch: Launch, start: str, end: Path, again: str = "false") -> str:
-    """Lines of a job's bash script: start the command, forward the signal, wait, and record the exit code.
+    """Return lines of a job's bash script: start the command, forward the signal, wait, and record the exit code.
 
     Args:
         start: line that starts the command, without ``&``.
@@ -240,11 +246,13 @@ exit "$code"
 
 
 def words_of_training(launch: Launch) -> list[str]:
-    """Arguments of ``paceline train`` except the number of workers: the job's words, output folder and checkpoint."""
+    """Return the arguments of ``paceline train`` except the number of workers: the job's words, output folder and
+    checkpoint.
+    """
     resume = ["--resume", launch.checkpoint] if (Path(launch.checkpoint) / CHECKPOINT).exists() else []
     return [*launch.command[2:], "--out", launch.checkpoint, *resume]
 
 
 def text_of(placement: Mapping[str, int]) -> str:
-    """Placement in words: ``h0:2 h1:1``."""
+    """Format a placement: ``h0:2 h1:1``."""
     return " ".join(f"{node}:{devices}" for node, devices in placement.items()) or "nothing"

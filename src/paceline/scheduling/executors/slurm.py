@@ -1,4 +1,5 @@
-"""Jobs on a Slurm cluster: one batch file per job, found again by its name. Only machine-readable output of Slurm is parsed.
+"""Executor of jobs on a Slurm cluster: one batch file per job, which is found again by its name. Only machine-readable output
+of Slurm is parsed.
 
 To change its size a job saves, ends, and is submitted again under its name. A requeued job would not keep the devices of each
 node that ``scontrol update`` requests: on Slurm 22.05 three on each of three nodes became 4, 3 and 2. A job that only gives
@@ -46,7 +47,7 @@ _DRAINING = "draining"
 
 @dataclass(frozen=True)
 class _QueueLine:
-    """A line of squeue."""
+    """Line of the output of squeue."""
 
     number: int
     state: str
@@ -54,7 +55,7 @@ class _QueueLine:
     start: str
 
     def start_s(self) -> float | None:
-        """Seconds of the epoch at which it started; None: it has not."""
+        """Start in seconds of the epoch; None if it has not started."""
         try:
             return datetime.fromisoformat(self.start).timestamp()
         except ValueError:
@@ -62,7 +63,7 @@ class _QueueLine:
 
 
 class SlurmExecutor:
-    """Runs jobs through sbatch.
+    """Executor of jobs through sbatch.
 
     Args:
         directory: folder of records, batch files and logs, at the same path on every node.
@@ -99,7 +100,7 @@ class SlurmExecutor:
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 
     def gpu_types(self) -> dict[str, str]:
-        """GPU type by node, as Slurm names it. Nodes with no or several types are left out."""
+        """Return the GPU type by node, as Slurm names it. Nodes with no or several types are left out."""
         types: dict[str, str] = {}
         for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():
             name, _, gres = line.strip().partition("|")
@@ -183,7 +184,7 @@ class SlurmExecutor:
         return ended(record, None, f"Slurm ended it: {state.lower()}" if state else "Slurm does not know it any more", code)
 
     def _accounted(self, record: JobRecord) -> tuple[str, int | None]:
-        """State and exit code of a job that the controller has forgotten, from Slurm's accounting if there is any."""
+        """Return state and exit code of a job that the controller has forgotten, from Slurm's accounting if there is any."""
         if not record.handle:
             return "", None
         try:
@@ -229,7 +230,8 @@ class SlurmExecutor:
         self._records.save(replace(record, handle=number))
 
     def _queue(self) -> dict[str, _QueueLine]:
-        """Queue lines of this executor's jobs, by name. If several share a name, the one that has not ended, else the last.
+        """Return the queue lines of this executor's jobs by name. If several share a name, return the one that has not ended,
+        else the last.
 
         This executor never has two active jobs of one name. If somebody submitted the batch file again, the later job is
         cancelled:
@@ -253,7 +255,7 @@ class SlurmExecutor:
         return entries
 
     def _look_at_nodes(self) -> dict[str, tuple[int, str]]:
-        """Devices and address of every node that is up.
+        """Return devices and address of every node that is up.
 
         A draining node counts with the devices that this executor's jobs hold.
         """
@@ -272,7 +274,7 @@ class SlurmExecutor:
         return {name: (left[name], address) for name, (_, address) in nodes.items() if left[name]}
 
     def _held(self) -> Mapping[str, int]:
-        """Devices of each node on which this executor's jobs run."""
+        """Return the devices of each node on which this executor's jobs run."""
         queue, held = self._queue(), Counter[str]()
         for record in self._records.all():
             entry = queue.get(record.launch.name)
@@ -300,16 +302,16 @@ class SlurmExecutor:
 
 
 def gives_nodes_back(before: NodeDevices, after: NodeDevices) -> bool:
-    """Return whether ``after`` is ``before`` minus whole nodes, and keeps the first node, on which the script runs."""
+    """Return whether ``after`` is ``before`` minus whole nodes, and still has the first node, on which the script runs."""
     first = min(before, key=_natural)
     return len(after) < len(before) and first in after and all(before.get(node) == n for node, n in after.items())
 
 
 def gpus_of(gres: str) -> int:
-    """Number of GPUs in Slurm's generic resources, such as ``gpu:a100:4(S:0-1)``."""
+    """Return the number of GPUs in Slurm's generic resources, such as ``gpu:a100:4(S:0-1)``."""
     return sum(int(count) for count in re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", gres))
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Sort key that puts ``h2`` before ``h10``, like Slurm."""
+    """Return a sort key that puts ``h2`` before ``h10``, like Slurm."""
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.findall(r"\d+|\D+", name)]

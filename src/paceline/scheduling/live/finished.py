@@ -81,7 +81,7 @@ def live_schedule(
 
 
 def newer_journal(directory: Path, than: Path) -> Path | None:
-    """Journal of a directory, if it is newer than a file or the file is missing; else None."""
+    """Return the journal of a directory if it is newer than a file or the file is missing; else None."""
     journal = directory / NAME
     if not journal.is_file():
         return None
@@ -107,18 +107,18 @@ def schedule_so_far(path: Path, now_s: float) -> SimulatedSchedule:
 
 
 def noted_nodes(journal: JournalReader) -> LiveNodes:
-    """Device types of the nodes, as the runner recorded them."""
+    """Return the device types of the nodes, as the runner recorded them."""
     return LiveNodes.noted(journal.facts().get("devices", ()))
 
 
 def node_names(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> list[str]:
-    """Names of the nodes by number: those that are up and those that jobs have used."""
+    """Return the names of the nodes by number: those that are up and those that jobs have used."""
     every = {*nodes, *(node for each in spans.values() for span in each for node in span.placement)}
     return [name for members in kinds.by_device(every).values() for name in members]
 
 
 def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds: LiveNodes) -> tuple[Fleet, list[str]]:
-    """Fleet of these nodes, with their names. Nodes of a type, also absent ones, count as large as the largest."""
+    """Return the fleet of these nodes, with their names. Nodes of a type, also absent ones, count as large as the largest."""
     names = node_names(nodes, spans, kinds)
     sizes = dict.fromkeys(names, 0) | dict(nodes)
     for each in spans.values():
@@ -131,7 +131,7 @@ def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds:
 
 
 def _said(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]]:
-    """Reasons of the policy by job, in order: time, placement as words, reason."""
+    """Return the reasons of the policy by job, in order: time, placement as words, reason."""
     said: dict[str, list[tuple[float, set[str], str]]] = {}
     for at_s, name, what in journal.events():
         words, _, reason = what.partition(": ")
@@ -141,13 +141,13 @@ def _said(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]
 
 
 def _reason(said: Sequence[tuple[float, set[str], str]], span: LiveSpan) -> str:
-    """Last reason for this placement before the span ended; empty: none."""
+    """Return the last reason for this placement before the span ended; empty if there is none."""
     words, end_s = set(text_of(span.placement).split()), math.inf if span.end_s is None else span.end_s
     return next((reason for at_s, placement, reason in reversed(said) if at_s <= end_s and placement == words), "")
 
 
 def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, int], ...]:
-    """Number of jobs present after each arrival and end."""
+    """Return the number of jobs present after each arrival and end."""
     changes = [(row.arrival_s - start_s, 1) for row in rows.values()]
     changes += [(row.since - start_s, -1) for row in rows.values() if row.is_over]
     active, present = [], 0

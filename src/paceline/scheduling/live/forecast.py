@@ -43,38 +43,38 @@ class ForecastRun(SteadyRun):
 
     @property
     def outlook(self) -> Outlook:
-        """As ``Run``."""
+        """Return the outlook of the job; see ``JobRun``."""
         return self
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return progress a second by number of devices; see ``Outlook``."""
         return self._outlook.goodput(device_type, most)
 
     def max_devices(self) -> int:
-        """As ``Outlook``."""
+        """Largest legal number of devices; see ``Outlook``."""
         return self._outlook.max_devices()
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the seconds to the end; see ``Outlook``."""
         with np.errstate(divide="ignore"):
             return self.to_next / self.goodput(device_type, most)
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
+        """Relative spread of the speed; see ``Outlook``."""
         return self._outlook.relative_spread()
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """As ``Run``."""
+        """Place the job on devices; see ``JobRun``."""
         held = sum(shape)
         self.speed = self._factor * float(self.goodput(self._fleet.types.index(device), held)[held]) if held else 0.0
 
     def cross(self) -> None:
-        """As ``Run``."""
+        """End the job, because its remaining work is done."""
         self.finished = True
 
 
 def work_left(outlook: Outlook, fleet: Fleet) -> float:
-    """Remaining work in the unit of the goodput; NaN: unknown."""
+    """Remaining work in the unit of the goodput; NaN if unknown."""
     most = outlook.max_devices()
     for index in range(len(fleet.groups)):
         speed, seconds = outlook.goodput(index, most), outlook.seconds_left(index, most)
@@ -91,8 +91,7 @@ class Forecast:
         simulated: schedule, in seconds after ``start_s``.
         start_s: seconds of the epoch: now, or the first arrival if that is later.
         last_s: last end as expected, and with all speeds at the upper and at the lower end of their 80 % range; NaN: the
-            policy
-            turns all jobs away.
+            policy turns all jobs away.
     """
 
     simulated: SimulatedSchedule
@@ -146,12 +145,12 @@ def forecast(
 
 
 def _last(schedule: ClusterSchedule) -> float:
-    """Last end of the jobs that end; NaN: none does."""
+    """Return the last end of the jobs that end; NaN if no job ends."""
     return max((outcome.end_s for outcome in schedule.outcomes if math.isfinite(outcome.end_s)), default=math.nan)
 
 
 def _limit(began: float) -> Callable[[float, int], None]:
-    """Progress callback that ends a simulation after ``MOST_S``."""
+    """Return a progress callback that ends a simulation after ``MOST_S``."""
 
     def check(moment_s: float, ended: int) -> None:
         if time.monotonic() - began > MOST_S:
@@ -161,7 +160,7 @@ def _limit(began: float) -> Callable[[float, int], None]:
 
 
 def _from(row: LiveRow, start_s: float) -> Job:
-    """The job in the time of the forecast. A deadline in the past no longer counts."""
+    """Convert the job to the time of the forecast. A deadline in the past no longer counts."""
     job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
     due_s = row.arrival_s + row.launch.job.deadline_s - start_s
     return replace(job, deadline_s=due_s if due_s > job.arrival_s else math.inf)

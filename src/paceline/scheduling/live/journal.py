@@ -105,21 +105,21 @@ class LiveRow:
 
     @property
     def is_removed(self) -> bool:
-        """True if a policy ended it for good, for example because it no longer learned."""
+        """True if a policy ended the job for good, for example because it no longer learned."""
         return self.is_over and self.reason.startswith(REMOVED)
 
     def reporting(self, report: Report) -> LiveRow:
-        """The row with a new speed."""
+        """Return the row with a new speed."""
         others = [before for before in self.reports if before.placement != report.placement]
         return replace(self, reports=(*others, report)[-MOST_REPORTS:])
 
     def learned(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Its curve with new points."""
+        """Return the row's curve with new points."""
         curve = (*self.curve, *values)
         return curve if len(curve) <= MOST_CURVE else (curve[0], *curve[1 - MOST_CURVE :])
 
     def running(self, seconds: float, placement: NodeDevices) -> LiveRow:
-        """The row after more seconds on these devices."""
+        """Return the row after more seconds on these devices."""
         first = min(placement, default="")
         return replace(
             self,
@@ -129,7 +129,9 @@ class LiveRow:
         )
 
     def samples_per_s(self, devices: int) -> float:
-        """Speed on this number of devices, in proportion to the nearest smaller reported size; NaN: no report."""
+        """Return the speed on this number of devices, in proportion to the nearest smaller reported size; NaN without a
+        report.
+        """
         if not self.reports:
             return math.nan
         speeds = {report.devices: report.samples_per_s for report in self.reports}
@@ -137,14 +139,14 @@ class LiveRow:
         return speeds[nearest] * devices / nearest
 
     def seconds_left(self, devices: int) -> float:
-        """Seconds to its end on this number of devices; NaN: unknown."""
+        """Return the seconds to the end on this number of devices; NaN if unknown."""
         speed = self.samples_per_s(devices)
         return self.launch.samples_left(self.progress) / speed if speed > 0 else math.nan
 
 
 @dataclass(frozen=True)
 class LiveSpan:
-    """A stretch of a job on the same devices; ``end_s`` is None while it lasts."""
+    """Period of a job on the same devices; ``end_s`` is None while it lasts."""
 
     start_s: float
     end_s: float | None
@@ -153,7 +155,7 @@ class LiveSpan:
 
 
 class JournalReader(AbstractContextManager["JournalReader"]):
-    """A journal as of one moment, read without its lock while a runner may be writing.
+    """Journal at one moment, read without its lock while a runner may be writing.
 
     Raises:
         UserError: the journal is missing, of another version, or damaged.
@@ -197,7 +199,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return {row.name: row for row in rows}
 
     def spans(self, name: str) -> list[LiveSpan]:
-        """Return the stretches of a job, in order."""
+        """Return the periods of a job in order."""
         query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
         table = self._ask(query, name)
         return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in table]
@@ -212,7 +214,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return [(at, of, what) for at, of, what in self._ask(query, *values, last)][::-1]
 
     def facts(self) -> dict[str, Any]:
-        """Values that the runner recorded, by name.
+        """Return values that the runner recorded, by name.
 
         They are ``policy``, ``executor``, ``round_s``, ``nodes``, ``devices`` (type of each node) and ``decided_s``.
         """
@@ -309,7 +311,7 @@ class Journal(JournalReader):
             self._db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", texts)
 
     def begin_span(self, name: str, span: LiveSpan) -> None:
-        """Start a stretch of a job and end its previous one, unless the placement is the same."""
+        """Start a period of a job and end its previous one, unless the placement is the same."""
         last = self.spans(name)[-1:]
         if last and last[0].end_s is None and last[0].placement == span.placement:
             return
@@ -319,7 +321,7 @@ class Journal(JournalReader):
             self._db.execute("INSERT INTO spans VALUES (?, ?, NULL, ?, ?)", (name, span.start_s, placement, span.reason))
 
     def end_span(self, name: str, at_s: float) -> None:
-        """End the present stretch of a job."""
+        """End the present period of a job."""
         with self._change():
             self._end_span(name, at_s)
 

@@ -59,12 +59,12 @@ class LiveNodes:
         return cls((*named, *(DeviceKind(node, name) for node, name in (own or {}).items())), network)
 
     def kind(self, node: str) -> DeviceKind:
-        """Device of a node."""
+        """Return the device of a node."""
         return next((kind for kind in self.kinds if fnmatchcase(node, kind.pattern)), DeviceKind("*", UNKNOWN))
 
     @classmethod
     def noted(cls, patterns: Iterable[Sequence[str]]) -> LiveNodes:
-        """Restore from ``patterns``."""
+        """Restore the nodes from ``patterns``."""
         return cls(tuple(DeviceKind(pattern, name) for pattern, name in patterns))
 
     @property

@@ -1,4 +1,4 @@
-"""Expected speed of a live job: its reports, or a prediction corrected by the reports of all jobs."""
+"""Expected speed of a live job, by its reports or by a prediction corrected by the reports of all jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReportedOutlook:
         self._row, self._sizes = row, row.launch.sizes
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
+        """Return samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
         table = np.zeros(most + 1)
         for size in self._sizes:
             table[size:] = self._speed(size)
@@ -37,7 +37,7 @@ class ReportedOutlook:
         return self._sizes[-1]
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """Seconds by the stated duration or the remaining samples; NaN: unknown."""
+        """Return the seconds by the stated duration or the remaining samples; NaN if unknown."""
         speed = self.goodput(device_type, most)
         if self._row.launch.job.duration_s:
             left_s = max(self._row.launch.job.duration_s - self._row.run_s, 0.0)
@@ -75,14 +75,14 @@ class PredictedOutlook:
         self._tables: dict[int, Array] = {}
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
+        """Return samples a second on 0 to ``most`` devices. Between two legal sizes the smaller one counts."""
         if device_type not in self._tables:
             self._tables[device_type] = self._speeds(device_type)
         steps = np.searchsorted(self._sizes, np.arange(most + 1), side="right")
         return np.asarray(np.concatenate([[0.0], self._tables[device_type]])[steps])
 
     def _speeds(self, device_type: int) -> Array:
-        """Samples a second on each legal size; 0: it cannot run."""
+        """Return samples a second on each legal size; 0 if the job cannot run there."""
         group = self._fleet.groups[device_type]
         if group.device not in self._times:
             return np.zeros(len(self._sizes))
@@ -97,12 +97,12 @@ class PredictedOutlook:
         return int(self._sizes[-1])
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """Seconds by the remaining samples; NaN: unknown."""
+        """Return the seconds by the remaining samples; NaN if unknown."""
         speed = self.goodput(device_type, most)
         return np.where(speed > 0, self.samples_left / np.where(speed > 0, speed, 1.0), math.inf)
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
+        """Relative spread of the speed; see ``Outlook``."""
         return self._spread
 
 

@@ -28,12 +28,12 @@ Outlooks = Callable[[Snapshot, Fleet], Sequence[Outlook]]
 
 
 def reported(live: Snapshot, fleet: Fleet) -> Sequence[Outlook]:
-    """Expected speed by each job's own reports."""
+    """Return the expected speed by each job's own reports."""
     return [ReportedOutlook(row) for row in live.rows]
 
 
 class LiveAdapter:
-    """Runs a policy on snapshots of a live cluster.
+    """Adapter that runs a policy on snapshots of a live cluster.
 
     Args:
         policy: the policy.
@@ -119,14 +119,14 @@ class LiveAdapter:
 
 
 def restarts(live: Snapshot, usual_s: float) -> Array:
-    """Cost of a start of each job: as measured, else the mean of the others, else ``usual_s``."""
+    """Return the cost of a start of each job: as measured, else the mean of the others, else ``usual_s``."""
     measured = [row.restart_s for row in (*live.rows, *live.past) if row.restart_s is not None]
     usual = float(np.mean(measured)) if measured else usual_s
     return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
 
 
 def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
-    """Placements on these nodes. Jobs that keep their size stay; the others follow in the policy's order."""
+    """Return placements on these nodes. Jobs that keep their size stay; the others follow in the policy's order."""
     left = free.copy()
     places: list[Numbered] = [
         place if count and sum(n for _, n in place) == count and all(free[node] for node, _ in place) else ()
@@ -144,7 +144,9 @@ def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision
 
 
 def core_job(row: LiveRow, start_s: float) -> Job:
-    """The job of a row as policies see it. A rigid policy gives an elastic job its least number of devices."""
+    """Return the job of a row in the form that policies take. A rigid policy gives an elastic job its least number of
+    devices.
+    """
     launch, after_s = row.launch, row.arrival_s - start_s
     sizes = launch.sizes
     return replace(
@@ -160,7 +162,7 @@ def core_job(row: LiveRow, start_s: float) -> Job:
 
 
 def _legal(launch: Launch, devices: int) -> int:
-    """Largest size of the job up to ``devices``; 0: none."""
+    """Return the largest size of the job up to ``devices``; 0 if there is none."""
     return max((size for size in launch.sizes if size <= devices), default=0)
 
 

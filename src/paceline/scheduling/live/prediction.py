@@ -1,4 +1,4 @@
-"""Predicted speeds of live jobs before they run, corrected by what all jobs report."""
+"""Predicted speeds of live jobs before they run, corrected by the reports of all jobs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LivePredictions:
             self._of(launch)
 
     def unpredicted(self, rows: Sequence[LiveRow], fleet: Fleet) -> dict[str, str]:
-        """Reason by name of each job that is not predicted. Raises UserError for an unknown network."""
+        """Reasons of jobs that are not predicted, by name. Raises UserError for an unknown network."""
         surfaces = self._surfaces(fleet, rows)
         whys = {}
         for row in rows:
@@ -83,7 +83,7 @@ class LivePredictions:
         return whys
 
     def _of(self, launch: Launch) -> _Trained | None:
-        """Network that a job trains; None: unknown."""
+        """Return the network that a job trains; None if unknown."""
         key = launch.command, launch.job.model
         if key not in self._trained:
             self._trained[key] = self._found(launch)
@@ -107,7 +107,7 @@ class LivePredictions:
         return _Trained(f"{model} {json.dumps(choices)}", Network(workload, choices))
 
     def _surfaces(self, fleet: Fleet, rows: Sequence[LiveRow]) -> _Surfaces:
-        """Predicted steps, kept while the nodes and the networks stay the same."""
+        """Return the predicted steps, cached as long as nodes and networks are the same."""
         networks: dict[str, Network] = {}
         batches: dict[str, set[int]] = defaultdict(set)
         for row in rows:
@@ -131,7 +131,7 @@ class LivePredictions:
                 pool.see(trained.name, device, *_seen(report, row.launch.global_batch, surface))
 
     def _device(self, report: Report) -> str:
-        """Device of a placement; ``UNKNOWN`` if its nodes have several."""
+        """Return the device of a placement; ``UNKNOWN`` if its nodes have several."""
         devices = {self._nodes.kind(node).device for node in report.placement}
         return devices.pop() if len(devices) == 1 else UNKNOWN
 
@@ -154,7 +154,7 @@ class _Surfaces:
     """Predicted steps by network and device."""
 
     def __init__(self, fleet: Fleet, predictions: Predictions, batches: Mapping[str, Collection[int]]) -> None:
-        """``batches``: of a device, that jobs train with, by network."""
+        """Create the table. ``batches``: batches of a device that jobs train with, by network."""
         self.fleet, self._predictions, self._batches = fleet, predictions, batches
         self._found: dict[tuple[str, str], PredictedSpeed | UserError] = {}
 
@@ -172,24 +172,24 @@ class _Surfaces:
         return self._found[key]
 
     def get(self, name: str, device: str) -> PredictedSpeed | None:
-        """Steps of a network on a device; None: it cannot be predicted."""
+        """Return the steps of a network on a device; None if it cannot be predicted."""
         found = self._ask(name, device)
         return None if isinstance(found, UserError) else found
 
     def of(self, name: str, device: str) -> PredictedSpeed:
-        """Steps of a network on a device on which it can be predicted."""
+        """Return the steps of a network on a device where it can be predicted."""
         found = self.get(name, device)
         assert found is not None
         return found
 
     def holding(self, name: str, launch: Launch) -> tuple[str, ...]:
-        """Devices that hold the job on some of its sizes."""
+        """Return the devices that hold the job on some of its sizes."""
         local = launch.global_batch // launch.sizes[-1]
         speeds = {device: self.get(name, device) for device in self._allowed(launch)}
         return tuple(device for device, speed in speeds.items() if speed is not None and local <= speed.local_range[1])
 
     def why_not(self, name: str, launch: Launch) -> str:
-        """Reason why no device holds the job."""
+        """Return why no device holds the job."""
         allowed = self._allowed(launch)
         if not allowed:
             return f"it runs on {', '.join(launch.job.device_types)}, and no node has such"
@@ -203,7 +203,7 @@ class _Surfaces:
 
 
 def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:
-    """Return (nodes, devices, local batch) and seconds of (step, visible part of its exchange).
+    """Return (nodes, devices, local batch) of reports, and seconds of (step, exposed part of its exchange).
 
     If a job does not report its exchange, the predicted share is assumed.
     """

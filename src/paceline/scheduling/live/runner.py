@@ -1,4 +1,4 @@
-"""Loop that runs jobs for real: each round it asks the executor, lets the policy decide, and carries out the difference.
+"""Loop that runs jobs for real: in each round it observes the executor, lets the policy decide, and carries out the changes.
 
 Each round moves the cluster closer to the decision and can be repeated. A killed runner or a silent executor costs a round and
 no job.
@@ -74,7 +74,7 @@ Planner = Callable[[Snapshot], Targets]
 
 
 def first_look(executor: Executor) -> Sequence[tuple[str, int]]:
-    """Nodes of the executor, asked for the first time. Raises UserError if it does not answer."""
+    """Return the nodes of the executor at its first request. Raises UserError if it does not answer."""
     try:
         return executor.nodes()
     except Unavailable as error:
@@ -182,7 +182,7 @@ class Runner:
         return self._leaving or not all(row.is_over for row in self._journal.rows().values())
 
     def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
-        """The row updated by an observation. Events and spans are recorded."""
+        """Return the row updated by an observation. Events and spans are recorded."""
         if seen is None or row.is_over:
             return row
         fresh = replace(row, phase=seen.phase, since=seen.since, progress=seen.progress or row.progress)
@@ -206,7 +206,7 @@ class Runner:
         return fresh
 
     def _ran(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
-        """The row with the seconds that it ran since the last look, including the absence of a runner."""
+        """Return the row with the seconds that it ran since the last look, including the absence of a runner."""
         last_s = seen.since if self._last_s is None else self._last_s
         was_running = row.phase in ("running", "stopping")
         if seen.phase == "running":
@@ -226,7 +226,7 @@ class Runner:
         return fresh
 
     def _reported(self, fresh: LiveRow, row: LiveRow, seen: Observed, now_s: float) -> LiveRow:
-        """The row with a new report: progress, speed, and the cost of its start."""
+        """Return the row with a new report: progress, speed, and the cost of its start."""
         fresh = replace(fresh, failures=0, reported_s=now_s, curve=row.learned(_learned(seen.progress)))
         devices, speed = sum(seen.placement.values()), seen.progress.get("samples_per_s", 0.0)
         if seen.progress.get("workers", devices) == devices and speed > 0:
@@ -241,7 +241,7 @@ class Runner:
         return fresh
 
     def _decided(self, rows: Sequence[LiveRow], decision: Targets, now_s: float) -> list[LiveRow]:
-        """Rows with their new targets, which are written to the journal before they are carried out."""
+        """Return the rows with their new targets, which are written to the journal before they are carried out."""
         decided = []
         for row in rows:
             wanted = decision.placements.get(row.name) or None
@@ -302,7 +302,7 @@ class Runner:
 
 
 def _plain(memory: Any) -> Any:
-    """The value if JSON can hold it, else None."""
+    """Return the value if JSON can hold it, else None."""
     try:
         json.dumps(memory)
     except TypeError:
@@ -311,12 +311,12 @@ def _plain(memory: Any) -> Any:
 
 
 def _learned(progress: Mapping[str, float]) -> list[float]:
-    """Learning metric of a report: accuracy, or else the negative loss."""
+    """Return the learning metric of a report: accuracy, or else the negative loss."""
     return [sign * progress[name] for name, sign in (("accuracy", 1), ("loss", -1)) if name in progress][:1]
 
 
 def _place(seen: Observed) -> NodeDevices:
-    """Devices that a job runs on, or moves to."""
+    """Return the devices that a job runs on, or moves to."""
     return dict(seen.placement if seen.target is None else seen.target)
 
 

@@ -1,4 +1,4 @@
-"""Present state of a live schedule: where each job runs, when it is to end, and why it waits."""
+"""Present state of a live schedule: where each job runs, its expected end, and why it waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATE_ROUNDS, LATE_S = 5, 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class JobNow:
-    """A job at this moment. Times are seconds after its arrival; NaN: unknown, or not yet.
+    """State of a job at this moment. Times are seconds after its arrival; NaN: unknown, or not yet.
 
     Attributes:
         state: a word or two, such as ``running``. ``nodes``: devices that it holds by node; empty: none.
@@ -46,7 +46,7 @@ class JobNow:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveView:
-    """A live schedule at this moment.
+    """Live schedule at this moment.
 
     Attributes:
         schedule: jobs that have arrived, in the form of a simulated schedule; None: no job has arrived.
@@ -77,7 +77,9 @@ class LiveView:
 
 
 def journal_path(place: str | Path) -> Path:
-    """Path of the journal in a directory of a live run, or of the journal itself. Raises UserError if there is none."""
+    """Return the path of the journal in a directory of a live run, or of the journal itself. Raises UserError if there is
+    none.
+    """
     path = Path(place)
     path = path / NAME if path.is_dir() else path
     if not path.is_file() or not _is_database(path):
@@ -128,7 +130,7 @@ def live_view(path: Path, now_s: float) -> LiveView:
 
 
 def _held(row: LiveRow, spans: Iterable[LiveSpan]) -> Mapping[str, int]:
-    """Devices that the job holds now, by node."""
+    """Return the devices that the job holds now, by node."""
     return {} if row.is_over else next((span.placement for span in spans if span.end_s is None), {})
 
 
@@ -178,7 +180,7 @@ def _why(
 
 
 def _reason(said: Mapping[str, str], name: str) -> list[str]:
-    """Reason of the policy's last decision on a job, if it is among the latest events."""
+    """Return the reason of the policy's last decision on a job, if it is among the latest events."""
     words, _, reason = said.get(name, "").partition(": ")
     return [f"{reason[0].upper()}{reason[1:].rstrip('.')}."] if reason and words.startswith("to run on") else []
 

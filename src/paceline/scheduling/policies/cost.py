@@ -1,4 +1,6 @@
-"""Most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
+"""Policy of the most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO
+rows).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def _shares(demand: ShareDemand) -> tuple[Array, Any]:
 
 
 def _needed(demand: ShareDemand, relative: Array) -> Array:
-    """Relative speed that each job needs to meet its deadline; 0: it has none, or cannot meet it."""
+    """Return the relative speed that each job needs to meet its deadline; 0 without a deadline, or if it cannot be met."""
     deadline_s = np.array([demand.state.jobs[row].deadline_s for row in demand.rows])
     least = np.zeros(len(relative))
     if np.isfinite(deadline_s).any():

@@ -1,4 +1,4 @@
-"""Shortest remaining time over device types, with priority for jobs that determine the makespan. Jobs are rigid.
+"""Policy of shortest remaining time over device types, with priority for jobs that determine the makespan. Jobs are rigid.
 
 Both parts are known; their combination is ours. A linear program over time shares (as Gavel, OSDI 2020, section 4) uses the
 weights of shortest remaining time first. List scheduling contributes the critical jobs.
@@ -54,7 +54,7 @@ def critical_first(state: State, critical: float = CRITICAL) -> Decision:
 
 
 def _decides(demand: ShareDemand, critical: float) -> Bools:
-    """Mask of the jobs that can hardly wait without ending after the shortest makespan of all present jobs."""
+    """Return a mask of the jobs whose wait would extend the shortest makespan of all present jobs."""
     if critical > 1:
         return np.zeros(len(demand.rows), bool)
     left = np.maximum(demand.left, 1e-9)
@@ -63,7 +63,7 @@ def _decides(demand: ShareDemand, critical: float) -> Bools:
 
 
 def _queue(shares: Array, values: Array) -> list[tuple[int, int]]:
-    """(job, type) by descending share, then unclaimed pairs by value per device."""
+    """Return (job, type) pairs by descending share, then unclaimed pairs by value per device."""
     types = shares.shape[1]
     claimed = np.where(shares > 1e-9, np.round(shares, 6), 0.0).ravel()
     order = np.lexsort((-values.ravel(), -claimed))

@@ -1,4 +1,4 @@
-"""Deadlines with admission control (ElasticFlow, ASPLOS 2023, sections 4.1 to 4.3).
+"""Policy of deadlines with admission control (ElasticFlow, ASPLOS 2023, sections 4.1 to 4.3).
 
 Every admitted job has a minimum satisfactory share: the fewest devices over time that meet its deadline. A new job is
 admitted if
@@ -32,7 +32,7 @@ WAKE_S = 30.0
 
 @dataclass(slots=True)
 class _Candidate:
-    """A job in the admission. ``work``: in units of its speeds.
+    """Job in the admission. ``work``: in units of its speeds.
 
     ``margin_s``: time reserved for restarts before its deadline.
     """
@@ -47,7 +47,7 @@ class _Candidate:
     plan: SharePlan = field(default_factory=SharePlan)
 
     def share(self, free: FreeDevices, steady: bool = False) -> SharePlan:
-        """Its share of the free devices."""
+        """The job's share of the free devices."""
         if steady:
             return steady_share(free, self.speeds, self.work, self.deadline_s, self.margin_s, self.held)
         return least_share(free, self.speeds, self.work, self.deadline_s - self.margin_s, self.held)
@@ -132,7 +132,7 @@ def _admit(due: list[_Candidate], now: float, capacity: int, together: bool) -> 
 
 
 def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False) -> _Candidate | None:
-    """Share devices by earliest deadline, and return the first job that would be late; None: none."""
+    """Share devices by earliest deadline, and return the first job that would be late, or None."""
     free = FreeDevices([now], [capacity])
     for job in due:
         job.plan = job.share(free, steady)
@@ -143,7 +143,7 @@ def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False
 
 
 def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, horizon_s: float) -> None:
-    """Give remaining devices where they save the most device-time. ``devices`` is changed.
+    """Give remaining devices to the jobs where they save the most device-time. ``devices`` is changed.
 
     Jobs first keep what they hold. Growth must repay its restart.
     """

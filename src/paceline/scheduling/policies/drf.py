@@ -1,4 +1,4 @@
-"""Dominant resource fairness (NSDI 2011, algorithm 1): the user with the least dominant share is served next.
+"""Policy of dominant resource fairness (NSDI 2011, algorithm 1), which next serves the user with the least dominant share.
 
 Each device type is a resource. A user is a job's virtual cluster, else its owner, else the job alone.
 """
@@ -17,7 +17,7 @@ from paceline.scheduling.state import Decision, State
 def drf(state: State) -> Decision:
     """Serve users by the least dominant share over weight.
 
-    A user's next job, in order of arrival, gets the type where the share stays least. Jobs that do not fit are skipped. The
+    A user's next job, in order of arrival, gets the type that keeps the share least. Jobs that do not fit are skipped. The
     weight of
     a user is the largest of its jobs.
     """

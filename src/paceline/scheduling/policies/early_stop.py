@@ -1,8 +1,7 @@
 """Early termination of jobs that no longer learn (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018), combined with any policy.
 
-``State.curves`` has the reports of each job, where higher is better. A job is removed if its last reports add less than a
-share
-of all that it learned. Reports that are worse, or not a number, add nothing.
+``State.curves`` has the reports of each job, where higher is better. A job is removed if its last reports add less than a share
+of its total progress. Reports that are worse, or not a number, add nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Earliest deadline first."""
+"""Policy of earliest deadline first."""
 
 from __future__ import annotations
 

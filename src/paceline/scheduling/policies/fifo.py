@@ -1,4 +1,4 @@
-"""First in, first out."""
+"""Policy of first in, first out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def fifo(state: State) -> Decision:
-    """Serve jobs in order of arrival. The first that does not fit blocks the rest, and running jobs keep their devices."""
+    """Serve jobs in order of arrival. The first job that does not fit blocks the rest. Running jobs keep their devices."""
     return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
 
 

@@ -1,4 +1,4 @@
-"""Finish-time fairness over time shares (Themis, NSDI 2020, as Gavel, OSDI 2020, section 4.2 states it for device types)."""
+"""Policy of finish-time fairness over time shares (Themis, NSDI 2020, for device types as in Gavel, OSDI 2020, section 4.2)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def _agnostic(demand: ShareDemand) -> tuple[Array, Any]:
 
 
 def _equal_part(demand: ShareDemand) -> Array:
-    """Shares of a job that has an equal part of every type alone."""
+    """Return the shares of a job that has an equal part of every type alone."""
     part = demand.state.capacity / len(demand.rows) / demand.devices[:, None]
     part = np.where(demand.speed > 0, part, 0.0)
     return np.asarray(part / np.maximum(part.sum(axis=1, keepdims=True), 1.0))
 
 
 def _least_rho(demand: ShareDemand, left: Array, alone_s: Array) -> Array:
-    """Shares of the least ratio: bisection over linear programs, because ``speed >= left / (rho * alone - age)`` is linear."""
+    """Return the shares of the least ratio, by bisection over linear programs: ``speed >= left / (rho * alone - age)`` is
+    linear.
+    """
     limits, speed, age = demand.limits, demand.speed, demand.age_s
     low = float(((age + left / speed.max(axis=1)) / alone_s).max())  # all devices of the best type, without a break
     high, rho = np.inf, low

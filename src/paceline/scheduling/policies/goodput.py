@@ -1,4 +1,4 @@
-"""Goodput (Pollux, OSDI 2021, section 4.2): power mean of speedups with p = -1, with a charge for restarts.
+"""Policy of goodput (Pollux, OSDI 2021, section 4.2): power mean of speedups with p = -1, with a charge for restarts.
 
 ``speedup = goodput / goodput on a fair share``. For a job that would restart it is multiplied by ``(age - restarts * delay) /
 (age + delay)``. Pollux searches placements by a genetic algorithm. Here dynamic programming finds the best numbers of devices.
@@ -17,7 +17,7 @@ LEAST = 1e-3
 
 
 def goodput(state: State) -> Decision:
-    """Numbers of devices with the largest power mean.
+    """Choose numbers of devices with the largest power mean.
 
     Raises:
         UserError: several device types; ``sia`` compares their goodputs.
@@ -48,14 +48,14 @@ def goodput(state: State) -> Decision:
 
 
 def sizes_of(most: int, per_node: int, held: int) -> Ints:
-    """Numbers of devices that are tried: all up to four nodes, then whole nodes."""
+    """Return the numbers of devices to try: all up to four nodes, then whole nodes."""
     dense = np.arange(min(most, 4 * per_node) + 1)
     whole = np.arange(5 * per_node, most + 1, per_node)
     return np.unique(np.concatenate([dense, whole, [held] if held <= most else []]).astype(np.int64))
 
 
 def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
-    """Size of each job that minimizes the total cost within the capacity: a multiple-choice knapsack.
+    """Return the size of each job that minimizes the total cost within the capacity (a multiple-choice knapsack).
 
     Args:
         options: sizes of each job, including 0. ``costs``: cost of each size.

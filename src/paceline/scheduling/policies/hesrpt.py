@@ -1,4 +1,4 @@
-"""heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1): known sizes, and a speedup of n^p on n devices.
+"""Policy heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1) for known sizes and a speedup of n^p on n devices.
 
 With m jobs, the job of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the
 cluster,
@@ -20,7 +20,7 @@ STEEPEST = 0.99
 
 
 def hesrpt(state: State) -> Decision:
-    """Shares of the theorem, rounded to sizes on which the jobs can run.
+    """Give the shares of the theorem, rounded to sizes on which the jobs can run.
 
     Raises:
         UserError: unknown remaining work of a job, or several device types.
@@ -52,7 +52,7 @@ def hesrpt(state: State) -> Decision:
 
 
 def exponent(tables: list[Array]) -> float:
-    """The p of n^p: median over jobs of the slope from the least to the fastest size; 0: no job gains."""
+    """Return the p of n^p: median over jobs of the slope from the least to the fastest size; 0 if no job gains."""
     slopes = []
     for seconds in tables:
         legal = np.flatnonzero(np.isfinite(seconds))
@@ -64,7 +64,7 @@ def exponent(tables: list[Array]) -> float:
 
 
 def shares(jobs: int, p: float) -> Array:
-    """Shares of the jobs, largest remaining size first; shape (jobs,), sum 1."""
+    """Return the shares of the jobs, largest remaining size first; shape (jobs,), sum 1."""
     return np.diff((np.arange(jobs + 1) / jobs) ** (1.0 / (1.0 - p)))
 
 

@@ -1,4 +1,5 @@
-"""Least attained service in a few queues, first in first out within each (Tiresias, NSDI 2019, section 4: discretised 2D-LAS).
+"""Policy of least attained service in a few queues, first in first out within each (Tiresias, NSDI 2019, section 4: discretised
+2D-LAS).
 
 A job whose device-seconds reach a threshold moves to the next queue for good. Jobs are rigid. Jobs that do not fit are
 skipped.

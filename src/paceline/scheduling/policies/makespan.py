@@ -1,4 +1,4 @@
-"""Shortest makespan over time shares (Gavel, OSDI 2020, section 4.2: minimum total duration)."""
+"""Policy of the shortest makespan over time shares (Gavel, OSDI 2020, section 4.2: minimum total duration)."""
 
 from __future__ import annotations
 

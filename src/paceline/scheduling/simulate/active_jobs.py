@@ -76,7 +76,7 @@ class ActiveJobs:
         return all(isinstance(run, SteadyRun) for run in self.runs)
 
     def curves(self) -> Sequence[Array]:
-        """As ``State.curves``."""
+        """Reported learning metrics by job; see ``State.curves``."""
         return [run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self._report else ()
 
     def told_restart_s(self) -> Array:

@@ -38,7 +38,7 @@ class PlannedRun:
 
     @property
     def outlook(self) -> Outlook:
-        """As ``Run``."""
+        """Expected speed as policies see it; see ``JobRun``."""
         return self
 
     def _sizes(self, device: str, most: int) -> list[int]:
@@ -63,23 +63,23 @@ class PlannedRun:
         return table
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the seconds to the end by number of devices; see ``Outlook``."""
         with np.errstate(divide="ignore"):
             return self.to_next / self.goodput(device_type, most)
 
     def max_devices(self) -> int:
-        """As ``Outlook``."""
+        """Return the largest number of devices with a known speed; see ``Outlook``."""
         if "devices" not in self.job.adapts:
             return self.job.devices
         most = max(group.devices for group in self._fleet.groups if group.device in self._strategies)
         return min(most, self.job.max_devices or most)
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
+        """Return the relative spread of the goodput; see ``Outlook``."""
         return self._spread
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """As ``Run``."""
+        """Place the job on devices; see ``JobRun``."""
         best = self._placed(device, shape, crossed) if shape else None
         self.speed, self.strategy = (1 / best.step_s, best.text) if best else (0.0, "")
 
@@ -93,14 +93,14 @@ class PlannedRun:
         return None
 
     def cross(self) -> None:
-        """As ``Run``."""
+        """Continue after ``to_next`` has reached 0; see ``JobRun``."""
         self.finished = True
 
     def refresh(self) -> None:
         """Do nothing: there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
-        """As ``Run``."""
+        """Set the rest of ``to_next``; see ``JobRun``."""
         self.to_next = left
 
 

@@ -71,15 +71,15 @@ class ProfiledRun:
 
     @property
     def outlook(self) -> Outlook:
-        """As ``Run``."""
+        """Expected speed as policies see it; see ``JobRun``."""
         return self
 
     def goes_to(self, left: float) -> None:
-        """As ``Run``."""
+        """Set the rest of ``to_next``; see ``JobRun``."""
         self.to_next = left
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """As ``Run``."""
+        """Place the job on devices; see ``JobRun``."""
         self._device, self._shape, self._crossed = device, shape, crossed
         if shape:
             self._choose_batch()
@@ -88,7 +88,7 @@ class ProfiledRun:
             self.speed, self.batch = 0.0, 0
 
     def cross(self) -> None:
-        """As ``Run``."""
+        """Continue after ``to_next`` has reached 0; see ``JobRun``."""
         self._observe()
         self.epoch += 1
         if self.epoch >= self.profile.epochs.count:
@@ -101,7 +101,7 @@ class ProfiledRun:
         self._run_on()
 
     def refresh(self) -> None:
-        """As ``Run``."""
+        """Begin a round; see ``JobRun``."""
         if self._shape:
             self._observe()
             self._choose_batch()
@@ -166,7 +166,7 @@ class ProfiledRun:
         return self._noise or self.profile.epochs.noise(float(self.profile.epochs.batches[0]), 0)
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the progress a second by number of devices; see ``Outlook``."""
         _, times = self._believed(device_type)
         believed, noise, table = self._tables.get(device_type, (None, None, np.zeros(0)))
         if len(table) <= most or believed is not times or noise != self._noise:
@@ -199,7 +199,7 @@ class ProfiledRun:
         return table
 
     def max_devices(self) -> int:
-        """As ``Outlook``."""
+        """Return the largest number of devices with a known speed; see ``Outlook``."""
         if "devices" not in self.job.adapts:
             return self.job.devices
         limits = [self._limits(group.device) for group in self._groups]
@@ -223,7 +223,7 @@ class ProfiledRun:
         return self.job.min_devices if "devices" in self.job.adapts else self.job.devices
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the seconds to the end by number of devices; see ``Outlook``."""
         with np.errstate(divide="ignore"):
             return self._left() / self.goodput(device_type, most)
 
@@ -235,7 +235,10 @@ class ProfiledRun:
         return math.nan if total is None or total <= done else (total - done) * self.work_error
 
     def relative_spread(self) -> float:
-        """As ``Outlook``, on the type it holds. While it waits, the widest of the types it may use."""
+        """Return the relative spread of the goodput on the type that the job holds; see ``Outlook``.
+
+        While the job waits, return the widest spread of the types it may use.
+        """
         held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
         return max((self.beliefs.spread(device) for device in held), default=0.0)
 

@@ -72,7 +72,7 @@ class SteadyRun:
         """Do nothing: there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
-        """As ``JobRun``."""
+        """Set the rest of ``to_next``; see ``JobRun``."""
         self.to_next = left
 
 
@@ -89,34 +89,34 @@ class DurationRun(SteadyRun):
 
     @property
     def outlook(self) -> Outlook:
-        """As ``JobRun``."""
+        """Expected speed as policies see it; see ``JobRun``."""
         return self
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the progress a second by number of devices; see ``Outlook``."""
         table = np.zeros(most + 1)
         table[self.job.devices : self.job.devices + 1] = 1.0
         return table
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """As ``Outlook``."""
+        """Return the seconds to the end by number of devices; see ``Outlook``."""
         left = self.to_next if self._known else math.nan
         return np.where(self.goodput(device_type, most) > 0, left, math.inf)
 
     def max_devices(self) -> int:
-        """As ``Outlook``."""
+        """Return the largest number of devices with a known speed; see ``Outlook``."""
         return self.job.devices
 
     def relative_spread(self) -> float:
-        """As ``Outlook``."""
+        """Return the relative spread of the goodput; see ``Outlook``."""
         return 0.0
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """As ``JobRun``."""
+        """Place the job on devices; see ``JobRun``."""
         self.speed = 1.0 if shape else 0.0
 
     def cross(self) -> None:
-        """As ``JobRun``."""
+        """Continue after ``to_next`` has reached 0; see ``JobRun``."""
         self.finished = True
 
 

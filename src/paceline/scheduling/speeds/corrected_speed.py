@@ -112,7 +112,7 @@ class CorrectedSpeed:
         return self.surface is other.surface and (self.ratios, self.overlap) == (other.ratios, other.overlap)
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """As ``goodput.StepTimes``."""
+        """Return the seconds of a step; see ``StepSeconds``."""
         predicted, compute = self.surface.step_s(nodes, devices, local)
         corrected = compute * _factor(self.ratios.compute, local)
         step = corrected + np.maximum(predicted - compute, 0)

@@ -54,18 +54,18 @@ class MeasuredEstimate:
         self._profile = profile
 
     def times(self, device: str) -> StepSeconds | None:
-        """As ``SpeedEstimate``."""
+        """Return the steps on a device type; see ``SpeedEstimate``."""
         return self._profile.speeds.get(device)
 
     def spread(self, device: str) -> float:
-        """As ``SpeedEstimate``."""
+        """Return the relative range of a step; see ``SpeedEstimate``."""
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
         """Do nothing: all is known."""
 
     def total(self) -> float | None:
-        """As ``SpeedEstimate``."""
+        """Return the mean total progress of ended jobs of this kind; see ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
@@ -82,21 +82,21 @@ class OnlineEstimate:
         self._fits: dict[str, FittedSpeed] = {}
 
     def times(self, device: str) -> StepSeconds | None:
-        """As ``SpeedEstimate``."""
+        """Return the steps on a device type; see ``SpeedEstimate``."""
         return self._fits.get(device)
 
     def spread(self, device: str) -> float:
-        """As ``SpeedEstimate``."""
+        """Return the relative range of a step; see ``SpeedEstimate``."""
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``SpeedEstimate``."""
+        """Add an observation; see ``SpeedEstimate``."""
         if key not in self._seen[device]:
             self._seen[device][key] = seconds
             self._fits[device] = FittedSpeed.of(self._seen[device])
 
     def total(self) -> float | None:
-        """As ``SpeedEstimate``."""
+        """Return the mean total progress of ended jobs of this kind; see ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
@@ -126,7 +126,7 @@ class EstimatePool:
         return PredictedEstimate(self, model)
 
     def spread(self, model: str, device: str) -> float:
-        """As ``SpeedEstimate``.
+        """Return the relative range of a step; see ``SpeedEstimate``.
 
         Before the model ran on the type, this is the predicted range. Afterwards its computing is known. For an exchange that
         was
@@ -148,7 +148,7 @@ class EstimatePool:
         return self._spreads[model, device][1]
 
     def times(self, model: str, device: str) -> StepSeconds:
-        """As ``SpeedEstimate``."""
+        """Return the steps on a device type; see ``SpeedEstimate``."""
         key = (model, device)
         if key not in self._corrected or key in self._stale:
             there = [observed for (_, other), observed in self._observed.items() if other == device]
@@ -159,7 +159,7 @@ class EstimatePool:
         return self._corrected[key]
 
     def see(self, model: str, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``SpeedEstimate``."""
+        """Add an observation; see ``SpeedEstimate``."""
         seen = self._seen[model, device]
         if key in seen:
             return
@@ -169,11 +169,11 @@ class EstimatePool:
         self._stale.update(other for other in self._corrected if other[1] == device)
 
     def total(self, model: str) -> float | None:
-        """As ``SpeedEstimate``."""
+        """Return the mean total progress of ended jobs of this kind; see ``SpeedEstimate``."""
         return float(np.mean(self._ended[model])) if self._ended[model] else None
 
     def end(self, model: str, progress: float) -> None:
-        """As ``SpeedEstimate``."""
+        """Record the end of the job; see ``SpeedEstimate``."""
         self._ended[model].append(progress)
 
 
@@ -186,23 +186,23 @@ class PredictedEstimate:
         self._pool, self._model = pool, model
 
     def times(self, device: str) -> StepSeconds | None:
-        """As ``SpeedEstimate``."""
+        """Return the steps on a device type; see ``SpeedEstimate``."""
         return self._pool.times(self._model, device)
 
     def spread(self, device: str) -> float:
-        """As ``SpeedEstimate``."""
+        """Return the relative range of a step; see ``SpeedEstimate``."""
         return self._pool.spread(self._model, device)
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """As ``SpeedEstimate``."""
+        """Add an observation; see ``SpeedEstimate``."""
         self._pool.see(self._model, device, key, seconds)
 
     def total(self) -> float | None:
-        """As ``SpeedEstimate``."""
+        """Return the mean total progress of ended jobs of this kind; see ``SpeedEstimate``."""
         return self._pool.total(self._model)
 
     def end(self, progress: float) -> None:
-        """As ``SpeedEstimate``."""
+        """Record the end of the job; see ``SpeedEstimate``."""
         self._pool.end(self._model, progress)
 
 

@@ -37,7 +37,7 @@ class FittedSpeed:
         return _fit(tuple(seen.items()))
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """As ``goodput.StepTimes``."""
+        """Return the seconds of a step; see ``StepSeconds``."""
         compute = self.compute[0] + self.compute[1] * local
         beyond = np.maximum(devices - 2, _LEAST)
         network = np.where(

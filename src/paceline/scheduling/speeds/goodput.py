@@ -112,7 +112,7 @@ class Batches:
         return Batches(self.local[:, :most], self.passes[:, :most], self.scale[:, :most], self.seconds[:, :most])
 
     def best(self, noise: Noise) -> tuple[Array, Ints, Ints]:
-        """As ``best_batches``."""
+        """Return the best goodput on each number of devices; see ``best_batches``."""
         with np.errstate(divide="ignore", invalid="ignore"):
             goodput = noise.gain(self.scale) / self.seconds
         best = goodput.argmax(axis=0), np.arange(goodput.shape[1])

@@ -61,7 +61,7 @@ class PredictedSpeed:
         return self.local_range[1]
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """As ``goodput.StepTimes``."""
+        """Return the seconds of a step; see ``StepSeconds``."""
         compute = np.interp(local, self.locals, self.steps[0])
         step = _bilinear(self.sizes, self.locals, self.steps, devices, local)
         wide = nodes > -(-devices // self.group.devices_per_node)

@@ -114,15 +114,18 @@ def negates(one: str, other: str) -> bool:
 
 def _denies(negative: str, plain: str) -> bool:
     """Return whether ``negative`` is a negation of ``plain``, or nearly."""
-    import difflib
-
     said = fold(plain)
     first, *rest = [word for word in _SEPARATORS.split(negative.casefold()) if word] or [""]
     if first in _WORDS and rest and not said.startswith(first):
+        import difflib
+
         likeness = difflib.SequenceMatcher(None, "".join(rest), said).ratio()
         return likeness >= max(_SAME, _likeness(negative, plain))  # else ``plain`` is a slip of the negation itself
-    beginnings = (*_WORDS, *_BEGINNINGS, *(["a"] if _WITH_A.match(said) else []))
-    return bool(said) and any(fold(negative) == beginning + said for beginning in beginnings)
+    folded = fold(negative)
+    if not said or not folded.endswith(said):
+        return False
+    beginning = folded.removesuffix(said)
+    return beginning in _WORDS or beginning in _BEGINNINGS or (beginning == "a" and bool(_WITH_A.match(said)))
 
 
 def _other_number(one: str, other: str) -> bool:

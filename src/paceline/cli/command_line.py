@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -43,6 +44,7 @@ COMMANDS: Mapping[str, str] = {
 """Every command with its line of help. ``add(parser)`` in the module of the command's name adds its arguments."""
 
 
+@cache
 def build_parser(only: str | None = None) -> Parser:
     """Build the parser of the command line, whose words a test freezes.
 
@@ -104,7 +106,8 @@ def with_options(text: str) -> str:
 def _run(given: Sequence[str]) -> int:
     """Run a command and print its answer. Raises the command's errors."""
     # The first word that is no option is the command: no option before it takes a value.
-    options = parse(build_parser(next((word for word in given if not word.startswith("-")), "")), given)
+    command = next((word for word in given if not word.startswith("-")), "")
+    options = parse(build_parser(command if command in COMMANDS else ""), given)
     if options.version:
         from paceline import __version__
 

@@ -32,6 +32,11 @@ def device(name: str) -> Device:
     return _by_longer_name(name) or _find("device", name, _device_index(), "paceline hardware list shows all")
 
 
+def known_device(name: str) -> Device | None:
+    """Return the device that ``device`` finds, or None."""
+    return _by_longer_name(name) or _device_index().get(fold_hardware(name))
+
+
 def is_device(name: str) -> bool:
     """Return whether ``device`` finds a device of that name."""
     return _by_longer_name(name) is not None

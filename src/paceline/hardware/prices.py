@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from paceline.errors import UserError, shown
-from paceline.hardware.catalogue import device
+from paceline.hardware.catalogue import device, known_device
 from paceline.hardware.instances import Instance, instance
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.toml_file import read_toml
@@ -201,10 +201,8 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
 
 def _catalogue_name(name: str) -> str:
     """Return the catalogue's name of a device; devices outside the catalogue, such as probed ones, keep theirs."""
-    try:
-        return device(name).name
-    except UserError:
-        return name
+    known = known_device(name)
+    return known.name if known else name
 
 
 @cache

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.calibration.gaussian_process import Position
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Observation, fit, predict
 from paceline.strategy import Strategy
@@ -23,7 +24,7 @@ def test_a_wait_in_place_of_the_work_that_hid_it_leaves_the_corrected_step_as_lo
     whole = predict(net, correction.cluster(place), strategy)
     work = whole.step_time_s - whole.exposed_comm_s
     freed = replace(whole, exposed_comm_s=whole.exposed_comm_s + share * work, compute_s=(1 - share) * work)
-    before, after = (correction.applied(step, net, place, strategy, whole) for step in (whole, freed))
+    before, after = (correction.applied(step, Position.of(net, place, strategy), whole) for step in (whole, freed))
     assert before.compute_s / work > 1.5 * before.exposed_comm_s / whole.exposed_comm_s
     assert after.step_time_s == pytest.approx(before.step_time_s)
     assert after.exposed_comm_s == pytest.approx(before.exposed_comm_s + share * before.compute_s)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import final
 
 import numpy as np
 
 from paceline.calibration.constants import Efficiency
+from paceline.calibration.gaussian_process import Position
 from paceline.calibration.observation import Observation
 from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
@@ -17,8 +18,9 @@ from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range
 from paceline.prediction.correction import Correction
-from paceline.prediction.layouts.batch import Batched, Candidate, Predicted, Steps, corrected_steps
-from paceline.prediction.predictor import ORDINARY, Predictor, check_inputs
+from paceline.prediction.layouts.batch import Batched, Candidate, Steps
+from paceline.prediction.predictor import ORDINARY, Predicted, Predictor
+from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import input_event
 from paceline.prediction.step.waits import in_turn
@@ -64,28 +66,25 @@ class CorrectedPredictor(Predictor):
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """Predict one training step and correct it. Raises UserError as ``Predictor.step``."""
-        check_inputs(workload, cluster, strategy)
-        observed = self.observed_cluster(cluster)
-        workload, strategy = self._checked(workload, observed, strategy)
-        prediction = whole = self._predicted(workload, observed, strategy)
+        inputs = self._inputs(workload, cluster, strategy)
+        observed = replace(inputs, cluster=self.observed_cluster(inputs.cluster))
+        place = Position.of(inputs.workload, inputs.cluster, inputs.strategy)
+        known = self.correction.knows(place)
+        prediction = whole = self._predicted(observed, known)
         if self.free:  # the correction applies to the whole step
-            everything = self.uncorrected.changed(loader=0.0, free=frozenset())
-            whole = everything.step(workload, observed, strategy)
-        corrected = self.correction.applied(prediction, workload, cluster, strategy, whole)
-        corrected = self._with_range(corrected, prediction, workload, cluster, strategy)
+            whole = self.uncorrected.changed(loader=0.0, free=frozenset())._predicted(observed)
+        corrected = self._with_range(self.correction.applied(prediction, place, whole), prediction, inputs, known)
         feeds = self.loader and "input pipeline" not in self.free
-        return fed(corrected, strategy.global_batch_size / self.loader) if feeds else corrected
+        return fed(corrected, inputs.strategy.global_batch_size / self.loader) if feeds else corrected
 
-    def _with_range(
-        self, corrected: Prediction, plain: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy
-    ) -> Prediction:
+    def _with_range(self, corrected: Prediction, plain: Prediction, inputs: StepInputs, known: bool) -> Prediction:
         """Return the corrected prediction with its range, never wider than without observations."""
         if not self._fitted or not plain.step_time_s:
             return corrected
         step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
         low_s, high_s = (step_s * end / plain.step_time_s for end in (plain.low_s, plain.high_s))
-        if self._knows(workload, cluster):
-            own = conformal_range(self.typical, workload, cluster, strategy, step_s, ends, known=True)
+        if known:
+            own = conformal_range(self.typical, inputs, step_s, ends, known)
             low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
         return replace(corrected, low_s=low_s, high_s=high_s)
 
@@ -102,9 +101,6 @@ class CorrectedPredictor(Predictor):
 
     def _with_host(self, constants: Efficiency, device: Device | None) -> Efficiency:
         return constants if device is None else self.correction.constants(constants, device)
-
-    def _knows(self, workload: Workload, cluster: Cluster) -> bool:
-        return self.correction.knows(workload, cluster)
 
 
 def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) -> CorrectedPredictor:
@@ -134,3 +130,25 @@ def fed(prediction: Prediction, feed: float) -> Prediction:
         bottleneck="input pipeline" if wait > max(prediction.exposed.values()) else prediction.bottleneck,
         timeline=lazy(lambda: (*in_turn(prediction.step_time_s, waited), *prediction.timeline, input_event(feed))),
     )
+
+
+def corrected_steps(predictor: CorrectedPredictor, workload: Workload, candidates: Sequence[Candidate], steps: Steps) -> Steps:
+    """Return the corrected steps. Candidates that the correction cannot distinguish share the factor of the fastest.
+
+    Args:
+        predictor: without a loader.
+        steps: uncorrected steps of its model.
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
+        cluster, s = candidates[index]
+        mesh = s.parallelism
+        division = (s.precision, s.gradient_exchange, s.local, mesh.moving, mesh.recomputation)
+        where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
+        alike.setdefault(where, []).append(index)
+    step_s = steps.step_s.copy()
+    for members in alike.values():
+        fastest = min(members, key=lambda i: float(steps.step_s[i]))
+        corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
+        step_s[members] *= corrected_s / steps.step_s[fastest]
+    return replace(steps, step_s=step_s)

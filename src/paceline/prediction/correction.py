@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,9 +25,8 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
+from paceline.prediction.predictor import Predictor
 from paceline.record import Event
-from paceline.strategy.strategy import Strategy
-from paceline.workload.table import Workload
 
 MOST = 320
 """Most observations in use at once. Beyond that, the nearest to the workload and the device are taken, evenly thinned."""
@@ -54,24 +52,10 @@ WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
 WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
 
-class StepPredictor(Protocol):
-    """Protocol of the predictor that is corrected."""
-
-    @property
-    def typical(self) -> Efficiency:
-        """Constants of its step times."""
-
-    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """Return the prediction of a step."""
-
-    def changed(self, **choices: Any) -> StepPredictor:
-        """Return a predictor with other fields."""
-
-
 class Correction:
     """Ratios of measured to predicted steps, and the links and hosts that explain them; made by ``fit``."""
 
-    def __init__(self, observations: Sequence[Observation], model: StepPredictor) -> None:
+    def __init__(self, observations: Sequence[Observation], model: Predictor) -> None:
         self._seen, self._model = tuple(observations), model
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, tuple[float, float]] = {}
@@ -96,7 +80,7 @@ class Correction:
         """Return the seconds of an observed step if the host needs ``host_s`` per kernel launch."""
         return self._model_with(host_s).step(seen.workload, self.cluster(seen.cluster), seen.strategy).step_time_s
 
-    def _model_with(self, host_s: float) -> StepPredictor:
+    def _model_with(self, host_s: float) -> Predictor:
         return self._model.changed(constants=replace(self._model.typical, host_s=host_s)) if host_s else self._model
 
     def _predicted(self, seen: Observation) -> Prediction:
@@ -108,16 +92,14 @@ class Correction:
         """True if it corrects a model with these constants."""
         return self._model.typical == constants
 
-    def applied(
-        self, prediction: Prediction, workload: Workload, cluster: Cluster, strategy: Strategy, whole: Prediction
-    ) -> Prediction:
+    def applied(self, prediction: Prediction, place: Position, whole: Prediction) -> Prediction:
         """Return a prediction with corrected times, the remaining range, and a sentence on the observations.
 
         Args:
+            place: position of the step.
             whole: the same with every resource. If ``prediction`` has free ones, waits appear that their work hid. They are as
                 long as that work was, so no free resource makes a step longer.
         """
-        place = Position.of(workload, cluster, strategy)
         work, wait, largest = self._processes(place)
         here = coordinates([place], place.names)[0]
         (work_log, work_sigma), (wait_log, wait_sigma) = work.at(here), wait.at(here)
@@ -135,9 +117,9 @@ class Correction:
         count = len(work.places)
         steps, devices = ("step" if count == 1 else "steps"), ("device" if largest == 1 else "devices")
         text = f"Corrected by {count} observed {steps} on up to {largest} {devices}"
-        if cluster.world_size > largest:
-            text += f"; {cluster.world_size} devices are beyond what was observed"
-        if not self.knows(workload, cluster):
+        if place.devices > largest:
+            text += f"; {place.devices} devices are beyond what was observed"
+        if not self.knows(place):
             networks, devices_seen = ({position.names[k] for position in self._positions} for k in (0, 1))
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
             text += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
@@ -145,9 +127,9 @@ class Correction:
             text += ". These steps' waits were not measured, and none ran on fewer nodes: work or waiting may be slow"
         return _scaled(prediction, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{text}."))
 
-    def knows(self, workload: Workload, cluster: Cluster) -> bool:
-        """True if a step of this network on this device was observed."""
-        return any(place.names[:2] == (workload.name, cluster.device.name) for place in self._positions)
+    def knows(self, place: Position) -> bool:
+        """True if a step of the same network on the same device was observed."""
+        return any(seen.names[:2] == place.names[:2] for seen in self._positions)
 
     def _processes(self, place: Position) -> tuple[Process, Process, int]:
         """Return the processes of work and of waiting near a step, and the most devices of their observations."""

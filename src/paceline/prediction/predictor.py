@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, final, get_args
 
 from paceline.calibration.attention import KERNELS
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
-from paceline.calibration.held_out_error import HeldOut
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
@@ -19,7 +18,7 @@ from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
-from paceline.prediction.layouts.batch import Batched, Candidate, OnMesh, Predicted, Steps, merged_steps, refused_steps
+from paceline.prediction.layouts.batch import Batched, Candidate, OneByOne, OnMesh, Steps, merged_steps, refused_steps
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.attention_kernel import check_kernel, kernel_of, with_scores
 from paceline.prediction.passes.compute import RESOURCES, Resource
@@ -27,10 +26,10 @@ from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step.exposed import without_rounding
 from paceline.prediction.step.memory import fit_of
 from paceline.prediction.step.step import Step
+from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel, measured_ratio
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import LayerTable
 from paceline.workload.table import Workload
 
 Bounds = tuple[Efficiency, Efficiency, Efficiency]
@@ -174,22 +173,15 @@ class Predictor:
             UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
                 precision; the calibration is of another workload or compression.
         """
-        workload, strategy = self._checked(workload, cluster, strategy)
-        return self._predicted(workload, cluster, strategy)
+        return self._predicted(self._inputs(workload, cluster, strategy))
 
-    def _checked(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, Strategy]:
-        """Return the network with its attention kernel, and the settled strategy. Raises UserError as ``step``."""
-        check_inputs(workload, cluster, strategy)
-        check_kernel(self.attention, workload, cluster.device, strategy.precision, self.year)
-        workload = with_scores(workload, self.typical)
-        check_recompute(workload, strategy.parallelism)
-        strategy.parallelism.check_covers(cluster.world_size)
-        return workload, strategy.settled(workload, cluster)
+    def _inputs(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> StepInputs:
+        return StepInputs.of(workload, cluster, strategy, self.typical, self.attention, self.year)
 
-    def _predicted(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """Return the prediction of checked inputs."""
-        steps = self._steps(workload, cluster, strategy)
-        return self._prediction(workload, cluster, strategy, steps[1], self._range(workload, cluster, strategy, steps))
+    def _predicted(self, inputs: StepInputs, known: bool = False) -> Prediction:
+        """Return the prediction of checked inputs. ``known``: whether a step of this network on this device was observed."""
+        steps = self._steps(inputs)
+        return self._prediction(inputs, steps[1], self._range(inputs, steps), known)
 
     def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
         """Return ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
@@ -244,9 +236,10 @@ class Predictor:
         """Predict as ``many`` does, for networks that each device holds whole."""
         return Batched(self.model(workload)).steps(candidates)
 
-    def _steps(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Step, Step, Step]:
+    def _steps(self, inputs: StepInputs) -> tuple[Step, Step, Step]:
         """Return the slowest, the expected and the fastest step; without bounds three times the same."""
-        model = self.model(workload, cluster.device)
+        cluster, strategy = inputs.cluster, inputs.strategy
+        model = self.model(inputs.workload, cluster.device)
         divided = not strategy.parallelism.whole
         passes = None if divided else model.passes(cluster.device, strategy)
         middle = mesh_step(model, cluster, strategy) if divided else model.step(cluster, strategy, passes)
@@ -273,15 +266,13 @@ class Predictor:
         factor = constants.seconds_of(self.typical)
         return (passes[0].scaled(factor), passes[1].scaled(factor)) if factor else None
 
-    def _range(
-        self, workload: Workload, cluster: Cluster, strategy: Strategy, steps: tuple[Step, Step, Step]
-    ) -> tuple[float, float]:
+    def _range(self, inputs: StepInputs, steps: tuple[Step, Step, Step]) -> tuple[float, float]:
         """Return the ends of the step's range: 80 %, or the spread of three constants or of the calibration's repetitions."""
         slow, typical, fast = steps
         if self._fitted:
-            least, most = fitted_factors(self.typical, workload, cluster, typical)
+            least, most = fitted_factors(self.typical, inputs, typical)
             ends = fast.seconds * least, slow.seconds * most
-            low_s, high_s = conformal_range(self.typical, workload, cluster, strategy, typical.seconds, ends, known=False)
+            low_s, high_s = conformal_range(self.typical, inputs, typical.seconds, ends, known=False)
         else:
             spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
             low_s, high_s = fast.seconds / spread_of_runs, slow.seconds * spread_of_runs
@@ -292,14 +283,13 @@ class Predictor:
         """Return whether the constants were fitted, and neither measured for this job nor bounded by the user."""
         return self.calibration is None and not isinstance(self.constants, tuple)
 
-    def _prediction(
-        self, workload: Workload, cluster: Cluster, strategy: Strategy, step: Step, range_s: tuple[float, float]
-    ) -> Prediction:
+    def _prediction(self, inputs: StepInputs, step: Step, range_s: tuple[float, float], known: bool) -> Prediction:
         """Return the figures of a step as a prediction."""
+        workload, cluster, strategy = inputs.workload, inputs.cluster, inputs.strategy
         memory = step.memory()
         needed, available = sum(memory.values()), cluster.device.memory.value
         wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, without_rounding(step.waited_s, step.seconds)
-        missed = self._held_out(workload, cluster, strategy)
+        missed = None if self.calibration is not None else missed_by(self.typical, inputs, known)
         return Prediction(
             workload=workload.name,
             strategy=strategy.to_json(),
@@ -319,9 +309,7 @@ class Predictor:
                 lambda: (
                     *uneven_stages(step.stage_work_s, step.seconds),
                     *assumptions(
-                        workload,
-                        cluster,
-                        measured_ratio(strategy, self.calibration),
+                        replace(inputs, strategy=measured_ratio(strategy, self.calibration)),
                         self.calibration,
                         needed,
                         self.overlaps,
@@ -344,15 +332,19 @@ class Predictor:
             exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
         )
 
-    def _held_out(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> HeldOut | None:
-        """Return the error of comparable predictions on published runs."""
-        if self.calibration is not None:
-            return None
-        return missed_by(self.typical, cluster, strategy, self._knows(workload, cluster))
 
-    def _knows(self, workload: Workload, cluster: Cluster) -> bool:
-        """True if a step of this network on this device was observed."""
-        return False
+@final
+@dataclass(frozen=True, slots=True)
+class Predicted(OneByOne):
+    """Evaluation by a predictor, with its calibration, corrections and free resources."""
+
+    predictor: Predictor
+    workload: Workload
+
+    def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
+        """Return seconds and bytes of one prediction."""
+        prediction = self.predictor.step(self.workload, cluster, strategy)
+        return prediction.step_time_s, prediction.memory_bytes
 
 
 ORDINARY = Predictor()
@@ -362,19 +354,6 @@ ORDINARY = Predictor()
 def predict(workload: Workload, cluster: Cluster, strategy: Strategy, *, predictor: Predictor = ORDINARY) -> Prediction:
     """Predict one training step, as ``predictor.step`` does. Raises UserError as that does."""
     return predictor.step(workload, cluster, strategy)
-
-
-def check_inputs(workload: object, cluster: object, strategy: object) -> None:
-    """Raise UserError if one of the three inputs has another type."""
-    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
-        return
-    for value, kind, name in (
-        (workload, LayerTable, "Workload"),
-        (cluster, Cluster, "Cluster"),
-        (strategy, Strategy, "Strategy"),
-    ):
-        if not isinstance(value, kind):
-            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")
 
 
 def described(cluster: Cluster) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from paceline.prediction import Predictor
 from paceline.prediction.answer import step_range
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
 from paceline.prediction.passes.host import host_launches
+from paceline.prediction.step.step_inputs import StepInputs
 
 TUNED = efficiency("tuned")
 ONE, TWO = Cluster.named("8 A100"), Cluster.named("2x8 A100", network="25Gb/s")
@@ -31,7 +32,7 @@ def kind(links: tuple[str, ...], low: float = 0.1, high: float = -0.1) -> HeldOu
 
 def test_each_end_has_its_own_shift(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",)))
-    low, high = conformal_range(TUNED, NET, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    low, high = conformal_range(TUNED, StepInputs(NET, ONE, strategy(ONE)), 1.0, ENDS, known=False)
     assert (low, high) == (pytest.approx(0.8 * math.exp(-0.1)), pytest.approx(1.25 * math.exp(-0.1)))
 
 
@@ -39,14 +40,14 @@ def test_links_that_limited_no_held_out_run_make_it_wider(monkeypatch: pytest.Mo
     monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("infiniband",)))
     monkeypatch.setattr(step_range, "unseen_shift", lambda: 0.2)
     ends = 0.8 * math.exp(-0.3), 1.25 * math.exp(0.1)
-    assert conformal_range(TUNED, NET, TWO, strategy(TWO), 1.0, ENDS, known=False) == pytest.approx(ends)
+    assert conformal_range(TUNED, StepInputs(NET, TWO, strategy(TWO)), 1.0, ENDS, known=False) == pytest.approx(ends)
     alone, ends = Cluster.named("A100"), (0.8 * math.exp(-0.1), 1.25 * math.exp(-0.1))
-    assert conformal_range(TUNED, NET, alone, strategy(alone), 1.0, ENDS, known=False) == pytest.approx(ends)
+    assert conformal_range(TUNED, StepInputs(NET, alone, strategy(alone)), 1.0, ENDS, known=False) == pytest.approx(ends)
 
 
 def test_a_shift_leaves_the_step_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_range, "held_out", lambda *_: kind(("nvlink",), -9.0, -9.0))
-    low, high = conformal_range(TUNED, NET, ONE, strategy(ONE), 1.0, ENDS, known=False)
+    low, high = conformal_range(TUNED, StepInputs(NET, ONE, strategy(ONE)), 1.0, ENDS, known=False)
     assert 0.8 < low < 1.0 < high < 1.25
 
 
@@ -60,7 +61,7 @@ def test_no_range_is_absurd() -> None:
 
 def test_without_a_held_out_run_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_range, "held_out", lambda *_: None)
-    assert conformal_range(TUNED, NET, TWO, strategy(TWO), 1.0, ENDS, known=False) == ENDS
+    assert conformal_range(TUNED, StepInputs(NET, TWO, strategy(TWO)), 1.0, ENDS, known=False) == ENDS
 
 
 def test_a_slow_host_may_lengthen_steps_of_short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ def test_a_slow_host_may_lengthen_steps_of_short_kernels(monkeypatch: pytest.Mon
 
     def high(step_s: float, cluster: Cluster = ONE, **choices: object) -> float:
         ends = 0.8 * step_s, 1.25 * step_s
-        low, high = conformal_range(ordinary, NET, cluster, strategy(cluster, **choices), step_s, ends, known=False)
+        low, high = conformal_range(ordinary, StepInputs(NET, cluster, strategy(cluster, **choices)), step_s, ends, known=False)
         assert low == pytest.approx(ends[0])
         return high
 
@@ -93,16 +94,18 @@ def test_a_large_network_on_several_nodes_has_a_range_to_act_on() -> None:
 
 
 def test_divided_networks_are_a_kind_of_their_own() -> None:
-    kinds = [missed_by(TUNED, ONE, strategy(ONE, **choices), known=False) for choices in ({}, {"tensor": 2})]
+    kinds = [missed_by(TUNED, StepInputs(NET, ONE, strategy(ONE, **choices)), known=False) for choices in ({}, {"tensor": 2})]
     assert [missed.kind for missed in kinds if missed] == ["tuned software, one node", "tuned software, divided networks"]
-    known = missed_by(TUNED, ONE, strategy(ONE, tensor=2), known=True)
+    known = missed_by(TUNED, StepInputs(NET, ONE, strategy(ONE, tensor=2)), known=True)
     assert known is not None and known.kind == "tuned software, corrected by records"
 
 
 def test_a_chip_and_a_network_that_no_constant_was_fitted_on_are_less_certain() -> None:
     net = Workload.named("resnet-50")
     step = Predictor(software="tuned").model(net).step(ONE, strategy(ONE).settled(net, ONE))
-    known, unknown = (fitted_factors(e, net, ONE, step) for e in (TUNED, replace(TUNED, seen=frozenset())))
+    known, unknown = (
+        fitted_factors(e, StepInputs(net, ONE, strategy(ONE)), step) for e in (TUNED, replace(TUNED, seen=frozenset()))
+    )
     assert unknown[0] < known[0] < 1 < known[1] < unknown[1]
 
 

@@ -16,6 +16,7 @@ from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
+from paceline.prediction.step.step_inputs import StepInputs
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_byte_rate,
@@ -33,9 +34,7 @@ LEVELS = {
 
 
 def assumptions(
-    workload: Workload,
-    cluster: Cluster,
-    strategy: Strategy,
+    inputs: StepInputs,
     calibration: Calibration | None,
     needed: float,
     overlap: bool,
@@ -51,6 +50,7 @@ def assumptions(
         missed: the held-out error of such predictions.
         free: resources that cost no time.
     """
+    workload, cluster, strategy = inputs.workload, inputs.cluster, inputs.strategy
     exchange, several = strategy.gradient_exchange, strategy.world_size > 1
     local = several and strategy.sync_every > 1
     notes = accuracy_notes(exchange.compression.name, exchange.options) if several and not local else ()

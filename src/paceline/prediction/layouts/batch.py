@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
-from paceline.prediction.answer.result import Prediction
 from paceline.prediction.exchange.exchange_plan import seconds_key
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
@@ -33,13 +32,6 @@ from paceline.strategy.strategy import Strategy, moving_of_step
 from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
-
-
-class OneStep(Protocol):
-    """Protocol of a predictor of one step, such as ``Predictor``."""
-
-    def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
-        """Return the prediction of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +104,6 @@ class OneByOne(Evaluation):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Predicted(OneByOne):
-    """Evaluation by a predictor, with its calibration, corrections and free resources."""
-
-    predictor: OneStep
-    workload: Workload
-
-    def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
-        """Return seconds and bytes of one prediction."""
-        prediction = self.predictor.step(self.workload, cluster, strategy)
-        return prediction.step_time_s, prediction.memory_bytes
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class OnMesh(OneByOne):
     """Evaluation of networks divided among several devices, without ranges."""
 
@@ -141,28 +119,6 @@ class OnMesh(OneByOne):
 def refused_steps(candidates: Sequence[Candidate], errors: Iterable[UserError]) -> Steps:
     """Return entries for candidates that cannot be predicted, each with its reason."""
     return replace(_empty(candidates), refused={index: error.message for index, error in enumerate(errors)})
-
-
-def corrected_steps(predictor: OneStep, workload: Workload, candidates: Sequence[Candidate], steps: Steps) -> Steps:
-    """Return the corrected steps. Candidates that the correction cannot distinguish share the factor of the fastest.
-
-    Args:
-        predictor: the corrected predictor, without a loader.
-        steps: uncorrected steps of its model.
-    """
-    alike: dict[Hashable, list[int]] = {}
-    for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
-        cluster, s = candidates[index]
-        mesh = s.parallelism
-        division = (s.precision, s.gradient_exchange, s.local, mesh.moving, mesh.recomputation)
-        where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
-        alike.setdefault(where, []).append(index)
-    step_s = steps.step_s.copy()
-    for members in alike.values():
-        fastest = min(members, key=lambda i: float(steps.step_s[i]))
-        corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
-        step_s[members] *= corrected_s / steps.step_s[fastest]
-    return replace(steps, step_s=step_s)
 
 
 def merged_steps(*parts: tuple[Sequence[int], Steps]) -> Steps:

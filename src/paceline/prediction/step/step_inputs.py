@@ -1,0 +1,67 @@
+"""Inputs of one step, checked: the network with its attention kernel, the machines, and a settled strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from paceline.calibration.constants import Efficiency
+from paceline.errors import UserError, shown
+from paceline.hardware.cluster import Cluster
+from paceline.prediction.passes.attention_kernel import check_kernel, with_scores
+from paceline.prediction.passes.recompute import check_recompute
+from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import LayerTable
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """Network, machines and strategy of one step, legal together.
+
+    Attributes:
+        workload: the network, with scores in memory if its attention is not fused.
+        strategy: without open choices (``Strategy.settled``).
+    """
+
+    workload: Workload
+    cluster: Cluster
+    strategy: Strategy
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload,
+        cluster: Cluster,
+        strategy: Strategy,
+        constants: Efficiency,
+        kernel: str = "",
+        year: float = 0.0,
+    ) -> Self:
+        """Check a step's inputs and settle its strategy.
+
+        Args:
+            constants: of the predictor. ``kernel``: its requested kernel of attention. ``year``: that of its software.
+
+        Raises:
+            UserError: a value of another type; another number of workers than devices; a kernel that does not run there.
+        """
+        check_inputs(workload, cluster, strategy)
+        check_kernel(kernel, workload, cluster.device, strategy.precision, year)
+        network = with_scores(workload, constants)
+        check_recompute(network, strategy.parallelism)
+        strategy.parallelism.check_covers(cluster.world_size)
+        return cls(network, cluster, strategy.settled(network, cluster))
+
+
+def check_inputs(workload: object, cluster: object, strategy: object) -> None:
+    """Raise UserError if one of the three inputs has another type."""
+    if isinstance(workload, LayerTable) and isinstance(cluster, Cluster) and isinstance(strategy, Strategy):
+        return
+    for value, kind, name in (
+        (workload, LayerTable, "Workload"),
+        (cluster, Cluster, "Cluster"),
+        (strategy, Strategy, "Strategy"),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"{name.casefold()} {shown(value)}", f"give a paceline.{name}; the verbs of paceline take names")

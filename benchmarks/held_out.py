@@ -24,9 +24,9 @@ import numpy as np
 from rows import append
 from validation_table import RUNS, run
 
-import paceline.calibration.held_out_error as there
+import paceline.prediction.answer.held_out_error as there
 from paceline.calibration.constants import efficiency
-from paceline.calibration.uncertainty import LEAST_WIDTH
+from paceline.prediction.answer.step_range import LEAST_WIDTH
 from paceline.prediction.passes.host import host_seconds, launches_of_step
 from paceline.record import environment
 from paceline.validation.score import ScoredCase

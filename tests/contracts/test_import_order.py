@@ -66,7 +66,6 @@ PREDICTION = (
     "layouts",
     "predictor",
     "correction",
-    "corrected_predictor",
     "bottleneck",
     "transports",
     "asynchronous",

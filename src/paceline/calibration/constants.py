@@ -54,7 +54,7 @@ class Efficiency:
             more instructions than they have lanes lose these cycles.
         launch_s: seconds from the end of one kernel's work to the start of the next one's, by kind of device.
         host_s: seconds that the host takes to launch a kernel. It runs ahead, so this bounds a whole pass and not each kernel.
-            Measured steps may give the value of a device's own hosts (``calibration/host_fit.py``). 0 if graphs are replayed.
+            Measured steps may give the value of a device's own hosts (``correction/host_fit.py``). 0 if graphs are replayed.
         expert_host_s: the same for tuned software that cannot replay graphs, with experts (``prediction/passes/host.py``). It
             equals that of ordinary software, since both are PyTorch's.
         link_share: share of a link's bandwidth that a collective reaches, by kind of link; includes protocol headers.

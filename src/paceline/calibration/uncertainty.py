@@ -1,17 +1,9 @@
-"""The 80 % interval of a predicted step, from held-out errors of the resources that the step waits for.
-
-The model takes log(measured / predicted) as normal, and the errors of the device, the links and the codec as independent.
-Device and codec count by their share of the step. Links count by their effect: the step is scheduled again with links at
-either end of the links' 80 % interval, since it may then wait for an exchange that is hidden now. Squares add at each end. The
-error of the device is larger for a device or a model outside the fit.
-"""
+"""Held-out errors of predictions, by the resource that a step waits for: log(measured / predicted) is taken as normal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 Z80 = 1.2816
 """Standard deviations from the median to each end of an interval that holds 80 % of a normal distribution."""
@@ -49,48 +41,6 @@ class Sigmas:
         """Return the standard deviation of the device's own work. ``plain_conv``: share of convolutions on ordinary cores."""
         known = (device_seen, self.device), (model_seen, self.model), (gpu, self.kind)
         return math.hypot(self.base, plain_conv * self.conv, *(sigma for seen, sigma in known if not seen))
-
-
-def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
-    """Return the standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without
-    links.
-
-    Args:
-        work: standard deviation for the device's own work (``Sigmas.work``).
-    """
-    step = sum(exposed.values())
-    if step <= 0:
-        return 0.0
-    working = sum(seconds for name, seconds in exposed.items() if name in WORK)  # one error affects all of it
-    others = (seconds / step * sigmas.other for name, seconds in exposed.items() if name not in WORK | LINKS)
-    return math.hypot(working / step * work, *others, sigmas.doubling * math.log2(nodes))
-
-
-def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[float, float]:
-    """Return two factors on the predicted step, one at most 1 and one at least 1, that should enclose 80 % of measured steps.
-
-    Args:
-        step_s: the predicted step, the median.
-        ends: the step with links at the fast and at the slow end of their interval.
-        own: ``spread`` of all other errors.
-    """
-    if step_s <= 0:
-        return 1.0, 1.0
-    fast, slow = (math.hypot(Z80 * own, math.log(end / step_s)) for end in ends)
-    return math.exp(-fast), math.exp(slow)
-
-
-LEAST_WIDTH = 0.1
-"""Least share of a half-width after a shift. It keeps the predicted step inside."""
-
-
-def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:
-    """Extend both ends of an interval around a step by ``shifts`` on a logarithmic scale; negative shifts narrow it."""
-    if step_s <= 0:
-        return ends
-    half_widths = math.log(step_s / max(ends[0], 1e-30)), math.log(max(ends[1], 1e-30) / step_s)
-    low, high = (max(LEAST_WIDTH * half, half + shift) for half, shift in zip(half_widths, shifts, strict=True))
-    return step_s * math.exp(-low), step_s * math.exp(high)
 
 
 def log_spread(low: float, high: float) -> float:

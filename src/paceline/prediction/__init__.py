@@ -3,8 +3,8 @@
 from paceline.calibration.calibration import Calibration, Line
 from paceline.calibration.observation import Observation
 from paceline.prediction.answer.result import Assumption, Prediction
-from paceline.prediction.corrected_predictor import CorrectedPredictor, fit
-from paceline.prediction.correction import Correction
+from paceline.prediction.correction.corrected_predictor import CorrectedPredictor, fit
+from paceline.prediction.correction.correction import Correction
 from paceline.prediction.predictor import ORDINARY, Predictor, predict
 
 __all__ = [

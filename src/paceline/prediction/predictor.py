@@ -173,10 +173,7 @@ class Predictor:
             UserError: the strategy has another number of workers than the cluster has devices; the device lacks the
                 precision; the calibration is of another workload or compression.
         """
-        return self._predicted(self._inputs(workload, cluster, strategy))
-
-    def _inputs(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> StepInputs:
-        return StepInputs.of(workload, cluster, strategy, self.typical, self.attention, self.year)
+        return self._predicted(StepInputs.of(workload, cluster, strategy, self.typical, self.attention, self.year))
 
     def _predicted(self, inputs: StepInputs, known: bool = False) -> Prediction:
         """Return the prediction of checked inputs. ``known``: whether a step of this network on this device was observed."""

@@ -9,9 +9,9 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.calibration.constants import efficiency
-from paceline.calibration.held_out_error import HeldOut
 from paceline.prediction import Predictor
 from paceline.prediction.answer import step_range
+from paceline.prediction.answer.held_out_error import HeldOut
 from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
 from paceline.prediction.passes.host import host_launches
 from paceline.prediction.step.step_inputs import StepInputs

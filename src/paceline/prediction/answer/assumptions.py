@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from paceline.calibration import attention
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import TYPICAL, Efficiency
-from paceline.calibration.held_out_error import HeldOut
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.answer.division_assumptions import division_assumptions
 from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
+from paceline.prediction.answer.held_out_error import HeldOut
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.step.costs import slowest

@@ -1,17 +1,27 @@
-"""The 80 % interval of a predicted step: from errors by resource, then moved to the tails of held-out runs."""
+"""The 80 % interval of a predicted step: from errors by resource, then moved to the tails of held-out runs.
+
+The errors of the device, the links and the codec are taken as independent. Device and codec count by their share of the step.
+Links count by their effect: the step is scheduled again with links at either end of the links' 80 % interval, since it may then
+wait for an exchange that is hidden now. Squares add at each end. The error of the device is larger for a device or a model
+outside the fit.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from paceline.calibration.constants import Efficiency
-from paceline.calibration.held_out_error import HeldOut, held_out, unseen_shift
-from paceline.calibration.uncertainty import Z80, interval, shifted, spread
+from paceline.calibration.uncertainty import LINKS, WORK, Z80, Sigmas
+from paceline.prediction.answer.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.prediction.passes.host import host_seconds, launches_of_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs
 
 Ends = tuple[float, float]
+LEAST_WIDTH = 0.1
+"""Least share of a half-width after a shift. It keeps the predicted step inside."""
 
 
 def fitted_factors(e: Efficiency, inputs: StepInputs, step: Step) -> Ends:
@@ -50,3 +60,41 @@ def conformal_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends
     )
     slow_host = math.log1p(missed.launch_s * launches / step_s)
     return shifted(step_s, ends, (missed.low + more, missed.high + more + slow_host))
+
+
+def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
+    """Return the standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without
+    links.
+
+    Args:
+        work: standard deviation for the device's own work (``Sigmas.work``).
+    """
+    step = sum(exposed.values())
+    if step <= 0:
+        return 0.0
+    working = sum(seconds for name, seconds in exposed.items() if name in WORK)  # one error affects all of it
+    others = (seconds / step * sigmas.other for name, seconds in exposed.items() if name not in WORK | LINKS)
+    return math.hypot(working / step * work, *others, sigmas.doubling * math.log2(nodes))
+
+
+def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[float, float]:
+    """Return two factors on the predicted step, one at most 1 and one at least 1, that should enclose 80 % of measured steps.
+
+    Args:
+        step_s: the predicted step, the median.
+        ends: the step with links at the fast and at the slow end of their interval.
+        own: ``spread`` of all other errors.
+    """
+    if step_s <= 0:
+        return 1.0, 1.0
+    fast, slow = (math.hypot(Z80 * own, math.log(end / step_s)) for end in ends)
+    return math.exp(-fast), math.exp(slow)
+
+
+def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:
+    """Extend both ends of an interval around a step by ``shifts`` on a logarithmic scale; negative shifts narrow it."""
+    if step_s <= 0:
+        return ends
+    half_widths = math.log(step_s / max(ends[0], 1e-30)), math.log(max(ends[1], 1e-30) / step_s)
+    low, high = (max(LEAST_WIDTH * half, half + shift) for half, shift in zip(half_widths, shifts, strict=True))
+    return step_s * math.exp(-low), step_s * math.exp(high)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.calibration.gaussian_process import Position
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Observation, fit, predict
+from paceline.prediction.correction.gaussian_process import Position
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

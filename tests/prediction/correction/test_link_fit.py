@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observed_steps import predicted, setting
-from paceline.calibration.link_fit import ObservedLinks, slower
 from paceline.hardware import Cluster
 from paceline.prediction import Observation, fit, predict
+from paceline.prediction.correction.link_fit import ObservedLinks, slower
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 from prediction_toys import make_cluster, make_link, make_workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import predict
-from paceline.prediction.corrected_predictor import fed
+from paceline.prediction.correction.corrected_predictor import fed
 
 
 def test_a_step_waits_for_its_samples_alone_where_they_are_late() -> None:

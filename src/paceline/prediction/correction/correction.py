@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.calibration.constants import Efficiency, assumed
-from paceline.calibration.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
-from paceline.calibration.host_fit import TRIED, ObservedHost
-from paceline.calibration.link_fit import HIDDEN, ObservedLinks
 from paceline.calibration.observation import Observation
 from paceline.calibration.uncertainty import Z80
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
+from paceline.prediction.correction.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
+from paceline.prediction.correction.host_fit import TRIED, ObservedHost
+from paceline.prediction.correction.link_fit import HIDDEN, ObservedLinks
 from paceline.prediction.predictor import Predictor
 from paceline.record import Event
 
@@ -52,14 +52,27 @@ WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
 WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
 
+@dataclass(frozen=True, slots=True)
+class StepRatio:
+    """Logarithms of measured to predicted seconds of one observed step.
+
+    Attributes:
+        wait: NaN if the wait was not measured.
+        ambiguous: whether neither a measured wait nor a step on fewer nodes tells slow work from slow waiting.
+    """
+
+    work: float
+    wait: float
+    ambiguous: bool = False
+
+
 class Correction:
     """Ratios of measured to predicted steps, and the links and hosts that explain them; made by ``fit``."""
 
     def __init__(self, observations: Sequence[Observation], model: Predictor) -> None:
         self._seen, self._model = tuple(observations), model
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
-        self._ratios: dict[int, tuple[float, float]] = {}
-        self._untold: set[int] = set()
+        self._ratios: dict[int, StepRatio] = {}
         self._links = ObservedLinks(self._seen, model.step)
         self._host = ObservedHost(self._seen, self._with_host, self._model.typical.host_s or TRIED[0])
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
@@ -123,7 +136,7 @@ class Correction:
             networks, devices_seen = ({position.names[k] for position in self._positions} for k in (0, 1))
             lacking = [name for name, seen in ((place.names[0], networks), (place.names[1], devices_seen)) if name not in seen]
             text += f"; {' and '.join(lacking) if lacking else 'this network on this device'} was not observed"
-        if any(self._positions[index].names[:2] == place.names[:2] for index in self._untold):
+        if any(own.ambiguous and self._positions[index].names[:2] == place.names[:2] for index, own in self._ratios.items()):
             text += ". These steps' waits were not measured, and none ran on fewer nodes: work or waiting may be slow"
         return _scaled(prediction, working, waiting, math.exp(Z80 * sigma), Assumption("corrected", f"{text}."))
 
@@ -137,7 +150,8 @@ class Correction:
         if key not in self._local:
             chosen = self._nearest(place)
             places = coordinates([self._positions[i] for i in chosen], place.names)
-            ratios = np.array([self._ratio(i) for i in chosen]).reshape(-1, 2)
+            own = [self._ratio(i) for i in chosen]
+            ratios = np.array([(ratio.work, ratio.wait) for ratio in own]).reshape(-1, 2)
             known = np.isfinite(ratios[:, 1])
             self._local[key] = (
                 Process.of(WORK, places, ratios[:, 0]),
@@ -156,16 +170,10 @@ class Correction:
         same = int((distance == distance.min()).sum())
         return list(order[np.linspace(0, same - 1, MOST).astype(int)] if same > MOST else order[:MOST])
 
-    def _told_wait(self, index: int, prediction: Prediction) -> float | None:
-        """Infer the unmeasured wait of a step on several nodes from a measured step on fewer nodes.
-
-        The network and nearly the micro batch are equal, so the device's work is equal too. None without such a step,
-        or if the model's own wait explains the difference.
-        """
+    def _on_fewer_nodes(self, index: int) -> list[int]:
+        """Return observed steps of the same network, device and nearly the same micro batch on fewer nodes."""
         seen, place = self._seen[index], self._positions[index]
-        if seen.cluster.num_nodes == 1:
-            return None
-        smaller = [
+        return [
             other
             for other, at in enumerate(self._positions)
             if at.names[:2] == place.names[:2]
@@ -173,9 +181,18 @@ class Correction:
             and self._seen[other].strategy.precision == seen.strategy.precision
             and abs(at.numbers[2] - place.numbers[2]) <= ALIKE
         ]
+
+    def _told_wait(self, index: int, prediction: Prediction) -> float | None:
+        """Infer the unmeasured wait of a step on several nodes from a measured step on fewer nodes.
+
+        The network and nearly the micro batch are equal, so the device's work is equal too. None without such a step,
+        or if the model's own wait explains the difference.
+        """
+        seen = self._seen[index]
+        if seen.cluster.num_nodes == 1:
+            return None
+        smaller = self._on_fewer_nodes(index)
         if not smaller:
-            if abs(seen.step_s - prediction.step_time_s) > TOLD * seen.step_s:
-                self._untold.add(index)
             return None
         base = min(smaller, key=lambda other: (self._distance(other, index), other))
         own = self._seen[base]
@@ -190,19 +207,22 @@ class Correction:
         one, two = (self._positions[index].numbers for index in (first, second))
         return abs(one[2] - two[2]), abs(one[3] + one[4] - two[3] - two[4])
 
-    def _ratio(self, index: int) -> tuple[float, float]:
-        """Return the logarithms of measured to predicted work and wait; NaN for an unmeasured wait."""
+    def _ratio(self, index: int) -> StepRatio:
+        """Return the logarithms of measured to predicted work and wait of an observed step."""
         if index not in self._ratios:
             seen = self._seen[index]
             prediction = self._predicted(seen)
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             sync_s = self._told_wait(index, prediction) if seen.sync_s is None else seen.sync_s
+            ambiguous = False
             if sync_s is None:
                 worked, wait = max(seen.step_s - exposed, LEAST_WORK * seen.step_s), math.nan
+                alone = seen.cluster.num_nodes > 1 and not self._on_fewer_nodes(index)
+                ambiguous = alone and abs(seen.step_s - prediction.step_time_s) > TOLD * seen.step_s
             else:
                 worked = max(seen.step_s - sync_s, HIDDEN * seen.step_s)
                 wait = math.log((sync_s + floor) / (exposed + floor)) if seen.cluster.world_size > 1 else math.nan
-            self._ratios[index] = (math.log(worked / (prediction.step_time_s - exposed)), wait)
+            self._ratios[index] = StepRatio(math.log(worked / (prediction.step_time_s - exposed)), wait, ambiguous)
         return self._ratios[index]
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.calibration.link_fit import ObservedLinks, slower
 from paceline.calibration.observation import Observation
 from paceline.hardware.cluster import Cluster
+from paceline.prediction.correction.link_fit import ObservedLinks, slower
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 from prediction_toys import make_cluster, make_link, make_workload

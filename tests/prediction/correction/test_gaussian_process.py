@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from observed_steps import setting
-from paceline.calibration.gaussian_process import TASK, Array, CovarianceKernel, Position, Process, amplitude, coordinates
+from paceline.prediction.correction.gaussian_process import (
+    TASK,
+    Array,
+    CovarianceKernel,
+    Position,
+    Process,
+    amplitude,
+    coordinates,
+)
 
 KERNEL = CovarianceKernel(every=0.1, task=0.2, near=0.3, noise=0.05)
 NARROW = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.calibration.gaussian_process import Position, coordinates
 from paceline.hardware import cluster
+from paceline.prediction.correction.gaussian_process import Position, coordinates
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

@@ -9,7 +9,6 @@ from typing import final
 import numpy as np
 
 from paceline.calibration.constants import Efficiency
-from paceline.calibration.gaussian_process import Position
 from paceline.calibration.observation import Observation
 from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
@@ -17,7 +16,8 @@ from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range
-from paceline.prediction.correction import Correction
+from paceline.prediction.correction.correction import Correction
+from paceline.prediction.correction.gaussian_process import Position
 from paceline.prediction.layouts.batch import Batched, Candidate, Steps
 from paceline.prediction.predictor import ORDINARY, Predicted, Predictor
 from paceline.prediction.step.step_inputs import StepInputs
@@ -66,7 +66,7 @@ class CorrectedPredictor(Predictor):
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """Predict one training step and correct it. Raises UserError as ``Predictor.step``."""
-        inputs = self._inputs(workload, cluster, strategy)
+        inputs = StepInputs.of(workload, cluster, strategy, self.typical, self.attention, self.year)
         observed = replace(inputs, cluster=self.observed_cluster(inputs.cluster))
         place = Position.of(inputs.workload, inputs.cluster, inputs.strategy)
         known = self.correction.knows(place)

@@ -3,7 +3,7 @@
 The host runs ahead of the device. A pass takes as long as its kernels, but at least as long as the host launches them. Steps
 with a small micro batch that take as long as those with a larger one reveal that time. The fit takes the time that best
 explains how the measured steps of each network differ. A factor that all of them share is left to the ratios
-(``prediction/correction.py``).
+(``prediction/correction/correction.py``).
 """
 
 from __future__ import annotations

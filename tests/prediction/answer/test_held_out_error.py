@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.calibration.held_out_error import HeldOut, held_out, kind
+from paceline.prediction.answer.held_out_error import HeldOut, held_out, kind
 
 SOFTWARE = ("ordinary", "tuned")
 

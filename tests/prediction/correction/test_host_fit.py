@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from paceline import Cluster, Strategy, Workload
-from paceline.calibration.host_fit import TRIED, ObservedHost
 from paceline.calibration.observation import Observation
 from paceline.prediction import Predictor, fit
+from paceline.prediction.correction.host_fit import TRIED, ObservedHost
 
 CLUSTER = Cluster.named("2 A100")
 PLAIN = Predictor()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from observed_steps import observed, predicted, setting
 from paceline.hardware import cluster
 from paceline.prediction import Observation, Predictor, fit, predict
-from paceline.prediction.correction import MOST
+from paceline.prediction.correction.correction import MOST
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 

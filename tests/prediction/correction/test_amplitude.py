@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from paceline.calibration.gaussian_process import AMPLITUDES, CovarianceKernel, amplitude
+from paceline.prediction.correction.gaussian_process import AMPLITUDES, CovarianceKernel, amplitude
 
 KERNEL = CovarianceKernel(every=0.1, task=0.2, near=0.25, noise=0.04)
 PLACES = np.arange(60.0).reshape(6, 10)  # far apart

@@ -99,47 +99,54 @@ def backward(model: nn.Module, rank: int, step: int) -> Grads:
     return gradients(model)
 
 
-def exchanged(rank: int, workers: int) -> dict[str, Any]:
-    """Gradients of three steps under every exchange, beside PyTorch's own; bytes of each step."""
-    found: dict[str, Any] = {}
+STEPS = 2
+CODECS: dict[str, dict[str, Any]] = {
+    f"{compression} {exchange}": {"compression": compression, "exchange": exchange, "min_elements": 10}
+    for exchange in ("sharded", "ring")
+    for compression in ("int8", "terngrad", "sign", "topk", "inceptionn-scaled")
+}
+OVER_ALL: dict[str, dict[str, Any]] = {
+    "torch": {},
+    "dense": {"compression": "dense"},
+    "bf16": {"compression": "bf16"},
+    **CODECS,
+    "nodes": {"compression": "int8", "min_elements": 10, "exchange": "hierarchical", "ranks_per_node": 2},
+}
+BETWEEN_COPIES: dict[str, dict[str, Any]] = {
+    "hsdp torch": {},
+    "hsdp dense": {"compression": "dense"},
+    **{
+        f"hsdp int8 {exchange}": {"compression": "int8", "min_elements": 10, "exchange": exchange}
+        for exchange in ("sharded", "ring", "allgather")
+    },
+}
+"""Exchanges of HSDP."""
 
-    def add(name: str, model: Any, compression: str = "", **options: Any) -> None:
-        hook = attach(model, compression, min_elements=10, **options) if compression else None
+
+def exchanged(rank: int, workers: int, names: list[str]) -> dict[str, Any]:
+    """Gradients of two steps under each exchange, or PyTorch's; bytes of each step."""
+    found: dict[str, Any] = {}
+    for name in names:
+        options = (OVER_ALL | BETWEEN_COPIES)[name]
+        model = sharded(hybrid() if name in BETWEEN_COPIES else None)
+        hook = attach(model, **options) if options else None
         sent, seen = [], []
-        for step in range(3):
+        for step in range(STEPS):
             if hook is not None:
                 hook.meter.begin_step()
             seen.append(backward(model, rank, step))
             sent.append(hook.meter.sent_bytes if hook is not None else 0)
         found[name] = {"gradients": seen, "sent": sent, "dense": set(hook.dense) if hook is not None else set()}
+    return found
 
-    def plain(name: str, model: Any, **options: Any) -> None:
-        hook = attach(model, name.split()[-1], **options)
-        hook.meter.begin_step()
-        found[name] = {"gradients": [backward(model, rank, step) for step in range(3)], "sent": [hook.meter.sent_bytes]}
 
-    models: dict[str, Callable[[], Any]] = {"over all": sharded}
-    if workers == 4:
-        models["between copies"] = lambda: sharded(hybrid())
-    found["usual"] = {
-        (mesh, name): attach(make(), name).gradient_exchange.exchange.name
-        for mesh, make in models.items()
+def usual(rank: int, workers: int) -> dict[tuple[str, str], str]:
+    """The exchange of each compression over all ranks and between the copies of HSDP, if the script names none."""
+    return {
+        (mesh, name): attach(sharded(of_mesh), name).gradient_exchange.exchange.name
+        for mesh, of_mesh in (("over all", None), ("between copies", hybrid()))
         for name in ("dense", "topk", "int8")
     }
-    add("torch", sharded())
-    plain("dense", sharded())
-    plain("bf16", sharded())
-    for exchange in ("sharded", "ring"):
-        for compression in ("int8", "terngrad", "sign", "topk", "inceptionn-scaled"):
-            add(f"{compression} {exchange}", sharded(), compression, exchange=exchange)
-    if workers == 4:
-        add("nodes", sharded(), "int8", exchange="hierarchical", ranks_per_node=2)
-        add("torch hsdp", sharded(hybrid()))
-        plain("hsdp dense", sharded(hybrid()))
-        for exchange in ("sharded", "ring", "allgather"):
-            add(f"hsdp int8 {exchange}", sharded(hybrid()), "int8", exchange=exchange)
-        add("hsdp terngrad", sharded(hybrid()), "terngrad")
-    return found
 
 
 def composed(rank: int, workers: int) -> dict[str, Any]:

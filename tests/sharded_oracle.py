@@ -100,26 +100,17 @@ def _by_codec(case: Callable[..., Grads], rank: int) -> dict[str, Grads]:
     return {"found": found, "wanted": wanted}
 
 
-def pairs(rank: int, workers: int) -> dict[str, Any]:
-    """On two ranks."""
-    return {
-        "cases": {name: _by_codec(case, rank) for name, case in cases().items()},
-        "scaler": scaler_restored(rank),
-        "divided": divided(rank, None),
-        "early": early(rank),
-        "rounded": rounded(),
-    }
+def run(rank: int, workers: int, parts: list[str]) -> dict[str, Any]:
+    """Outcome of each part: the first word is the name of a function of this file, the rest are its arguments.
+
+    Four ranks are two replicas of two shards.
+    """
+    return {part: globals()[part.split()[0]](rank, *part.split()[1:]) for part in parts}
 
 
-def quads(rank: int, workers: int) -> dict[str, Any]:
-    """On four ranks: two replicas of two shards, and weights kept in parts of two."""
-    return {
-        "divided": divided(rank, hybrid()),
-        "momentum": momentum_between_replicas(rank),
-        "streams": streams(),
-        "secondary": secondary(rank),
-        "refused": refused(rank),
-    }
+def case(rank: int, name: str) -> dict[str, Grads]:
+    """A case with a codec and with the oracle."""
+    return _by_codec(cases()[name], rank)
 
 
 def scaler_restored(rank: int) -> dict[str, tuple[Grads, Grads]]:
@@ -149,18 +140,22 @@ def scaler_restored(rank: int) -> dict[str, tuple[Grads, Grads]]:
     return found
 
 
-def divided(rank: int, mesh: Any) -> dict[str, Grads]:
-    """Gradients in fp32 and fp16, with a divisor of the script's own and without, dense and as int8."""
-    found = {"torch": backward(sharded(), rank, 0)}
-    for dtype in (torch.float32, torch.float16):
-        for factor in (0.0, 2.0, 3.0):
-            for compression in ("dense", "int8"):
-                model = sharded(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
-                for module in model.modules():
-                    if factor and isinstance(module, FSDPModule):
-                        module.set_gradient_divide_factor(factor)
-                attach(model, compression, exchange="sharded")
-                found[f"{compression} {str(dtype)[6:]} {factor:g}"] = backward(model, rank, 0)
+def whole_sum(rank: int) -> Grads:
+    """PyTorch's gradients."""
+    return backward(sharded(), rank, 0)
+
+
+def divided(rank: int, dtype: str, factor: str) -> dict[str, Grads]:
+    """Gradients in a type of numbers with a divisor of the script, or 0 for none: dense and as int8."""
+    found = {}
+    mesh = hybrid() if dist.get_world_size() == 4 else None
+    for compression in ("dense", "int8"):
+        model = sharded(mesh, mp_policy=MixedPrecisionPolicy(reduce_dtype=getattr(torch, dtype)))
+        for module in model.modules():
+            if float(factor) and isinstance(module, FSDPModule):
+                module.set_gradient_divide_factor(float(factor))
+        attach(model, compression, exchange="sharded")
+        found[compression] = backward(model, rank, 0)
     return found
 
 
@@ -208,7 +203,7 @@ def early(rank: int) -> dict[str, Any]:
     return {"late": late, "seen": seen, "wanted": own}
 
 
-def rounded() -> dict[str, Tensor]:
+def rounded(rank: int) -> dict[str, Tensor]:
     """A layer's int8 weights in the forward and the backward pass of two steps, and with another seed; the shards of both
     ranks are alike."""
     found: dict[str, Tensor] = {}
@@ -281,7 +276,7 @@ def _padded(whole: Tensor) -> Tensor:
     return padded.view(2, -1)
 
 
-def streams() -> dict[str, Tensor]:
+def streams(rank: int) -> dict[str, Tensor]:
     """A gradient whose rows are all alike, as int8, on two shards of two replicas."""
     found = {}
     for exchange in ("sharded", "ring", "allgather"):

@@ -34,6 +34,7 @@ import paceline.cli
 import paceline.reporting.pages.report_page
 import paceline.training.runs.worker
 from paceline.hardware import probe
+from paceline.training.attach import consistency
 from paceline.training.runs import calibrate
 from processor_budget import LEDGER
 
@@ -174,6 +175,7 @@ def finish(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    consistency.code_version()  # each rank that is attached asks for it
     # At the top, as a program is: an error is the program's own, and the interpreter ends as usual.
     _program = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     _code: object = 0

@@ -3,6 +3,7 @@ with it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import sharded_models
 from distributed import launch_once
 from paceline.strategy import Strategy
+from sharded_models import BETWEEN_COPIES, CODECS, STEPS, exchanged, usual
 
 Grads = dict[str, torch.Tensor]
 
@@ -21,52 +23,86 @@ def error(found: Grads, wanted: Grads) -> float:
     return max(float((found[n] - wanted[n]).abs().max() / wanted[n].abs().max()) for n in wanted)
 
 
-@pytest.mark.long
-@pytest.mark.everyday("2")
+EVERYDAY = {
+    2: ("torch", "dense", "bf16", *CODECS),
+    3: ("torch", "dense", "int8 sharded", "inceptionn-scaled ring", "topk ring"),
+    4: ("torch", "int8 sharded", "nodes", *BETWEEN_COPIES),
+}
+"""Exchanges of each number of ranks that run every day."""
+
+
+def ranks(workers: int, name: str) -> list[Any]:
+    """Return what each rank has found. Exchanges of every day share a launch, and the others."""
+    everyday = EVERYDAY[workers]
+    others = tuple(one for one in ("torch", "dense", "bf16", *CODECS) if one not in everyday)
+    names = everyday if name in everyday else others
+    return [result[name] for result in launch_once(exchanged, workers, names=names)]
+
+
+def with_torch(workers: int, name: str, torch_name: str = "torch") -> Iterable[tuple[Any, Any]]:
+    """Return what each rank has found, next to what PyTorch gives it."""
+    return zip(ranks(workers, name), ranks(workers, torch_name), strict=True)
+
+
+def triples(exchanges: Iterable[str], compressions: Iterable[str]) -> list[Any]:
+    """Return exchanges and compressions on two to four ranks."""
+    return [
+        pytest.param(
+            compression,
+            exchange,
+            workers,
+            marks=[] if f"{compression} {exchange}" in EVERYDAY[workers] else [pytest.mark.full],
+        )
+        for compression in compressions
+        for exchange in exchanges
+        for workers in (2, 3, 4)
+    ]
+
+
+@pytest.mark.everyday("2", "3")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_dense_is_pytorchs_sum(workers: int) -> None:
     """Of two numbers bit for bit; gloo adds more of them in another order."""
-    for result in launch_once(sharded_models.exchanged, workers):
-        for found, wanted in zip(result["dense"]["gradients"], result["torch"]["gradients"], strict=True):
+    for dense, alone in with_torch(workers, "dense"):
+        for found, wanted in zip(dense["gradients"], alone["gradients"], strict=True):
             assert error(found, wanted) <= (0 if workers == 2 else workers * 2.0**-24)
 
 
-LARGEST = {"int8": 2 / 127, "inceptionn-scaled": 2.0**-6}
+LARGEST = {"int8": 2 / 127, "inceptionn-scaled": 2.0**-6, "bf16": 2.0**-8}
 """Error of one encoding over the largest magnitude of its block: QSGD's step is 1/127, at most one up or down; INCEPTIONN's
 bound is 2^-6."""
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
-@pytest.mark.parametrize("exchange", ["sharded", "ring"])
-@pytest.mark.parametrize("compression", ["int8", "inceptionn-scaled"])
-def test_codecs_with_a_bound_keep_it(workers: int, exchange: str, compression: str) -> None:
+@pytest.mark.parametrize(
+    ("compression", "exchange", "workers"),
+    [*triples(["sharded", "ring"], ["int8", "inceptionn-scaled"]), ("bf16", "", 2)],
+)
+def test_codecs_with_a_bound_keep_it(compression: str, exchange: str, workers: int) -> None:
     """The mean of N gradients, each with an error of at most the bound of its own largest magnitude. That is at most N times
     the largest of the mean here, since samples of different ranks partly cancel; a ring adds an encoding a hop."""
-    for result in launch_once(sharded_models.exchanged, workers):
-        first = error(result[f"{compression} {exchange}"]["gradients"][0], result["torch"]["gradients"][0])
+    for found, wanted in with_torch(workers, f"{compression} {exchange}".strip()):
+        first = error(found["gradients"][0], wanted["gradients"][0])
         assert 0 < first < LARGEST[compression] * 2 * workers
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
-@pytest.mark.parametrize("exchange", ["sharded", "ring"])
-@pytest.mark.parametrize("compression", ["terngrad", "sign", "topk"])
-def test_dense_tensors_are_exact_and_ranks_agree(workers: int, exchange: str, compression: str) -> None:
-    results = launch_once(sharded_models.exchanged, workers)
-    found, wanted = (results[0][name]["gradients"] for name in (f"{compression} {exchange}", "torch"))
-    dense = results[0][f"{compression} {exchange}"]["dense"]
+@pytest.mark.parametrize(("compression", "exchange", "workers"), triples(["sharded", "ring"], ["terngrad", "sign", "topk"]))
+def test_dense_tensors_are_exact_and_ranks_agree(compression: str, exchange: str, workers: int) -> None:
+    results = ranks(workers, f"{compression} {exchange}")
+    found, wanted = results[0]["gradients"], ranks(workers, "torch")[0]["gradients"]
+    dense = results[0]["dense"]
     assert dense if compression == "terngrad" else "4.bias" in dense
-    for step in range(3):
+    for step in range(STEPS):
         for name in dense:
             torch.testing.assert_close(found[step][name], wanted[step][name], rtol=1e-5, atol=1e-7)
         assert error(found[step], wanted[step]) > 0.05  # the others are coarse
         for other in results[1:]:
-            assert all(torch.equal(found[step][n], v) for n, v in other[f"{compression} {exchange}"]["gradients"][step].items())
+            assert all(torch.equal(found[step][n], v) for n, v in other["gradients"][step].items())
 
 
 def test_where_nobody_names_an_exchange_it_is_the_one_of_a_strategy() -> None:
     meshes = {"over all": {"sharding": "zero3"}, "between copies": {"sharding": "zero3", "shard_devices": 2}}
-    for result in launch_once(sharded_models.exchanged, 4):
-        assert result["usual"] == {
+    for result in launch_once(usual, 4):
+        assert result == {
             (mesh, name): Strategy.of(
                 world_size=4, global_batch_size=4, compression=name, **choices
             ).gradient_exchange.exchange.name
@@ -77,13 +113,15 @@ def test_where_nobody_names_an_exchange_it_is_the_one_of_a_strategy() -> None:
 
 def test_between_nodes_and_between_replicas() -> None:
     """Dense inside, compressed between: of an FSDP2 mesh in nodes of two, and of HSDP's two replicas of two shards."""
-    for result in launch_once(sharded_models.exchanged, 4):
-        assert error(result["nodes"]["gradients"][0], result["torch"]["gradients"][0]) < 8 * LARGEST["int8"]
-        for found, wanted in zip(result["hsdp dense"]["gradients"], result["torch hsdp"]["gradients"], strict=True):
-            assert error(found, wanted) < 1e-6
-        for exchange in ("sharded", "ring", "allgather"):
-            assert 0 < error(result[f"hsdp int8 {exchange}"]["gradients"][0], result["torch hsdp"]["gradients"][0]) < 0.07
-        assert result["nodes"]["sent"][0] > result["int8 sharded"]["sent"][0]  # its first leg is dense
+    for found, wanted in with_torch(4, "nodes"):
+        assert error(found["gradients"][0], wanted["gradients"][0]) < 8 * LARGEST["int8"]
+    for found, wanted in with_torch(4, "hsdp dense", "hsdp torch"):
+        assert all(error(one, other) < 1e-6 for one, other in zip(found["gradients"], wanted["gradients"], strict=True))
+    for exchange in ("sharded", "ring", "allgather"):
+        for found, wanted in with_torch(4, f"hsdp int8 {exchange}", "hsdp torch"):
+            assert 0 < error(found["gradients"][0], wanted["gradients"][0]) < 0.07
+    for nodes, over_all in zip(ranks(4, "nodes"), ranks(4, "int8 sharded"), strict=True):
+        assert nodes["sent"][0] > over_all["sent"][0]  # its first leg is dense
 
 
 @pytest.mark.long
@@ -128,9 +166,10 @@ def test_bytes_are_those_of_the_wire_format(workers: int) -> None:
         compressed = sum(shard(*t) for t in unit) - dense
         scattered += expected_bytes(compressed, dense, 0, workers)
         gathered += (1 if unit is units[-1] else 2) * (workers - 1) * 4 * (compressed + dense)
-    for result in launch_once(sharded_models.exchanged, workers):
-        assert result["int8 sharded"]["sent"] == [scattered + gathered] * 3
-        assert result["dense"]["sent"] == [3 * (gathered + (workers - 1) * gathered_once(units, shard))]  # of all steps
+    assert [result["sent"] for result in ranks(workers, "int8 sharded")] == [[scattered + gathered] * STEPS] * workers
+    if workers < 4:
+        dense = gathered + (workers - 1) * gathered_once(units, shard)
+        assert [result["sent"] for result in ranks(workers, "dense")] == [[dense] * STEPS] * workers
 
 
 def gathered_once(units: Any, shard: Any) -> int:
@@ -144,9 +183,9 @@ def gathered_once(units: Any, shard: Any) -> int:
 def test_a_model_on_the_meta_device_may_be_attached_before_it_gets_its_weights(workers: int) -> None:
     """FSDP2's usual start for large models: to the bit what attaching behind ``to_empty`` gives."""
     for result in launch_once(sharded_models.from_meta, workers):
-        for name, (usual, from_meta) in result.items():
-            assert usual.keys() == from_meta.keys()
-            assert all(torch.equal(usual[label], from_meta[label]) for label in usual), name
+        for name, (alone, from_meta) in result.items():
+            assert alone.keys() == from_meta.keys()
+            assert all(torch.equal(alone[label], from_meta[label]) for label in alone), name
 
 
 @pytest.mark.long

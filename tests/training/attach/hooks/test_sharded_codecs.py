@@ -3,7 +3,6 @@ what FSDP2 is told to divide by, to read early and to keep in parts; and which d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -16,12 +15,30 @@ from distributed import launch_once
 Grads = dict[str, torch.Tensor]
 
 
-def pairs(what: str) -> Iterable[Any]:
-    return [result[what] for result in launch_once(sharded_oracle.pairs, 2)]
+DIVISIONS = [(workers, factor, dtype) for workers in (2, 4) for factor in (0, 2, 3) for dtype in ("float32", "float16")]
+DAILY_DIVISIONS = [(2, 0, "float32"), (2, 3, "float32"), (4, 2, "float16")]
+DAILY_CASES = ("accumulation", "mixed_precision", "offload", "activation_checkpoints", "tied", "scaler", "unused")
 
 
-def quads(what: str) -> Iterable[Any]:
-    return [result[what] for result in launch_once(sharded_oracle.quads, 4)]
+def division(factor: int, dtype: str) -> str:
+    return f"divided {dtype} {factor}"
+
+
+def daily(workers: int) -> list[str]:
+    """Return the parts that run every day."""
+    of_two = [*(f"case {name}" for name in DAILY_CASES), "scaler_restored", "early", "rounded"]
+    of_four = ["momentum_between_replicas", "streams", "secondary", "refused"]
+    divisions = [division(factor, dtype) for ranks, factor, dtype in DAILY_DIVISIONS if ranks == workers]
+    return ["whole_sum", *divisions, *(of_two if workers == 2 else of_four)]
+
+
+def ranks(workers: int, part: str) -> list[Any]:
+    """Return what each rank has found. Parts of every day share a launch, and the others."""
+    everyday = daily(workers)
+    others = [f"case {name}" for name in sharded_models.cases()] if workers == 2 else []
+    others += [division(factor, dtype) for _, factor, dtype in DIVISIONS]
+    parts = everyday if part in everyday else sorted({*others} - {*everyday})
+    return [result[part] for result in launch_once(sharded_oracle.run, workers, parts=tuple(parts))]
 
 
 def same(found: Grads, wanted: Grads, share: float = 1e-6) -> None:
@@ -31,50 +48,45 @@ def same(found: Grads, wanted: Grads, share: float = 1e-6) -> None:
         assert float((found[name] - values).abs().max()) <= share * float(values.abs().max()), name
 
 
-@pytest.mark.everyday("accumulation", "mixed_precision", "offload", "activation_checkpoints", "tied", "scaler", "unused")
+@pytest.mark.everyday(*DAILY_CASES)
 @pytest.mark.parametrize("name", sharded_models.cases())
 def test_a_codec_lives_with_whatever_else_an_fsdp2_script_does(name: str) -> None:
     """Top-k with local momentum (Lin et al. 2018, algorithm 1): what comes of two steps, and what every rank still owes."""
-    for cases in pairs("cases"):
-        found, wanted = cases[name]["found"], cases[name]["wanted"]
+    for outcomes in ranks(2, f"case {name}"):
+        found, wanted = outcomes["found"], outcomes["wanted"]
         assert any(name.startswith("residual") and values.any() for name, values in wanted.items())
         same(found, wanted, 1e-5 if name in ("lars", "lamb") else 1e-6)
 
 
 @pytest.mark.parametrize("way", ["state_dict", "own_state"])
 def test_residuals_of_a_state_follow_the_scaler_of_the_run_that_loads_it(way: str) -> None:
-    for result in pairs("scaler"):
+    for result in ranks(2, "scaler_restored"):
         found, wanted = result[way]
         assert found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-DTYPES = ["float32", "float16"]
-FACTORS = [0, 2, 3]
-
-
-@pytest.mark.everyday("2-0-float32", "2-3-float32", "4-2-float16")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize(
+    ("workers", "factor", "dtype"),
+    [pytest.param(*one, marks=[] if one in DAILY_DIVISIONS else [pytest.mark.full]) for one in DIVISIONS],
+)
 def test_the_sum_of_all_ranks_is_divided_as_fsdp2_is_told(workers: int, factor: int, dtype: str) -> None:
     """By the ranks, or by the script's own divisor; on four ranks with replicas."""
-    for result in pairs("divided") if workers == 2 else quads("divided"):
-        mean = result["torch"]
+    for found, mean in zip(ranks(workers, division(factor, dtype)), ranks(workers, "whole_sum"), strict=True):
         wanted = {name: values * workers / (factor or workers) for name, values in mean.items()}
-        same(result[f"dense {dtype} {factor}"], wanted, 1e-6 if dtype == "float32" else 4e-3)
+        same(found["dense"], wanted, 1e-6 if dtype == "float32" else 4e-3)
         # QSGD's steps of 1/127, one a rank and one of the pull; ranks partly cancel.
-        same(result[f"int8 {dtype} {factor}"], wanted, 2 * (workers + 1) / 127)
+        same(found["int8"], wanted, 2 * (workers + 1) / 127)
 
 
 def test_gradients_that_fsdp2_reads_at_once_are_there() -> None:
-    for result in pairs("early"):
+    for result in ranks(2, "early"):
         assert len(result["late"]) == 6 and [name for name, late in result["late"].items() if late] == ["plain"]
         assert result["seen"].keys() == result["wanted"].keys()
         assert all(torch.equal(result["seen"][name], values) for name, values in result["wanted"].items())
 
 
 def test_rounded_weights_draw_by_seed_step_and_rank_and_alike_in_both_passes() -> None:
-    one, other = pairs("rounded")
+    one, other = ranks(2, "rounded")
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     first = one["seed 0, step 0, forward"]
     for seed in (0, 1):
@@ -86,7 +98,7 @@ def test_rounded_weights_draw_by_seed_step_and_rank_and_alike_in_both_passes() -
 
 
 def test_momentum_between_replicas_is_that_of_the_published_algorithm() -> None:
-    for result in quads("momentum"):
+    for result in ranks(4, "momentum_between_replicas"):
         for found, wanted in zip(result["found"], result["wanted"], strict=True):
             same(found, wanted)
 
@@ -94,14 +106,14 @@ def test_momentum_between_replicas_is_that_of_the_published_algorithm() -> None:
 @pytest.mark.parametrize("exchange", ["sharded", "ring", "allgather"])
 def test_each_shard_of_a_replica_has_draws_of_its_own(exchange: str) -> None:
     """Rows are alike, so equal draws would give equal shards."""
-    for result in quads("streams"):
+    for result in ranks(4, "streams"):
         assert not torch.equal(result[exchange][:4], result[exchange][4:])
 
 
 def test_weights_may_be_kept_in_parts_after_the_forward_pass() -> None:
     """ZeRO++'s hpZ (Wang et al. 2023, section 3.2): gradients are PyTorch's, and both passes see the same weights, which are
     rounded once."""
-    for result in quads("secondary"):
+    for result in ranks(4, "secondary"):
         wanted = result["torch"]
         same(result["int8"], wanted, 2 * 5 / 127)
         for bits in ("0", "8", "16"):
@@ -116,12 +128,12 @@ def test_bytes_of_weights_that_are_kept_in_parts() -> None:
     shards = [16 * 32, 11 * 62 + 12 * 44, 2 * 48]
     scattered = 3 * 4 * sum(shards)
     message = {"0": lambda n: 4 * n, "16": lambda n: 2 * n, "8": lambda n: 32 + 4 * -(-n // 1024) + n}
-    for result in quads("secondary"):
+    for result in ranks(4, "secondary"):
         for bits, size in message.items():
             assert result[bits]["sent"] == scattered + sum(3 * size(n) + 2 * 4 * n for n in shards)
 
 
 def test_replicas_that_differ_are_named_at_attach() -> None:
-    for result in quads("refused"):
+    for result in ranks(4, "refused"):
         assert "the ranks disagree on seed (rank 0: 0; rank 1: 1)" in result["seed"]
         assert "the ranks disagree on timeout_s" in result["step"]

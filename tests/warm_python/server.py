@@ -175,6 +175,9 @@ def finish(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    if hasattr(os, "SCHED_BATCH"):
+        # Gloo's threads spin while the thread that holds their lock waits for a core: none takes the core of another early.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     consistency.code_version()  # each rank that is attached asks for it
     # At the top, as a program is: an error is the program's own, and the interpreter ends as usual.
     _program = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

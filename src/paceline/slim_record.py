@@ -24,7 +24,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SlimMeasurement:
-    """A network on the target.
+    """Measurements of a network on the target.
 
     Attributes:
         latency_s: median of one run; ``low_s`` and ``high_s``: quartiles.
@@ -138,12 +138,12 @@ class SlimRecord:
 
     @property
     def speedup(self) -> float:
-        """Latency of the slimmed network; predicted if it was not measured."""
+        """Latency of the whole network / latency of the slimmed network, which is predicted if it was not measured."""
         after = self.slimmed.latency_s if self.slimmed else self.predicted_s
         return self.whole.latency_s / after if after else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Convert to plain data."""
         return {"version": VERSION, **asdict(self)}
 
     @classmethod
@@ -183,7 +183,7 @@ def _made(kind: type[_T], values: Mapping[str, Any]) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class PredictedRow:
-    """The whole network after one step, equal in every layer that takes it.
+    """The whole network after one step, which is equal in every layer that takes it.
 
     Attributes:
         varied: ``width``, ``rank`` or ``sparsity``.
@@ -204,10 +204,10 @@ class PredictedRow:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """Another processor.
+    """Another processor with its published figures.
 
     Attributes:
-        cores: that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
+        cores: number of cores that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
         sources: of these three figures, by name.
     """
 
@@ -250,7 +250,7 @@ class SlimPrediction:
     high_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Convert to plain data."""
         return {"version": VERSION, **asdict(self)}
 
 

@@ -19,7 +19,7 @@ class Outlook(Protocol):
     """Expected speed of a job: measured, predicted, or learned as it runs."""
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Progress a second on 0 to ``most`` devices of a type, packed on as few nodes as possible; shape (most + 1,).
+        """Return the progress a second on 0 to ``most`` devices of a type, on as few nodes as possible; shape (most + 1,).
 
         Progress counts in samples, or steps of the first batch, weighted by their efficiency relative to the smallest batch
         (Pollux,
@@ -28,15 +28,17 @@ class Outlook(Protocol):
         ...
 
     def max_devices(self) -> int:
-        """Largest number of devices with a known speed, within the job's limits."""
+        """Return the largest number of devices with a known speed, within the job's limits."""
         ...
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """Seconds to the end on 0 to ``most`` devices; inf: it cannot run, NaN: the remaining work is unknown."""
+        """Return the seconds to the end on 0 to ``most`` devices; inf if the job cannot run, NaN if the remaining work is
+        unknown.
+        """
         ...
 
     def relative_spread(self) -> float:
-        """Half the width of the 80 % range of the goodput, relative to it, at the least certain size; 0: measured."""
+        """Return half the width of the 80 % range of the goodput, relative to it, at the least certain size; 0 if measured."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The verb ``schedule``, which takes names: of a file, a cluster and a policy."""
+"""The verb ``schedule``, which takes names of a file, a cluster and a policy."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: 
 def _read(
     jobs: Sequence[Job] | str | Path, where: Mapping[str, str] | None
 ) -> tuple[tuple[Job, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the jobs, notes on them, and file and row of each (empty for jobs that are not from a file)."""
+    """Return the jobs, notes about them, and file and row of each (empty without a file)."""
     if isinstance(jobs, str | Path):
         trace = read_trace(jobs, where)
         return trace.jobs, trace.notes, trace.places

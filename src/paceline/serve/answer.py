@@ -1,4 +1,4 @@
-"""Answer of the page after each move of a slider: the step time, and the changes that would alter it."""
+"""Answer of the page after each move of a slider: the step time, and the effect of changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Copy:
 
 
 def answer_page(asked: Question) -> tuple[Page, list[str]]:
-    """Return the step time, the changes that would alter it, and the sources. Raises UserError as ``predict``."""
+    """Return the page's answer: the step time, the effect of changes, and the sources. Raises UserError as ``predict``."""
     explained = planning.explain(asked.workload, asked.cluster, asked.strategy)
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
@@ -78,7 +78,7 @@ def copies(asked: Question) -> list[Copy]:
 
 
 def title(asked: Question) -> str:
-    """Return a title: the model and its cluster."""
+    """Return a title with the model and its cluster."""
     size = asked.cluster
     network = f", {size.network.name}" if size.num_nodes > 1 else ""
     return f"{clean(asked.workload.name, 60)} on {nodes_text(size.node_text, size.num_nodes)} {size.device.name}{network}"

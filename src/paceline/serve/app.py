@@ -1,4 +1,4 @@
-"""The page over HTTP: a form that works without a script, and the parts that its script requests while a user drags."""
+"""The page over HTTP: a form that works without a script, and the parts that its script requests while a user moves sliders."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _message(error: UserError, code: int) -> Response:
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    """Answer a defect of Paceline. The server shows its traceback only on the terminal."""
+    """Answer a request after a defect of Paceline. The server shows its traceback only on the terminal."""
     return _message(UserError("Paceline made a mistake", "the terminal of the server says which"), 500)
 
 

@@ -18,7 +18,7 @@ MOST_KEPT = 32
 
 
 class Configurations:
-    """``config.json`` files by the hash of their contents, so that an address stays good while the server runs."""
+    """Uploaded ``config.json`` files by the hash of their contents, so that an address is valid while the server runs."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, dict[str, object]] = OrderedDict()

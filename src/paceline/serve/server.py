@@ -82,7 +82,7 @@ def run(host: str, port: int, say: Callable[[str], None], schedule: Path | None 
 
 
 def _own_addresses() -> set[str]:
-    """Return the addresses of this machine's own name."""
+    """Return the addresses of this machine's own host name."""
     try:
         return {str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)}
     except OSError:

@@ -1,1 +1,1 @@
-"""Slims trained networks: structures are really removed, and latency is really measured."""
+"""Slimming of trained networks: structures are removed, and latency is measured."""

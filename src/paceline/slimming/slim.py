@@ -1,4 +1,4 @@
-"""Slim a network in a training loop: wrap its optimizer, train, shrink."""
+"""Slimming of a network in a training loop: wrap its optimizer, train, shrink."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Slim:
 
     @property
     def subject(self) -> nn.Module:
-        """Network that becomes narrower: the model, or the widest student that replaces it."""
+        """Network that becomes narrower, which is the model or the widest student that replaces it."""
         if self._subject is None:
             self._subject = METHODS[self.method].subject(self)
         return self._subject
@@ -264,7 +264,7 @@ class Slim:
             self._whole = self._times = None
 
     def _shrink_gathered(self) -> nn.Module:
-        """Return the norms of a sharded network, equal on every rank."""
+        """Shrink a sharded network, with norms that are equal on every rank."""
         if self._shell is None:
             raise UserError("the network was sharded before it was traced", "make `slim` before `fully_shard`")
         kept: dict[str, Any] = {"method": self.method, "threads": self.threads, "target": self.target.name}
@@ -332,7 +332,7 @@ def _in_order(model: nn.Module, inputs: Inputs, named: Mapping[str, Any] | None 
 
 
 class _Begun(WrappedOptimizer):
-    """Optimizer that builds its penalty before the first step, once example inputs are known."""
+    """Optimizer that creates its penalty before the first step, once example inputs are known."""
 
     def __init__(self, optimizer: Optimizer, make: Callable[[Optimizer], WrappedOptimizer], slim: Slim) -> None:
         super().__init__(optimizer, 1.0)
@@ -342,7 +342,7 @@ class _Begun(WrappedOptimizer):
 
     @property
     def penalty(self) -> WrappedOptimizer:
-        """Return a value that is computed at the first use."""
+        """Penalty, created at the first use."""
         if self._penalty is None:
             self._penalty = self._make(self.inner)
             if self._state is not None:

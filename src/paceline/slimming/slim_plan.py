@@ -62,7 +62,7 @@ class SlimPlan:
         return cls(kept, _heads(structures, removed), shapes, replacements)
 
     def removed(self, structures: Structures) -> set[int]:
-        """Return the numbers of the structures that it removes: the inverse of ``of``.
+        """Return the numbers of the structures that the plan removes; inverts ``of``.
 
         Args:
             structures: of the same network; there may be more than ``of`` had.
@@ -90,7 +90,7 @@ class SlimPlan:
                 raise UserError(f"the plan is of another network: this one {what}, the plan's is of {_text(shape)}")
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON. Raises UserError if it cannot be written."""
+        """Write the plan as JSON. Raises UserError if it cannot be written."""
         by_name: dict[str, dict[str, list[int]]] = defaultdict(dict)
         for (name, dim), indices in self.kept.items():
             by_name[name][str(dim)] = list(indices)

@@ -1,4 +1,4 @@
-"""Descriptions of the choices about a run (compression, exchange, optimizer), and the Strategy that joins them."""
+"""Descriptions of the choices about a run (compression, exchange, optimizer), and the ``Strategy`` that joins them."""
 
 from paceline.strategy.buckets import (
     BUCKET_BYTES,

@@ -1,4 +1,4 @@
-"""Groups of gradients that travel together: DDP's buckets, fused if a codec works on them."""
+"""Groups of gradients that are exchanged together: DDP's buckets, fused if a codec works on them."""
 
 from __future__ import annotations
 

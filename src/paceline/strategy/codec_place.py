@@ -54,7 +54,7 @@ class Place(Value, ABC):
 
     @abstractmethod
     def is_of(self, kind: str) -> bool:
-        """Return whether gradients on a device of this kind (``cpu``, ``gpu``) are already at the place."""
+        """Return whether gradients on a device of this kind (``cpu``, ``gpu``) are already at this place."""
 
     def check(self, x: Exchanging) -> None:
         """Raise UserError if the codec of ``x`` cannot work here. The error names the nearest that can."""
@@ -79,7 +79,7 @@ class Place(Value, ABC):
 
 @final
 class UsualPlace(Place):
-    """Default place. A codec works at the gradients' place; residuals are kept at the codec's place."""
+    """Default place of codecs and residuals. A codec works at the gradients' place; residuals are kept at the codec's place."""
 
     __slots__ = ()
     name, text = "", ""
@@ -88,7 +88,7 @@ class UsualPlace(Place):
         return False
 
     def is_of(self, kind: str) -> bool:
-        """Return True: gradients are where they are."""
+        """Return True, because the default place is that of the gradients."""
         del kind
         return True
 
@@ -151,7 +151,7 @@ class InCard(Place):
     name, text = "nic", "in the network card"
 
     def is_of(self, kind: str) -> bool:
-        """Return False: no gradients are in a card."""
+        """Return False, because no gradients are in a card."""
         del kind
         return False
 

@@ -22,7 +22,7 @@ class ContextExchange(Value):
 
 @final
 class ContextRing(ContextExchange):
-    """Ring: keys and values pass around all devices of a group."""
+    """Ring in which keys and values pass around all devices of a group."""
 
     __slots__ = ()
     name = "ring"
@@ -31,7 +31,7 @@ class ContextRing(ContextExchange):
 
 @final
 class ContextSwap(ContextExchange):
-    """All-to-all: each device gets all tokens of some heads, and swaps back after attention."""
+    """All-to-all in which each device gets all tokens of some heads, and swaps back after attention."""
 
     __slots__ = ()
     name = "all_to_all"
@@ -51,7 +51,7 @@ class ExpertExchange(Value):
 
 @final
 class TokenToEachExpert(ExpertExchange):
-    """One copy of a token for each of its experts."""
+    """Exchange of one copy of a token for each of its experts."""
 
     __slots__ = ()
     name = "all_to_all"
@@ -59,8 +59,9 @@ class TokenToEachExpert(ExpertExchange):
 
 @final
 class TokenOnceToNode(ExpertExchange):
-    """One copy of a token for each node (DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher; arXiv:2412.19437,
-    section 3.2.2)."""
+    """Exchange of one copy of a token for each node (DeepSeek-AI, DeepEP, and Megatron-Core's flexible dispatcher;
+    arXiv:2412.19437, section 3.2.2).
+    """
 
     __slots__ = ()
     name = "once_per_node"

@@ -1,7 +1,7 @@
 """bfloat16 for unencoded numbers: dense tensors, low-rank factors, uncompressed sums, and exchanges inside a node.
 
-PyTorch's ``bf16_compress_wrapper`` does that for its hooks. Flags and scales stay fp32. A message that would be longer encoded
-than in fp32 stays fp32 too, within the codec's error bound.
+PyTorch's ``bf16_compress_wrapper`` does the same for its hooks. Flags and scales stay fp32. A message that would be longer
+encoded than in fp32 stays fp32 too, within the codec's error bound.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from paceline.strategy.choices.values import Value
 
 
 class Offload(Value):
-    """Training state in the host's memory.
+    """State of training that is in the host's memory.
 
     Attributes:
         optimizer: True for optimizer state and fp32 master weights, which the host updates.
@@ -27,7 +27,7 @@ class Offload(Value):
 
 @final
 class NoOffload(Offload):
-    """Everything is on the device."""
+    """No offload: everything is on the device."""
 
     __slots__ = ()
     name = "none"
@@ -35,7 +35,7 @@ class NoOffload(Offload):
 
 @final
 class OffloadOptimizer(Offload):
-    """Each worker's host updates its part (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840)."""
+    """Offload of the optimizer: each worker's host updates its part (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840)."""
 
     __slots__ = ()
     name = "optimizer"
@@ -44,8 +44,9 @@ class OffloadOptimizer(Offload):
 
 @final
 class OffloadWeights(Offload):
-    """Each worker's host holds the weights too (Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857; PyTorch FSDP,
-    ``CPUOffload``)."""
+    """Offload of the optimizer and the weights to each worker's host (Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857;
+    PyTorch FSDP, ``CPUOffload``).
+    """
 
     __slots__ = ()
     name = "weights+optimizer"

@@ -1,4 +1,4 @@
-"""Descriptions of optimizers: the state and the memory traffic per parameter."""
+"""Descriptions of optimizers, with the state and the memory traffic per parameter."""
 
 from __future__ import annotations
 

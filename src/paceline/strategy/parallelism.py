@@ -66,7 +66,7 @@ _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all ar
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """Mesh of devices, and what each of its dimensions divides.
+    """Mesh of devices, with the meaning of each dimension.
 
     Attributes:
         data: replicas that work on different samples.
@@ -558,12 +558,12 @@ class Parallelism:
 
     @property
     def real_sharding(self) -> Sharding:
-        """``sharding``, or its form for replicas divided among several devices."""
+        """The field ``sharding``, or its form for replicas divided among several devices."""
         return self.sharding if self.whole else self.sharding.divided
 
     @cached_property
     def recomputation(self) -> Recompute:
-        """``recompute``, with the number of recomputed blocks."""
+        """The field ``recompute``, with the number of recomputed blocks."""
         return Recompute.of(self.recompute, self.recompute_layers)
 
     @cached_property
@@ -579,7 +579,8 @@ class Parallelism:
 
     @property
     def to_owners(self) -> bool:
-        """True if an exchange leaves each replica only the sums of its shard. False with copies of the shards (HSDP)."""
+        """True if an exchange leaves each replica only the sums of one shard. It is False with copies of the shards
+        (HSDP)."""
         return self.sharding.weights and self.sharers == self.replica_count
 
     def check_covers(self, devices: int) -> None:

@@ -37,7 +37,7 @@ class PassOrder(Value, ABC):
 
 @final
 class OneForwardOneBackward(PassOrder):
-    """1F1B: forward and backward passes alternate as early as possible (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
+    """Order 1F1B: forward and backward passes alternate as early as possible (Narayanan et al. 2021, arXiv:2104.04473, 2.2)."""
 
     __slots__ = ()
     name = "1f1b"
@@ -51,7 +51,7 @@ class OneForwardOneBackward(PassOrder):
 
 @final
 class GPipe(PassOrder):
-    """All forward passes, then all backward passes (Huang et al. 2019, GPipe, arXiv:1811.06965)."""
+    """Order of all forward passes, then all backward passes (Huang et al. 2019, GPipe, arXiv:1811.06965)."""
 
     __slots__ = ()
     name = "gpipe"
@@ -65,14 +65,14 @@ class GPipe(PassOrder):
 
 @final
 class ZeroBubble(PassOrder):
-    """1F1B in which gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
+    """Order 1F1B in which gradients of weights fill the waits (ZB-H1; Qi et al. 2024, arXiv:2401.10241, 2.2)."""
 
     __slots__ = ()
     name = "zero_bubble"
     splits_backward = True
 
     def warm_up(self, stage: int, stages: int, passes: int, virtual: int = 1) -> int:
-        """Return the same as 1f1b; see ``PassOrder.warm_up``."""
+        """Return the number of 1F1B; see ``PassOrder.warm_up``."""
         return ONE_FORWARD_ONE_BACKWARD.warm_up(stage, stages, passes, virtual)
 
 

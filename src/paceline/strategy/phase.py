@@ -60,7 +60,7 @@ class Phase:
 
     @property
     def ring(self) -> bool:
-        """True if it is an all-reduce of one buffer."""
+        """True if the collective is an all-reduce of one buffer."""
         return self.pattern == "allreduce"
 
     def groups(self) -> Ints:

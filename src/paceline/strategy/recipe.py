@@ -1,4 +1,4 @@
-"""Learning rate over a run: a warm-up, a peak that follows from the batch, and a decay.
+"""Learning rate over a run: a warm-up, a peak that depends on the batch, and a decay.
 
 Rules and published rows: Goyal et al. 2017, Accurate, Large Minibatch SGD, section 2.1 (linear scaling); You et al. 2020,
 LAMB, ICLR, section 3 and tables 4 and 5 (square root of the batch, warm-up in proportion to it, untuned); MLPerf Training's
@@ -26,7 +26,7 @@ al. 2019, section 4.7)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Learning rates of a run and where they come from.
+    """Learning rates of a run with their source.
 
     Attributes:
         optimizer: its name in ``OPTIMIZERS``.
@@ -83,7 +83,7 @@ class Recipe:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """``options`` in the form that the optimizer takes: ``LARS(params, recipe.lr, **recipe.arguments)``."""
+        """The ``options`` in the form that the optimizer takes: ``LARS(params, recipe.lr, **recipe.arguments)``."""
         arguments: dict[str, Any] = dict(self.options or {})
         betas = tuple(arguments.pop(name) for name in ("beta1", "beta2") if name in arguments)
         return arguments | ({"betas": betas} if betas else {})

@@ -1,4 +1,4 @@
-"""Activation recomputation: the backward pass computes activations again, and the forward pass does not keep them."""
+"""Activation recomputation: the backward pass computes activations again instead of storing them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def usual_exchange(compression: Compression, to_owners: bool) -> Exchange:
 
 
 def check_to_owners(exchange: GradientExchange, replicated: bool, owners: int) -> None:
-    """Raise UserError for an exchange that does not reduce to owners.
+    """Raise UserError for an exchange that does not reduce gradients to the owners of shards.
 
     Args:
         replicated: True if the exchange runs between copies of the shards (HSDP).

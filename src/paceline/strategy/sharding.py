@@ -120,7 +120,8 @@ class Ddp(Sharding):
 
 @final
 class Zero1(Sharding):
-    """ZeRO-1. Each worker keeps the optimizer state of its shard, updates it, and gathers the fp32 master weights once a step.
+    """ZeRO-1, in which each worker keeps and updates the optimizer state of its shard. The fp32 master weights are gathered
+    once a step.
 
     PyTorch's ``ZeroRedundancyOptimizer`` with DDP shards by whole tensors, ``train`` by rows of every tensor.
     """
@@ -138,7 +139,7 @@ class Zero1(Sharding):
 
 @final
 class Zero2(Sharding):
-    """ZeRO-2. Gradients are reduce-scattered, weights gathered once for forward and backward (FSDP, ``SHARD_GRAD_OP``)."""
+    """ZeRO-2. Gradients are reduce-scattered, and weights are gathered once for both passes (FSDP, ``SHARD_GRAD_OP``)."""
 
     __slots__ = ()
     name, title = "zero2", "and gradients"
@@ -158,7 +159,7 @@ class Zero3(Sharding):
 
 @final
 class DistributedOptimizer(Sharding):
-    """Megatron-Core's form of zero1, where several devices hold a replica.
+    """Megatron-Core's form of zero1 for replicas that several devices hold.
 
     Gradients are reduce-scattered in fp32. Each worker updates the fp32 master weights of its shard, and weights are gathered
     at the width of the precision.

@@ -344,7 +344,7 @@ class Strategy:
 
     @property
     def sync_every(self) -> int:
-        """Number of steps of each worker from one exchange to the next; 1: gradients are exchanged in every step."""
+        """Number of steps of each worker from one exchange to the next; 1 means an exchange in every step."""
         return self.local.sync_every
 
     @property

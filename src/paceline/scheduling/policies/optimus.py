@@ -1,4 +1,6 @@
-"""Marginal gain (Optimus, EuroSys 2018, section 4.1): one device per job, then each device where it saves the most time."""
+"""Policy of marginal gain (Optimus, EuroSys 2018, section 4.1): one device per job, then each device where it saves the most
+time.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def optimus(state: State) -> Decision:
-    """Give the next device to the job whose remaining time falls most. A job that needs several gets them at once.
+    """Give the next device to the job whose remaining time decreases most. A job that needs several gets them at once.
 
     If the remaining work is unknown, the time per unit of progress is used.
     """
@@ -47,7 +49,7 @@ def optimus(state: State) -> Decision:
 
 
 def _push(heap: list[tuple[float, int, int]], seconds: Array, index: int, held: int) -> None:
-    """Add the gain of a job by its next size: seconds per device."""
+    """Add the gain of a job from its next size, in seconds per device."""
     for more, later in enumerate(seconds[held + 1 :].tolist(), 1):
         if later < math.inf:
             heapq.heappush(heap, ((later - float(seconds[held])) / more, index, more))

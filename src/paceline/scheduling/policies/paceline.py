@@ -1,4 +1,4 @@
-"""Paceline's own policy: the speedup of each job weighted by its remaining work.
+"""Paceline's own policy, which weights the speedup of each job by its remaining work.
 
 ``n`` devices speed up a job of ``R`` seconds of work (on one device of its best type) by ``s(n)``. The policy maximizes ``sum
 R^-a
@@ -50,7 +50,7 @@ def paceline(
     kept_s: float = KEPT_S,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Decision:
-    """Numbers and types of devices with the largest sum.
+    """Choose numbers and types of devices with the largest sum.
 
     Args:
         spread_power: p, above 0 and up to 1. ``short_first``: a, from 0 to 1.
@@ -83,7 +83,7 @@ def paceline(
 
 
 def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: float) -> float:
-    """Remaining device-seconds on the ``least`` devices of a type: as known, else about as many as were used already."""
+    """Return remaining device-seconds on the ``least`` devices of a type; if unknown, about as many as were used already."""
     known = least * float(outlook.seconds_left(device_type, least)[least])
     believed = math.isfinite(known) and outlook.relative_spread() < WIDE
     if believed:
@@ -95,7 +95,7 @@ def work_left_s(outlook: Outlook, device_type: int, least: int, attained_s: floa
 def _worths(
     state: State, index: int, outlook: Outlook, power: float, short_first: float, kept_s: float
 ) -> tuple[list[Ints], list[Array]]:
-    """Sizes of each type, including 0, and what each adds to the sum."""
+    """Return the sizes of each type, including 0, and the addition of each to the sum."""
     job, most, restart_s = state.jobs[index], outlook.max_devices(), float(state.restart_s[index])
     held, held_type = int(state.devices[index]), int(state.type_index[index])
     sizes, rates = [], []

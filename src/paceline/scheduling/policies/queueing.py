@@ -1,4 +1,5 @@
-"""Choice of running jobs and their nodes by a queueing model of throughput (Lin, Paolieri, Chou, Golubchik, MASCOTS 2018).
+"""Policy that chooses running jobs and their nodes by a queueing model of throughput (Lin, Paolieri, Chou, Golubchik, MASCOTS
+2018).
 
 The model needs one profiling run: a job alone takes ``compute`` a step, and exchanges queue at one server for ``exchange``.
 Mean
@@ -21,7 +22,7 @@ EFFICIENCY = 0.5
 
 
 def throughput(compute_s: float, exchange_s: float, most: int) -> Array:
-    """Steps a second of 0 to ``most`` workers, shape (most + 1,): mean value analysis of one server and a delay.
+    """Return steps a second of 0 to ``most`` workers, shape (most + 1,), by mean value analysis of one server and a delay.
 
     Source: Reiser and Lavenberg, 1980.
     """
@@ -34,7 +35,7 @@ def throughput(compute_s: float, exchange_s: float, most: int) -> Array:
 
 
 def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> Array:
-    """``throughput`` from one profiling run.
+    """Return ``throughput`` from one profiling run.
 
     Args:
         step_s: seconds of a step of each of ``workers`` in the run, including exchange and waiting.
@@ -49,11 +50,10 @@ def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> A
 
 
 def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
-    """Run the shortest jobs, each on its least devices, then give each device where it shortens the service most.
+    """Run the shortest jobs, each on its least devices, then give each device to the job whose service it shortens most.
 
-    While jobs wait, no job grows onto devices that add less than ``efficiency`` of its first ones. If none waits, the rest
-    goes
-    wherever it helps.
+    While jobs wait, no job grows onto devices that add less than ``efficiency`` of its first ones. If no job waits, the
+    remaining devices go wherever they help.
 
     Raises:
         UserError: unknown remaining work of a job, or several device types.

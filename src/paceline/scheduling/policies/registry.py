@@ -32,10 +32,10 @@ from paceline.scheduling.state import Policy
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A policy.
+    """Policy with its properties.
 
     Attributes:
-        adapts: what it chooses for jobs whose owners allow it. Other properties stay as requested.
+        adapts: properties that it chooses for jobs whose owners allow it. Others stay as requested.
         source: paper and section.
         types: True if it distinguishes device types.
     """
@@ -89,17 +89,17 @@ ALIASES: Mapping[str, str] = {
 
 
 def policy_name(name: str) -> str:
-    """Name of a policy as in ``POLICIES``. Raises UserError with the nearest names."""
+    """Return the name of a policy in ``POLICIES``. Raises UserError with the nearest names."""
     return known_name("policy", name, POLICIES, ALIASES)
 
 
 def policy_named(name: str) -> PolicyEntry:
-    """Policy of that name or alias. Raises UserError with the nearest names."""
+    """Return the policy of that name or alias. Raises UserError with the nearest names."""
     return POLICIES[policy_name(name)]
 
 
 def check_types(name: str, types: int) -> None:
-    """Raise UserError for a policy for one device type, on several."""
+    """Raise UserError if a policy for one device type is used on several."""
     if types > 1 and not policy_named(name).types:
         several = ", ".join(name for name, other in POLICIES.items() if other.types)
         raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")

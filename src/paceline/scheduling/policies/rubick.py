@@ -1,4 +1,4 @@
-"""Slopes over execution plans (Rubick, MLSys 2025, section 5): devices move from the flattest curve to the steepest.
+"""Policy of slopes over execution plans (Rubick, MLSys 2025, section 5): devices move from the flattest curve to the steepest.
 
 The goodput of an outlook is that of the best plan at each size. Goodputs are relative to the requested size, and a job never
 gets
@@ -28,7 +28,9 @@ KEEPS = 0.97
 
 @dataclass(slots=True)
 class _Curve:
-    """A job on a type: ascending ``sizes`` of rising goodput (``speed``, 1 at its request), the guaranteed one first."""
+    """Speed curve of a job on a type: ascending ``sizes`` of rising goodput (``speed``, 1 at its request), the guaranteed one
+    first.
+    """
 
     sizes: Ints
     speed: Array
@@ -39,7 +41,7 @@ class _Curve:
         return int(self.sizes[self.at])
 
     def gain(self, free: int) -> tuple[float, int]:
-        """Steepest growth within ``free`` more devices: speed per device, and its index; 0: none."""
+        """Return the steepest growth within ``free`` more devices, as speed per device, and its index; 0 if there is none."""
         more = self.sizes[self.at + 1 :] - self.devices
         gains = self.speed[self.at + 1 :] - self.speed[self.at]
         slopes = np.where((more <= free) & (gains > LEAST_GAIN), gains / more, 0.0)
@@ -49,7 +51,7 @@ class _Curve:
         return float(slopes[best]), self.at + 1 + best
 
     def loss(self) -> tuple[float, int]:
-        """Flattest reduction: speed per device, and its index; inf: none."""
+        """Return the flattest reduction, as speed per device, and its index; inf if there is none."""
         if self.at == 0:
             return np.inf, 0
         slopes = (self.speed[self.at] - self.speed[: self.at]) / (self.devices - self.sizes[: self.at])
@@ -77,7 +79,7 @@ class _TypePool:
 
     @property
     def spare(self) -> int:
-        """Free devices, and devices beyond the guarantees of jobs."""
+        """Number of free devices, and of devices beyond the guarantees of jobs."""
         return self.free + sum(curve.devices - int(curve.sizes[0]) for curve in self.curves.values())
 
     def _resize(self, place: int, to: int) -> None:
@@ -92,7 +94,7 @@ class _TypePool:
         self._resize(place, self.curves[self._jobs[place]].loss()[1])
 
     def _steepest(self, budget: int, but: int = -1) -> tuple[int, int]:
-        """Job with the steepest growth within a budget, and its index; -1: no job gains."""
+        """Return the job with the steepest growth within a budget, and its index; -1 if no job gains."""
         bounds, leads = np.array(self._up), dict[int, int]()
         if but >= 0:
             bounds[but] = 0.0
@@ -128,7 +130,7 @@ class _TypePool:
 
 
 def rubick(state: State) -> Decision:
-    """Admit in order of arrival, take from the flattest, give to the steepest."""
+    """Admit jobs in order of arrival, then move devices from the flattest curve to the steepest."""
     pools = [_TypePool(int(count)) for count in state.capacity]
     fixed = _settled(state)
     for index in np.flatnonzero(state.devices).tolist():
@@ -151,13 +153,13 @@ def rubick(state: State) -> Decision:
 
 
 def _settled(state: State) -> Bools:
-    """Mask of the jobs that keep their size, because another restart would cost too much of their time."""
+    """Return a mask of the jobs that keep their size, because another restart would cost too much of their time."""
     lost = (state.restarts + 1) * state.restart_s
     return np.asarray(state.age_s - lost < KEEPS * state.age_s) & (state.devices > 0)
 
 
 def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None:
-    """Curve of a job from its guaranteed size up, including the size it holds; None: it cannot run on this type."""
+    """Return the curve of a job from its guaranteed size up, including its present size; None if it cannot run on this type."""
     job, outlook = state.jobs[index], state.outlooks[index]
     nodes = state.fleet.groups[group]
     if not job.may_use(nodes.device):
@@ -184,7 +186,7 @@ def _curve(state: State, index: int, group: int, held: int = 0) -> _Curve | None
 def _admit(state: State, index: int, pools: Sequence[_TypePool], closed: set[int]) -> None:
     """Give a new job its guaranteed size, from free devices or else from others, on the fastest type.
 
-    A job that no type can hold now waits for all of them.
+    A job that no type has room for now waits for all of them.
     """
     curves = {group: _curve(state, index, group) for group in range(len(pools)) if group not in closed}
     legal = {group: curve for group, curve in curves.items() if curve is not None}

@@ -1,4 +1,5 @@
-"""Goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over (nodes, devices, type) of each job.
+"""Policy of goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over (nodes, devices, type) of
+each job.
 
 The goodputs of a job are divided by its smallest. A configuration that needs a restart counts ``(age - restarts * delay) /
 (age +
@@ -24,7 +25,7 @@ LEAST_VALUE, MOST_COST = 1e-4, 3000.0
 
 
 def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) -> Decision:
-    """Configurations of the least sum of ``goodput^power``.
+    """Choose configurations of the least sum of ``goodput^power``.
 
     Args:
         power: below 0; closer to 0 is less fair.
@@ -45,11 +46,11 @@ def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) 
 
 
 def configurations(state: State) -> Choices:
-    """Every configuration of every job. ``cost`` holds its goodput relative to the job's smallest, with a charge for restarts.
+    """Return every configuration of every job. ``cost`` holds its goodput relative to the job's smallest, with a charge for
+    restarts.
 
-    For a job that needs several devices, fewer devices count as proportionally slower. Otherwise a job of one size would
-    always give
-    way to one that can shrink. A job that has not finished its start keeps what it holds.
+    For a job that needs several devices, fewer devices count as proportionally slower. Otherwise a job of one size would always
+    lose against one that can shrink. A job that has not finished its start keeps its devices.
     """
     ages = state.age_s
     restart_s, starting_s = state.restart_s, state.restarting_s
@@ -91,14 +92,16 @@ def configurations(state: State) -> Choices:
 
 
 def node_sizes(group: NodeGroup) -> Ints:
-    """Powers of two within a node, the whole node, then whole nodes: sizes that pack without a split."""
+    """Return sizes that pack without a split: powers of two within a node, the whole node, then whole nodes."""
     size = group.devices_per_node
     inside = [1 << power for power in range(size.bit_length()) if 1 << power < size]
     return np.array([*inside, *range(size, group.devices + 1, size)])
 
 
 def _sizes(job: Job, grid: Ints, most: int, held: int) -> Ints:
-    """Sizes on one type: those of the grid within the job's limits, and the one it holds. A rigid job has one size."""
+    """Return the sizes on one type: those of the grid within the job's limits, and its present one. A rigid job has one
+    size.
+    """
     if "devices" not in job.adapts:
         return np.array([job.devices] if job.devices <= most else [], np.int64)
     allowed = grid[grid >= job.min_devices]

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, of the predicted times."""
+"""Policy of shortest remaining time first, by predicted times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def srtf(state: State, preemptive: bool = True) -> Decision:
-    """Serve jobs by the remaining seconds on the devices asked for. Jobs that do not fit are skipped.
+    """Serve jobs by the remaining seconds on the requested devices. Jobs that do not fit are skipped.
 
     For a waiting job the cost of its start is added, so that a running job is stopped only if that pays.
 

@@ -1,7 +1,7 @@
-"""Themis (NSDI 2020, sections 3 and 4): free devices are offered to the jobs that are worst off, for a lease.
+"""Policy Themis (NSDI 2020, sections 3 and 4): free devices are offered to the jobs that are worst off, for a lease.
 
-Rho of a job is its time in the shared cluster over its time on an equal part of it, including its running time. The authors'
-code
+Rho of a job is the ratio of its time in the shared cluster to its time on an equal part of it, running time included. The
+authors' code
 is not public. Assumptions of this version: an app is one rigid job, every bid is true (no hidden payments), and devices
 without a
 winner are handed out by rho. Other papers' figures of "Themis" come from Gavel's ``finish_time_fairness``.
@@ -24,7 +24,8 @@ LEASE_S = 1200.0
 
 
 def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> Decision:
-    """Continue running leases. Free devices go to the best bids of the worst-off jobs, and the rest by rho.
+    """Continue running leases, and give free devices to the best bids of the worst-off jobs, then by rho. Free devices go to
+    the best bids of the worst-off jobs, and the rest by rho.
 
     A bid on devices of a type is the factor by which they lower a job's rho. The auction seeks the largest product of all
     factors.
@@ -65,7 +66,7 @@ def _answer(state: State, devices: Ints, kinds: Ints, lease: dict[str, float]) -
 
 
 def _rho(demand: ShareDemand) -> Array:
-    """Finish-time fairness of each job if it ran from now on, on its fastest type."""
+    """Return the finish-time fairness of each job if it ran from now on, on its fastest type."""
     fastest_s = demand.left / demand.speed.max(axis=1)
     crowd = np.maximum(len(demand.rows) * demand.devices / demand.state.capacity.sum(), 1.0)
     alone_s = (demand.state.ran_s[demand.rows] + fastest_s) * crowd
@@ -73,7 +74,7 @@ def _rho(demand: ShareDemand) -> Array:
 
 
 def _worst(rho: Array, free: Bools, offered: float) -> Bools:
-    """Mask of the worst-off jobs without a lease."""
+    """Return a mask of the worst-off jobs without a lease."""
     rows = np.flatnonzero(free)
     chosen = np.zeros(len(rho), bool)
     chosen[rows[np.argsort(-rho[rows], kind="stable")[: math.ceil(offered * len(rho))]]] = True
@@ -81,7 +82,7 @@ def _worst(rho: Array, free: Bools, offered: float) -> Bools:
 
 
 def _by_bid(demand: ShareDemand, bidders: Bools) -> list[tuple[int, int]]:
-    """(job, type) by the logarithm of the factor over the part of the type.
+    """Return (job, type) by the logarithm of the factor, relative to the part of the type.
 
     A job that waits another lease would lose that factor.
     """
@@ -95,7 +96,7 @@ def _by_bid(demand: ShareDemand, bidders: Bools) -> list[tuple[int, int]]:
 
 
 def _by_rho(demand: ShareDemand, rho: Array, jobs: Bools) -> list[tuple[int, int]]:
-    """(job, type) by rho, the fastest type first."""
+    """Return (job, type) by rho, the fastest type first."""
     rows = np.flatnonzero(jobs)
     rows = rows[np.argsort(-rho[rows], kind="stable")]
     return [(int(row), int(kind)) for row in rows for kind in np.argsort(-demand.speed[row]) if demand.speed[row, kind] > 0]

@@ -1,4 +1,4 @@
-"""Jobs that are present in a simulated cluster, and their starts, restarts, moves, interference, ends and lost nodes.
+"""Jobs present in a simulated cluster, and their starts, restarts, moves, interference, ends and lost nodes.
 
 The event loop is in ``simulator``.
 """
@@ -80,7 +80,7 @@ class ActiveJobs:
         return [run.curve() if isinstance(run, Reports) else _NO_CURVE for run in self.runs] if self._report else ()
 
     def told_restart_s(self) -> Array:
-        """Restart cost of each job as policies are told it."""
+        """Restart cost of each job in seconds, as policies see it."""
         told, true = self.settings.believed_restart, self.columns[RESTART]
         return np.array([told.get(job.model, cost) for job, cost in zip(self.jobs, true, strict=True)]) if told else true
 
@@ -111,7 +111,7 @@ class ActiveJobs:
         return worked
 
     def cross(self, moments: Array) -> None:
-        """Advance jobs whose time has come to their next stretch or their end.
+        """Advance jobs at the end of a stage to their next stage or their end.
 
         Args:
             moments: times of the changes, as ``next_crossing`` returned them.
@@ -127,7 +127,7 @@ class ActiveJobs:
                 self.columns[TO_NEXT, index] = run.to_next
 
     def refresh(self) -> None:
-        """Before a decision, let running jobs learn and choose another batch."""
+        """Let running jobs learn and choose another batch before a decision."""
         for index in np.flatnonzero(self.columns[HELD]):
             run = self.runs[index]
             run.goes_to(float(self.columns[TO_NEXT, index]))
@@ -167,7 +167,7 @@ class ActiveJobs:
         self.columns[SPEED, index], self.columns[TYPE, index] = 0.0, -1
 
     def carry_out(self, decision: Decision) -> None:
-        """Free what a decision takes away, then place what is new, in the policy's order."""
+        """Free the devices that a decision takes away, then place new ones, in the policy's order."""
         held, types = self.columns[HELD], self.columns[TYPE]
         changed = (decision.devices != held) | ((decision.type_index != types) & (decision.devices > 0))
         if changed.any():
@@ -184,7 +184,7 @@ class ActiveJobs:
                 self._start(int(index), decision, placements.get(int(index)))
 
     def _repacked(self, decision: Decision, changed: Bools) -> dict[int, Placement]:
-        """Placements when all jobs are placed again.
+        """Return placements after a new placement of all jobs.
 
         Jobs that keep their size but change nodes move now if moves are free. Otherwise they count as changed and restart.
         """

@@ -25,7 +25,7 @@ FEWEST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """A policy compared with the first one, over the jobs that ended under both. Intervals are 95 %, from resampled jobs.
+    """Policy compared with the first one, over the jobs that ended under both. Intervals are 95 %, from resampled jobs.
 
     Attributes:
         difference_s: mean of (its completion time - that of the first); ``low_s`` to ``high_s``.
@@ -49,7 +49,7 @@ class Paired:
     sooner: float
 
     def to_json(self) -> dict[str, Any]:
-        """All figures by name, and the verdict."""
+        """Return all figures by name, and the verdict."""
         return {**asdict(self), "verdict": self.verdict}
 
     @property
@@ -59,7 +59,7 @@ class Paired:
 
     @property
     def verdict(self) -> str:
-        """``shorter`` or ``longer`` than under the first, or the reason why that is not settled."""
+        """The verdict: ``shorter`` or ``longer`` than under the first policy, or why it is open."""
         if self.jobs < FEWEST:
             return "too few jobs" if self.jobs else "no common job"
         if self.fewer * self.difference_s < 0:
@@ -120,7 +120,7 @@ def _named(policy: str) -> Iterator[None]:
 
 
 def best(simulated: Mapping[str, SimulatedSchedule]) -> str:
-    """Policy with the shortest mean completion time among those under which the most jobs ended."""
+    """Return the policy with the shortest mean completion time among those under which the most jobs ended."""
     figures = {name: one.metrics for name, one in simulated.items()}
     return min(figures, key=lambda name: (-figures[name].ended, np.nan_to_num(figures[name].mean_jct_s, nan=math.inf)))
 
@@ -143,7 +143,7 @@ def paired(base: str, first: SimulatedSchedule, name: str, other: SimulatedSched
 
 
 def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
-    """Means and 95 % intervals of ``Paired``; NaN without jobs.
+    """Return means and 95 % intervals of ``Paired``; NaN without jobs.
 
     Args:
         before, after: completion times of the same jobs in seconds, of shape (jobs,).
@@ -158,7 +158,7 @@ def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
 
 
 def _together(first: SimulatedSchedule, other: SimulatedSchedule) -> tuple[Array, Array]:
-    """Completion times of the jobs that ended under both."""
+    """Return the completion times of the jobs that ended under both."""
     times = {outcome.job.name: outcome.jct_s for outcome in other.schedule.outcomes}
     pairs = [(outcome.jct_s, times[outcome.job.name]) for outcome in first.schedule.outcomes]
     table = np.array(pairs).reshape(-1, 2)
@@ -167,7 +167,7 @@ def _together(first: SimulatedSchedule, other: SimulatedSchedule) -> tuple[Array
 
 
 def _resampled(pairs: Array, seed: int) -> Array:
-    """Means of both rows over jobs drawn with replacement, of shape (2, SAMPLES)."""
+    """Return the means of both rows over jobs drawn with replacement, of shape (2, SAMPLES)."""
     random, jobs = np.random.default_rng(seed), pairs.shape[1]
     return np.stack([pairs[:, random.integers(0, jobs, jobs)].mean(axis=1) for _ in range(SAMPLES)], axis=1)
 

@@ -1,4 +1,4 @@
-"""Finish-time fairness: a job's completion time over that on its share of the cluster alone.
+"""Finish-time fairness: the ratio of a job's completion time to that on its share of the cluster alone.
 
 Themis, NSDI 2020, section 3.1; for several device types as Sia defines it, SOSP 2023, section 5.5. A job's share is all
 devices
@@ -30,28 +30,28 @@ class Fairness:
     """Finish-time fairness of a schedule.
 
     Attributes:
-        ratio: completion time over that on its share alone, for each job that ended. Smaller is better.
+        ratio: completion time / completion time alone on its share, for each job that ended. Smaller is better.
     """
 
     ratio: Mapping[str, float]
 
     @property
     def worst(self) -> float:
-        """Largest ratio; NaN: no job ended."""
+        """Largest ratio; NaN if no job ended."""
         return max(self.ratio.values(), default=math.nan)
 
     @property
     def unfair_share(self) -> float:
-        """Share of the jobs with a ratio above 1; NaN: no job ended."""
+        """Share of the jobs with a ratio above 1; NaN if no job ended."""
         return float(np.mean([ratio > 1 for ratio in self.ratio.values()])) if self.ratio else math.nan
 
 
 def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
-    """Compute the ratios of all jobs that ended and can run alone on some share.
+    """Return the ratios of all jobs that ended and can run alone on some share.
 
-    Between two whole numbers of devices times are interpolated. Below one device the time grows as the share falls. A rigid
-    job
-    runs as asked for, and its time grows by as much as that exceeds its share. Types are weighted by their devices.
+    Between two whole numbers of devices times are interpolated. Below one device the time grows as the share falls. A rigid job
+    runs on its requested devices, and its time grows by the factor by which they exceed its share. Types are weighted by their
+    devices.
     """
     rivals = mean_jobs(schedule)
     ratios = {}
@@ -66,7 +66,7 @@ def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
 
 
 def mean_jobs(schedule: ClusterSchedule) -> dict[str, float]:
-    """Mean number of present jobs, itself included, over the decisions during each job's life."""
+    """Return the mean number of present jobs, including itself, over the decisions during each job's life."""
     moments, counts = np.array(schedule.active, dtype=float).reshape(-1, 2).T
     sums = np.concatenate([[0.0], counts.cumsum()])
     means = {}

@@ -49,7 +49,7 @@ def advance_rounds(columns: Array, moments: Array) -> None:
 
 
 def crossings(columns: Array, time_s: float) -> Array:
-    """Time at which each job reaches its next change; inf: it does not work."""
+    """Return the time at which each job reaches its next change; inf if it does not work."""
     speed = columns[SPEED]
     moments = np.full(len(speed), math.inf)
     np.divide(columns[TO_NEXT], speed, out=moments, where=speed > 0)

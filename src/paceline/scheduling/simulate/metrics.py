@@ -18,7 +18,7 @@ UNFAIR = 1.05
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleMetrics:
-    """Figures of a schedule; NaN: unknown. Completion times are those of the jobs that ended.
+    """Figures of a schedule; unknown ones are NaN. Completion times are those of the jobs that ended.
 
     Attributes:
         jobs, ended: number of jobs that arrived, and that ended.
@@ -57,12 +57,12 @@ class ScheduleMetrics:
     decisions: int
 
     def to_json(self) -> dict[str, Any]:
-        """All figures by name."""
+        """Return all figures by name."""
         return asdict(self)
 
 
 def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None) -> ScheduleMetrics:
-    """Compute the figures of a schedule.
+    """Return the figures of a schedule.
 
     Args:
         ratios: finish-time fairness of each job that ended (``simulate.fairness``); None: it is estimated.
@@ -101,7 +101,7 @@ def metrics(schedule: ClusterSchedule, ratios: Mapping[str, float] | None = None
 
 
 def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Array:
-    """Estimated finish-time fairness of jobs that ended: completion time over that on a fair share. Up to 1 is fair.
+    """Estimate the finish-time fairness of ended jobs: the ratio of completion time to that on a fair share. Up to 1 is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
     that it
@@ -123,7 +123,7 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
 
 
 def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
-    """Device-seconds held, by type."""
+    """Return the device-seconds held, by type."""
     held = dict.fromkeys(schedule.fleet.types, 0.0)
     for outcome in schedule.outcomes:
         for span in outcome.spans:
@@ -132,7 +132,7 @@ def _held_s(schedule: ClusterSchedule) -> dict[str, float]:
 
 
 def _charged(schedule: ClusterSchedule, held_s: dict[str, float], what: str) -> float:
-    """Device-hours times the rate of each type; NaN if a used type has none."""
+    """Return device-hours times the rate of each type; NaN if a used type has none."""
     rates = {group.device: getattr(group, what) or math.nan for group in schedule.fleet.groups}
     return math.fsum(seconds / 3600 * rates[device] for device, seconds in held_s.items() if seconds)
 

@@ -1,4 +1,4 @@
-"""Jobs larger than the cluster: refused, or left out with a note."""
+"""Jobs larger than the cluster, which are refused or left out with a note."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
 
 
 def _most(job: Job, fleet: Fleet) -> int:
-    """Devices of the largest type that a job may use; 0: it may use none."""
+    """Return the devices of the largest type that a job may use; 0 if it may use none."""
     return max((group.devices for group in fleet.groups if job.may_use(group.device)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Run of a job with a chosen or stated strategy: it is as fast as its strategy is predicted to be on the devices it holds."""
+"""Run of a job with a chosen or stated strategy, at the strategy's predicted speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from paceline.scheduling.state import Outlook
 
 
 class PlannedRun:
-    """One job. Progress counts in steps of its fixed batch, and the remaining work is known.
+    """Run of a job whose progress counts in steps of its fixed batch, with known remaining work. Progress counts in steps of
+    its fixed batch, and the remaining work is known.
 
     Args:
         steps: work.
@@ -42,14 +43,14 @@ class PlannedRun:
         return self
 
     def _sizes(self, device: str, most: int) -> list[int]:
-        """Numbers of devices that have a strategy, ascending. A rigid job has one."""
+        """Return the numbers of devices that have a strategy, ascending. A rigid job has one."""
         if "devices" not in self.job.adapts:
             return [self.job.devices] if self.job.devices <= most else []
         own = {*self._strategies[device].sizes, self.job.devices, self.job.min_devices}
         return sorted(size for size in own if self.job.min_devices <= size <= most)
 
     def goodput(self, device_type: int, most: int) -> Array:
-        """Steps a second; 0: no strategy fits."""
+        """Return steps a second; 0 if no strategy fits."""
         key = device_type, most
         if key not in self._tables:
             self._tables[key] = self._table(self._fleet.groups[device_type].device, most)
@@ -84,7 +85,7 @@ class PlannedRun:
         self.speed, self.strategy = (1 / best.step_s, best.text) if best else (0.0, "")
 
     def _placed(self, device: str, shape: tuple[int, ...], crossed: int) -> BestStrategy | None:
-        """Strategy of the largest size that the devices hold, on the fullest nodes."""
+        """Return the strategy of the largest size that the devices allow, on the fullest nodes."""
         held = np.sort(shape)[::-1].cumsum()
         for size in reversed(self._sizes(device, int(held[-1]))):
             nodes = int(np.searchsorted(held, size)) + 1
@@ -97,7 +98,7 @@ class PlannedRun:
         self.finished = True
 
     def refresh(self) -> None:
-        """Do nothing: there is nothing to learn."""
+        """Do nothing, because there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
         """Set the rest of ``to_next``; see ``JobRun``."""

@@ -1,4 +1,4 @@
-"""Run of a job with measured steps and gradient noise, and what the job learns about itself.
+"""Run of a job with measured steps and gradient noise, and the job's knowledge of itself.
 
 The batch is chosen like Pollux's agent does (OSDI 2021, section 4.1): the best goodput by its own fit and its last noise.
 """
@@ -23,7 +23,7 @@ GROWTH = 2
 
 
 class ProfiledRun:
-    """One job of a profile.
+    """Run of a job with a measured profile.
 
     Args:
         fleet: nodes; its types are those of ``goodput``.
@@ -113,11 +113,11 @@ class ProfiledRun:
         return BatchLimits(limits.first, limits.most, limits.local_least, limits.local_most, fixed)
 
     def _placed_limits(self) -> BatchLimits:
-        """Batch limits on the devices it holds."""
+        """Batch limits on the devices that the job holds."""
         return self._limits(self._device)
 
     def _believed_limits(self, device: str) -> BatchLimits:
-        """Batch limits that its outlook assumes."""
+        """Batch limits that the outlook assumes."""
         return self._limits(device)
 
     def _choose_batch(self) -> None:
@@ -175,7 +175,9 @@ class ProfiledRun:
         return table[: most + 1]
 
     def _believed(self, device_type: int) -> tuple[NodeGroup, StepSeconds | None]:
-        """Group with known steps, of this type if possible, and its steps; None: unknown, or the job cannot run."""
+        """Return a group with known steps, of this type if possible, and its steps; None if unknown, or if the job cannot
+        run.
+        """
         own = self.fleet.groups[device_type]
         if own.device not in self.profile.speeds:
             return own, None
@@ -208,14 +210,14 @@ class ProfiledRun:
         return max(1, min(tried, bound, self.job.max_devices or self.fleet.devices))
 
     def curve(self) -> Array:
-        """Metric after each epoch so far, at the batch of the last."""
+        """Metric after each epoch so far, at the batch of the last one."""
         epochs = self.profile.epochs
         row = int(np.abs(epochs.batches - self.batch).argmin())
         return epochs.metric[row, : self.epoch]
 
     @property
     def _groups(self) -> list[NodeGroup]:
-        """Groups on which it can run."""
+        """Groups on which the job can run."""
         return [group for group in self.fleet.groups if group.device in self.profile.speeds]
 
     @property
@@ -228,7 +230,7 @@ class ProfiledRun:
             return self._left() / self.goodput(device_type, most)
 
     def _left(self) -> float:
-        """Remaining progress, as far as it is known; NaN: unknown."""
+        """Return the remaining progress as far as it is known; NaN if unknown."""
         ends = self.profile.epochs.ends
         done = float(ends[self.epoch]) - self.to_next
         total = float(ends[-1]) if self.work_stated else self.beliefs.total()

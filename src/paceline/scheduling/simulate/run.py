@@ -1,4 +1,4 @@
-"""Run of a job in the simulator: its true speed on its devices, and when that changes."""
+"""Run of a job in the simulator: its true speed on its devices, and the times at which it changes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from paceline.scheduling.state import Outlook
 
 
 class JobRun(Protocol):
-    """A job in the simulator. The simulator reduces ``to_next`` by ``speed`` and calls ``cross`` when it reaches 0.
+    """Interface of a job in the simulator. The simulator reduces ``to_next`` by ``speed`` and calls ``cross`` when it reaches
+    0.
 
     Attributes:
         speed: progress a second on the devices it holds.
@@ -31,11 +32,11 @@ class JobRun(Protocol):
 
     @property
     def outlook(self) -> Outlook:
-        """Expected speed, as policies see it."""
+        """Expected speed as policies see it."""
         ...
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:
-        """Give it these devices of each node; none: it waits.
+        """Give the job these devices of each node; none makes it wait.
 
         ``crossed``: as ``Fleet.crossed``.
         """
@@ -46,7 +47,7 @@ class JobRun(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Begin a round: learn from the last one, and possibly choose another batch."""
+        """Begin a round, in which the run learns from the last one and may choose another batch."""
         ...
 
     def goes_to(self, left: float) -> None:
@@ -56,7 +57,7 @@ class JobRun(Protocol):
 
 @runtime_checkable
 class Reports(Protocol):
-    """A run that reports a learning metric."""
+    """Run that reports a learning metric."""
 
     def curve(self) -> Array:
         """Reported values, oldest first. Higher is better, so losses are negative."""
@@ -64,12 +65,12 @@ class Reports(Protocol):
 
 
 class SteadyRun:
-    """A run that learns nothing: its speed is constant between two events."""
+    """Run that learns nothing, with a constant speed between two events."""
 
     to_next: float
 
     def refresh(self) -> None:
-        """Do nothing: there is nothing to learn."""
+        """Do nothing, because there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
         """Set the rest of ``to_next``; see ``JobRun``."""
@@ -77,7 +78,7 @@ class SteadyRun:
 
 
 class DurationRun(SteadyRun):
-    """A rigid job with a known duration only."""
+    """Run of a rigid job with only a known duration."""
 
     def __init__(self, job: Job, durations_known: bool = False) -> None:
         self.job = job

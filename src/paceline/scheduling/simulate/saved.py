@@ -1,4 +1,4 @@
-"""Simulated schedules as JSON: content of ``schedule.json`` in a run directory."""
+"""Simulated schedules as JSON, the content of ``schedule.json`` in a run directory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _APART = {"job", "spans", "fleet", "outcomes"}
 
 
 def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
-    """Schedules of the same jobs on one cluster, by policy."""
+    """Convert schedules of the same jobs on one cluster, by policy."""
     first = next(iter(simulated.values()))
     fleet = first.schedule.fleet
     return {
@@ -33,7 +33,7 @@ def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> dict[str, SimulatedSchedule]:
-    """Read what ``to_json`` wrote. Raises ValueError, TypeError, KeyError or UserError for anything else."""
+    """Read what ``to_json`` returns. Raises ValueError, TypeError, KeyError or UserError for anything else."""
     if data.get("schema") != SCHEMA:
         raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
     groups = tuple(NodeGroup.of(**group) for group in data["groups"])
@@ -43,13 +43,13 @@ def from_json(data: Mapping[str, Any]) -> dict[str, SimulatedSchedule]:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """Fields of a dataclass that differ from their defaults, except those in ``_APART``."""
+    """Return the fields of a dataclass that differ from their defaults, except those in ``_APART``."""
     given = ((field, getattr(value, field.name)) for field in fields(value) if field.name not in _APART)
     return {field.name: _number(item) for field, item in given if item is not None and item != field.default}
 
 
 def _number(value: Any) -> Any:
-    """Value for JSON. Infinity and NaN, which JSON lacks, become words."""
+    """Return a value for JSON. Infinity and NaN, which JSON lacks, become words."""
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     if isinstance(value, Mapping):
@@ -68,7 +68,7 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _back(value: Any) -> Any:
-    """Inverse of ``_number``, with tuples for lists."""
+    """Invert ``_number``, with tuples for lists."""
     if isinstance(value, list):
         return tuple(map(_back, value))
     return float(value) if value in ("inf", "-inf", "nan") else value

@@ -1,4 +1,4 @@
-"""Scenario of a simulation: jobs, nodes, the truth of each job, and what policies know of it."""
+"""Scenario of a simulation: jobs, nodes, the true speed of each job, and the knowledge of policies."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Scenario:
                 raise UserError(what, "leave `stop_early` out, or choose jobs of `profiles` that were measured")
 
     def _ratios(self, schedule: ClusterSchedule, decide: Policy, chooses: bool) -> Mapping[str, float]:
-        """Finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
+        """Return the finish-time fairness of each job that ended, against a simulation of it alone under the same policy."""
         pool = self.predictions.pool(self.profiles) if self.predictions else None
 
         def run(job: Job, part: Fleet) -> JobRun:
@@ -169,7 +169,7 @@ class Scenario:
     def _going(
         self, profile: ModelProfile, pool: EstimatePool | None, batch: int, strategy: str = ""
     ) -> Callable[[Job], JobRun]:
-        """Function that creates the run of a job by its measured or predicted profile."""
+        """Return the function that creates the run of a job by its measured or predicted profile."""
 
         def make(job: Job) -> JobRun:
             beliefs: SpeedEstimate = OnlineEstimate()

@@ -1,4 +1,4 @@
-"""Schedule of a cluster: the stretches in which each job ran, and on which devices."""
+"""Schedule of a cluster: the periods in which each job ran, and its devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.scheduling.placement import Placement
 
 @dataclass(slots=True)
 class Span:
-    """A stretch of a job on the same devices. ``batch``: batch at its start.
+    """Period of a job on the same devices. ``batch``: batch at its start.
 
     ``strategy``: strategy in words; empty: unknown.
     """
@@ -32,7 +32,7 @@ class JobOutcome:
     """Outcome of a job.
 
     Attributes:
-        end_s: end; NaN: it never ended.
+        end_s: end; NaN if it never ended.
         restarts: restarts and resizes.
         removed: reason why a policy turned it away or stopped it for good; empty: it did not. ``removed_s``: when.
     """
@@ -51,17 +51,17 @@ class JobOutcome:
 
     @property
     def met(self) -> bool:
-        """True if it ended by its deadline."""
+        """True if the job ended by its deadline."""
         return self.end_s <= self.job.deadline_s
 
     @property
     def start_s(self) -> float:
-        """Time of its first device; NaN: never."""
+        """Time of the first device; NaN if the job never had one."""
         return self.spans[0].start_s if self.spans else math.nan
 
     @property
     def device_s(self) -> float:
-        """Device-seconds that it held."""
+        """Device-seconds that the job held."""
         return sum((span.end_s - span.start_s) * sum(count for _, count in span.placement) for span in self.spans)
 
 
@@ -92,7 +92,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSchedule:
-    """A whole run of the cluster.
+    """Complete run of a cluster.
 
     Attributes:
         outcomes: outcomes in the order of the trace.

@@ -36,22 +36,22 @@ class SimulatedSchedule(Tabular):
 
     @cached_property
     def metrics(self) -> ScheduleMetrics:
-        """Its figures."""
+        """Figures of the schedule."""
         return metrics(self.schedule, self.ratios)
 
     def rows(self) -> Sequence[Row]:
-        """A row per job, in the order of the trace."""
+        """Return a row per job, in the order of the trace."""
         return [job_row(outcome) for outcome in self.schedule.outcomes]
 
     def outcome(self, name: str) -> JobOutcome:
-        """Outcome of a job. Raises UserError with the nearest names."""
+        """Return the outcome of a job. Raises UserError with the nearest names."""
         for outcome in self.schedule.outcomes:
             if outcome.job.name == name:
                 return outcome
         raise unknown("job", name, [outcome.job.name for outcome in self.schedule.outcomes])
 
     def to_json(self) -> dict[str, Any]:
-        """Policy, figures, notes, and a row per job."""
+        """Return policy, figures, notes, and a row per job."""
         return {
             "policy": self.policy,
             "knowledge": self.knowledge,
@@ -63,7 +63,8 @@ class SimulatedSchedule(Tabular):
 
 
 def job_row(outcome: JobOutcome) -> Row:
-    """Outcome of a job as a row, with times in seconds after the start of the trace; NaN: it never happened.
+    """Return the outcome of a job as a row, with times in seconds after the start of the trace; NaN for events that never
+    happened.
 
     ``strategy``: strategies it ran with, in words; empty: unknown.
     """

@@ -130,7 +130,7 @@ class _Simulation:
         )
 
     def _pass_rounds(self) -> None:
-        """Skip to the last round in which the policy promises the same decision and nothing happens before."""
+        """Skip to the last round before an event in which the policy promises the same decision."""
         round_s, c, now_s = self.settings.round_s, self.active.columns, self.active.time_s
         if self.holds_until_s <= now_s or c[DELAY].any() or not self.active.steady:
             return
@@ -150,18 +150,18 @@ class _Simulation:
         self.active.time_s, self.idle = float(moments[-1]), 0
 
     def _arrival(self) -> float:
-        """Time of the next arrival; inf: none."""
+        """Advance to a boundary of a round."""
         return self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
 
     def _run_rounds(self, moment: float) -> None:
-        """Advance to a boundary. Jobs on a node that fails meanwhile stop at once."""
+        """Return the first boundary of a round at or after ``moment``. Jobs on a node that fails meanwhile stop at once."""
         while (change := self.fleet.next_change(self.active.time_s)) < moment:
             self._run_until(change)
             self.active.follow_outages()
         self._run_until(moment)
 
     def _round_at(self, moment: float) -> float:
-        """First boundary of a round at or after ``moment``."""
+        """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds."""
         return math.ceil(moment / self.settings.round_s - 1e-9) * self.settings.round_s
 
     def _arrive(self) -> None:
@@ -192,7 +192,7 @@ class _Simulation:
         return f"{len(jobs)} jobs ({names}{', ...' * (len(jobs) > 3)})" if len(jobs) > 1 else f"job {names}"
 
     def _check_idle(self) -> None:
-        """Count decisions since a job last worked, unless all jobs wait for an arrival or a repair."""
+        """Count decisions since a job last worked, except while all jobs wait for an arrival or a repair."""
         held = bool(self.active.columns[HELD].any())
         to_come = self.next_arrival < len(self.waiting) or self.fleet.next_change(self.active.time_s) < math.inf
         self.idle = self.idle + 1 if held or not to_come else 0
@@ -200,7 +200,7 @@ class _Simulation:
             raise self._keeps_moving() if held else self._never_starts()
 
     def _run_until(self, moment: float) -> None:
-        """Advance time, with every change of a job on the way."""
+        """Advance time, with every change of a job until then."""
         while True:
             crossing, moments = self.active.next_crossing()
             if self.active.pass_to(min(crossing, moment)):

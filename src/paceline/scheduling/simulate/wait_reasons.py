@@ -20,7 +20,7 @@ FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of a job's life, in which it waited (no ``devices``) or ran.
+    """Period of a job's life, in which it waited (no ``devices``) or ran.
 
     Attributes:
         nodes: devices by node, such as ``n0 x4, n1 x2``; empty: it waited.
@@ -38,14 +38,14 @@ class Stretch:
 
     @property
     def what(self) -> str:
-        """``on 8 T4 (n0 x4, n1 x4) as zero3, tensor 2``, or ``waited``."""
+        """Description: ``on 8 T4 (n0 x4, n1 x4) as zero3, tensor 2``, or ``waited``."""
         text = f"on {self.devices} {self.device} ({self.nodes})" if self.devices else "waited"
         return f"{text} as {self.strategy}" if self.strategy else text
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobHistory:
-    """A job's life under a policy, from arrival to end. ``goes_on``: True if it has not ended and still may."""
+    """Life of a job under a policy, from arrival to end. ``goes_on``: True if it has not ended and still may."""
 
     policy: str
     outcome: JobOutcome
@@ -59,14 +59,14 @@ class JobHistory:
         return sum(stretch.end_s - stretch.start_s for stretch in self.stretches if not stretch.devices)
 
     def to_json(self) -> dict[str, Any]:
-        """The job, and each stretch of its life."""
+        """Return the job and each period of its life."""
         stretches = [{name: getattr(stretch, name) for name in Stretch.__slots__} for stretch in self.stretches]
         row = dict(job_row(self.outcome))
         return {"policy": self.policy, "job": row, "asked": self.asked, "waited_s": self.waited_s, "stretches": stretches}
 
 
 def why(simulated: SimulatedSchedule, name: str) -> JobHistory:
-    """Waits and devices of a job with their reasons. Raises UserError for an unknown job, with the nearest names."""
+    """Return the waits and devices of a job with their reasons. Raises UserError for an unknown job, with the nearest names."""
     outcome = simulated.outcome(name)
     return JobHistory(
         policy=simulated.policy,
@@ -82,7 +82,7 @@ def _goes_on(simulated: SimulatedSchedule, outcome: JobOutcome) -> bool:
 
 
 def _asked(job: Job) -> str:
-    """Request of the owner, in words."""
+    """Describe the owner's request."""
     text = f"{job.devices} device{'s' * (job.devices > 1)}"
     text += f" of {' or '.join(job.device_types)}" if job.device_types else ""
     if "devices" in job.adapts:
@@ -94,7 +94,7 @@ def _asked(job: Job) -> str:
 
 
 def _life(simulated: SimulatedSchedule, outcome: JobOutcome) -> Iterator[Stretch]:
-    """Waits and spans in turn, without those of no length."""
+    """Yield waits and spans in turn, without those of no length."""
     moment = outcome.job.arrival_s
     for index, span in enumerate(outcome.spans):
         if span.start_s > moment:
@@ -116,7 +116,7 @@ def _life(simulated: SimulatedSchedule, outcome: JobOutcome) -> Iterator[Stretch
 
 
 def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, until: Span | None) -> Iterator[str]:
-    """Sentences on the free devices and their holders when the wait began, and on what became free at its end."""
+    """Return sentences on the free devices and their holders when the wait began, and on the devices freed at its end."""
     schedule = simulated.schedule
     if outcome.removed and until is None:
         when = format_seconds(outcome.removed_s or 0.0)
@@ -156,7 +156,7 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
 
 
 def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
-    """Number of decisions in a period. A live schedule records none, so its rounds are counted."""
+    """Return the number of decisions in a period. A live schedule records none, so its rounds are counted."""
     if simulated.schedule.fleet.names:
         return int((to_s - from_s) / max(simulated.settings.round_s, 1e-3))
     moments = [decided for decided, _ in simulated.schedule.active]
@@ -164,7 +164,7 @@ def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
 
 
 def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, before: Span | None) -> Iterator[str]:
-    """Reason given by the policy, or else the one that follows from the job and the policy."""
+    """Return the reason given by the policy, or else one that follows from the job and the policy."""
     job, devices = outcome.job, _devices(span)
     if span.reason:
         yield span.reason[0].upper() + span.reason[1:].rstrip(".") + "."
@@ -190,7 +190,7 @@ def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, 
 
 
 def _why_racks(fleet: Fleet, span: Span) -> Iterator[str]:
-    """Sentence on the racks of a span; none for one rack."""
+    """Return a sentence on the racks of a span; none for one rack."""
     group = next(group for group in fleet.groups if group.device == span.device)
     least, crossed = group.least_racks(len(span.placement)), fleet.crossed(span.placement)
     if crossed:
@@ -205,7 +205,7 @@ def _fits_one(simulated: SimulatedSchedule, span: Span) -> bool:
 
 
 def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list[Span], list[JobOutcome]]:
-    """Spans of other jobs that hold devices at a moment, and jobs that wait then."""
+    """Return the spans of other jobs that hold devices at a moment, and the jobs that wait then."""
     holders, waiting = [], []
     for other in schedule.outcomes:
         over_s = other.end_s if other.removed_s is None or math.isnan(other.removed_s) else other.removed_s

@@ -1,1 +1,1 @@
-"""Speed of jobs: measured, fitted, predicted and corrected."""
+"""Speeds of jobs: measured, fitted, predicted and corrected."""

@@ -39,7 +39,7 @@ The data dimension and the micro steps follow from the devices.
 
 @dataclass(frozen=True, slots=True)
 class BestStrategy:
-    """A strategy on some devices, and seconds of its step."""
+    """Strategy on some devices, with the seconds of its step."""
 
     cluster: Cluster
     strategy: Strategy
@@ -47,12 +47,12 @@ class BestStrategy:
 
     @property
     def text(self) -> str:
-        """``zero3, tensor 2, 4 micro steps``."""
+        """The strategy in words: ``zero3, tensor 2, 4 micro steps``."""
         return choices_text(self.strategy)
 
     @property
     def kept(self) -> dict[str, Any]:
-        """Its choices of ``KEPT``."""
+        """Choices of the strategy that are in ``KEPT``."""
         return {name: self.strategy.choice(name) for name in KEPT}
 
 
@@ -81,12 +81,12 @@ class BestStrategies:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of devices that are searched: powers of two within a node, the node, doublings of nodes, and all nodes."""
+        """Numbers of devices to search: powers of two within a node, the node, doublings of nodes, and all nodes."""
         size, nodes = self.group.devices_per_node, self.group.nodes
         return tuple(sorted({*powers(size), *(size * count for count in powers(nodes)), self.group.devices}))
 
     def on(self, devices: int, nodes: int = 0, racks: int = 0) -> BestStrategy | None:
-        """Best strategy on a number of devices; None: none fits.
+        """Return the best strategy on a number of devices; None if none fits.
 
         Args:
             nodes: nodes that hold the devices; 0: as few as possible. If they would hold different numbers of devices, the
@@ -102,7 +102,7 @@ class BestStrategies:
         return self._best[key]
 
     def why_not(self, devices: int) -> str:
-        """Reason why nothing runs on a number of devices: the stated choices are illegal there, or do not fit the memory."""
+        """Return why nothing runs on a number of devices: the stated choices are illegal there, or do not fit the memory."""
         cluster = self.group.part(packed(devices, self.group.devices_per_node))
         if self.stated is not None and not (legal := list(self._whole(cluster))):
             try:
@@ -115,7 +115,7 @@ class BestStrategies:
         return f"it does not fit {devices} {self.group.device}"
 
     def relative_spread(self, devices: int) -> float:
-        """Half the 80 % range of the step, relative to it; inf: nothing fits."""
+        """Return half the 80 % range of the step, relative to it; inf if nothing fits."""
         best = self.on(devices)
         if best is None:
             return float("inf")
@@ -130,7 +130,7 @@ class BestStrategies:
         return min(scored, key=lambda of: of[0])[1] if scored else None
 
     def _predicted(self, candidates: list[Candidate]) -> list[tuple[float, BestStrategy]]:
-        """Strategies that fit, with the score of a plan, which slightly penalizes unusual choices."""
+        """Return the strategies that fit, with the score of a plan, which slightly penalizes unusual choices."""
         steps = self._predictor.many(self.workload, candidates)
         return [
             (seconds * (1 + PLAIN * detours(strategy)), BestStrategy(cluster, strategy, seconds))
@@ -139,7 +139,7 @@ class BestStrategies:
         ]
 
     def _whole(self, cluster: Cluster) -> Iterator[Candidate]:
-        """Candidates: the stated choices, or every sharding and recomputation, with every number of micro steps."""
+        """Return candidates: the stated choices, or every sharding and recomputation, with every number of micro steps."""
         shardings = TORCH_SHARDINGS if cluster.world_size > 1 else (DDP.name,)
         free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._again)]
         for chosen in free if self.stated is None else [self.stated]:
@@ -151,7 +151,7 @@ class BestStrategies:
 
     @cached_property
     def _again(self) -> tuple[str, ...]:
-        """Recomputation choices."""
+        """Return the recomputation choices to try."""
         tried = (NO_RECOMPUTE, FULL_RECOMPUTE) if saves_memory(self.workload) else (NO_RECOMPUTE,)
         return tuple(again.name for again in tried)
 

@@ -32,7 +32,7 @@ Seen = Mapping[tuple[int, int, int], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Ratios of measured to predicted; empty: nothing was seen.
+    """Ratios of measured to predicted seconds; empty without observations.
 
     Attributes:
         compute: by the batch of a device.
@@ -44,7 +44,7 @@ class Ratios:
     between: Curve = NONE
 
     def completed(self, others: Sequence[Ratios]) -> Ratios:
-        """The same, with the mean ratio of other models for exchanges that were never seen."""
+        """Return the ratios with the mean ratio of other models for exchanges without observations."""
         within = self.within if self.within[0] else _mean([other.within for other in others])
         between = self.between if self.between[0] else _mean([other.between for other in others])
         return Ratios(self.compute, within, between)
@@ -63,7 +63,7 @@ class ObservedSteps:
 
     @classmethod
     def of(cls, surface: PredictedSpeed, seen: Seen) -> ObservedSteps:
-        """Fit to the observations of a model whose prediction is ``surface``."""
+        """Fit ratios to the observations of a model whose prediction is ``surface``."""
         nodes, devices, local = np.array(list(seen), dtype=np.int64).T
         step, shown = np.array(list(seen.values()), dtype=float).T
         compute = step - shown
@@ -88,7 +88,7 @@ class ObservedSteps:
 
 @dataclass(frozen=True, eq=False)
 class CorrectedSpeed:
-    """A predicted surface times observed ratios."""
+    """Predicted surface multiplied by observed ratios."""
 
     surface: PredictedSpeed
     ratios: Ratios
@@ -96,7 +96,7 @@ class CorrectedSpeed:
 
     @classmethod
     def of(cls, surface: PredictedSpeed, own: ObservedSteps | None, all_models: Sequence[ObservedSteps]) -> CorrectedSpeed:
-        """Correct with the overlap that fits all models on the type best.
+        """Correct the surface with the overlap that best fits all models on the type.
 
         Args:
             own: observations of this model; None: it never ran.
@@ -124,7 +124,7 @@ class CorrectedSpeed:
 
 
 def whole_exchange(surface: PredictedSpeed, nodes: Ints, devices: Ints) -> Array:
-    """Predicted seconds of an exchange, hidden or not: its visible part at the least batch, which hides the least."""
+    """Return the predicted seconds of a whole exchange: its exposed part at the least batch, which hides the least."""
     step, compute = surface.step_s(nodes, devices, np.full_like(devices, surface.local_range[0]))
     return np.maximum(step - compute, 0.0)
 
@@ -134,7 +134,7 @@ def _step_s(compute: Array, exchange: Array, overlap: float) -> Array:
 
 
 def _curve(sizes: Ints, logs: Array, weights: Array) -> Curve:
-    """Weighted mean at each size."""
+    """Return the weighted mean of the values at each size."""
     distinct, where = np.unique(sizes, return_inverse=True)
     means = np.bincount(where, logs * weights, len(distinct)) / np.bincount(where, weights, len(distinct))
     return tuple(map(math.log, distinct.tolist())), tuple(means.tolist())

@@ -1,4 +1,4 @@
-"""Expected steps of jobs: measured, seen by the job itself, or predicted and corrected by all jobs."""
+"""Expected steps of jobs: measured, observed by the job itself, or predicted and corrected by all jobs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class SpeedEstimate(Protocol):
 
     @property
     def scales(self) -> bool:
-        """True if it covers numbers of devices that the job never ran on."""
+        """True if the estimate covers numbers of devices that the job never ran on."""
         ...
 
     def times(self, device: str) -> StepSeconds | None:
-        """Steps on a device type, the same object until they change; None: unknown."""
+        """Return the steps on a device type, the same object until they change; None if unknown."""
         ...
 
     def spread(self, device: str) -> float:
-        """Half the 80 % range of a step, relative to it, at the least certain number of devices; 0: measured."""
+        """Return half the 80 % range of a step, relative to it, at the least certain number of devices; 0 if measured."""
         ...
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
@@ -37,7 +37,7 @@ class SpeedEstimate(Protocol):
         ...
 
     def total(self) -> float | None:
-        """Mean total progress of ended jobs of this kind; None: no such job has ended."""
+        """Return the mean total progress of ended jobs of this kind; None if no such job has ended."""
         ...
 
     def end(self, progress: float) -> None:
@@ -46,7 +46,7 @@ class SpeedEstimate(Protocol):
 
 
 class MeasuredEstimate:
-    """Steps of the profile itself."""
+    """Estimate by the measured profile itself."""
 
     scales = True
 
@@ -62,18 +62,18 @@ class MeasuredEstimate:
         return 0.0
 
     def see(self, device: str, key: tuple[int, int, int], seconds: tuple[float, float]) -> None:
-        """Do nothing: all is known."""
+        """Do nothing, because all is known."""
 
     def total(self) -> float | None:
         """Return the mean total progress of ended jobs of this kind; see ``SpeedEstimate``."""
         return None
 
     def end(self, progress: float) -> None:
-        """Do nothing: all is known."""
+        """Do nothing, because all is known."""
 
 
 class OnlineEstimate:
-    """Steps that the job saw since it began (Pollux, OSDI 2021, section 4.1)."""
+    """Estimate by the steps that the job observed since it began (Pollux, OSDI 2021, section 4.1)."""
 
     scales = False
 
@@ -100,7 +100,7 @@ class OnlineEstimate:
         return None
 
     def end(self, progress: float) -> None:
-        """Do nothing: other jobs do not learn from it."""
+        """Do nothing, because other jobs do not learn from this one."""
 
 
 class EstimatePool:
@@ -112,7 +112,7 @@ class EstimatePool:
     """
 
     def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
-        """``surface`` predicts a model on a device, and is called once for each."""
+        """Create a pool. ``surface`` predicts a model on a device, and is called once for each."""
         self._surface = cache(surface)
         self._seen: dict[tuple[str, str], dict[tuple[int, int, int], tuple[float, float]]] = defaultdict(dict)
         self._observed: dict[tuple[str, str], ObservedSteps] = {}
@@ -122,7 +122,7 @@ class EstimatePool:
         self._ended: dict[str, list[float]] = defaultdict(list)
 
     def of(self, model: str) -> PredictedEstimate:
-        """Estimate for a job of that model."""
+        """Return the estimate for a job of that model."""
         return PredictedEstimate(self, model)
 
     def spread(self, model: str, device: str) -> float:

@@ -24,7 +24,7 @@ Observations = tuple[tuple[tuple[int, int, int], tuple[float, float]], ...]
 
 @dataclass(frozen=True)
 class FittedSpeed:
-    """The seven parameters: compute, between nodes, within a node, overlap."""
+    """Seven fitted parameters: compute, between nodes, within a node, overlap."""
 
     compute: tuple[float, float]
     between: tuple[float, float]
@@ -33,7 +33,7 @@ class FittedSpeed:
 
     @classmethod
     def of(cls, seen: Mapping[tuple[int, int, int], tuple[float, float]]) -> FittedSpeed:
-        """Fit to observations: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
+        """Fit the parameters to observations: (nodes, devices, local batch) -> seconds of (step, its exchange)."""
         return _fit(tuple(seen.items()))
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ def _fit(seen: Observations) -> FittedSpeed:
 def _loss(
     x: Array, between: Bools, many: Bools, beyond: Array, local: Array, log_compute: Array, log_step: Array
 ) -> tuple[float, Array]:
-    """Errors of the logarithms of both times, with a slight penalty on overlap and growth, and the gradient."""
+    """Return the errors of the logarithms of both times, with a slight penalty on overlap and growth, and the gradient."""
     a_c, b_c, a_n, b_n, a_r, b_r, g = x
     compute = a_c + b_c * local
     network = np.where(between, a_n + b_n * beyond, np.where(many, a_r + b_r * beyond, _LEAST + _LEAST * beyond))

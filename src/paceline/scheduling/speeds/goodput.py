@@ -16,10 +16,10 @@ _SLACK = 1e-8
 
 
 class StepSeconds(Protocol):
-    """Step times on devices packed on ``nodes``. The results of one object never change."""
+    """Step times on devices that fill ``nodes`` nodes. The results of one object never change."""
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """Seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
+        """Return the seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
         ...
 
 
@@ -48,7 +48,7 @@ class Noise:
     variance: float
 
     def gain(self, scale: Array | float) -> Array:
-        """Progress of a step in steps of the first batch, at ``scale`` times that batch (Pollux, equation 7)."""
+        """Return the progress of a step, in steps of the first batch, at ``scale`` times that batch (Pollux, equation 7)."""
         return np.asarray((self.variance + self.signal) / (self.variance / scale + self.signal))
 
 
@@ -62,7 +62,7 @@ def batch_split(limits: BatchLimits, batch: int, devices: int) -> tuple[int, int
 
 
 def _splits(limits: BatchLimits, batch: int, devices: Ints) -> tuple[Ints, Ints]:
-    """``batch_split`` on each number of devices."""
+    """Apply ``batch_split`` to each number of devices."""
     local = np.ceil(batch / devices - _SLACK)
     passes = np.maximum(np.ceil(local / limits.local_most - _SLACK) - 1, 0)
     if batch > limits.first:
@@ -89,7 +89,7 @@ class Batches:
 
     @classmethod
     def of(cls, times: StepSeconds, limits: BatchLimits, nodes: Ints, devices: Ints) -> Batches:
-        """Batches that are tried.
+        """Return the batches to try.
 
         Args:
             nodes, devices: arrays of one shape (n,), each at least 1.
@@ -108,7 +108,7 @@ class Batches:
         return cls(local, passes, np.maximum(scale, 1e-12), np.where(known, seconds, np.inf))
 
     def first(self, most: int) -> Batches:
-        """Batches on 1 to ``most`` devices."""
+        """Return the batches on 1 to ``most`` devices."""
         return Batches(self.local[:, :most], self.passes[:, :most], self.scale[:, :most], self.seconds[:, :most])
 
     def best(self, noise: Noise) -> tuple[Array, Ints, Ints]:
@@ -120,7 +120,7 @@ class Batches:
 
 
 def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
-    """Best goodput on each number of devices, in steps of the first batch a second, with its batch.
+    """Return the best goodput on each number of devices, in steps of the first batch a second, with its batch.
 
     Args:
         nodes, devices: arrays of one shape (n,), each at least 1.
@@ -132,7 +132,9 @@ def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: I
 
 
 def packed_batches(times: StepSeconds, limits: BatchLimits, per_node: int, most: int) -> Batches:
-    """Batches on 1 to ``most`` devices, packed on nodes of ``per_node``. Jobs with the same ``times`` share them."""
+    """Return the batches on 1 to ``most`` devices that fill nodes of ``per_node`` one after another. Jobs with the same
+    ``times`` share them.
+    """
     shared = _SHARED.setdefault(times, {})
     kept = shared.get((limits, per_node))
     if kept is None or kept.scale.shape[1] < most:
@@ -146,7 +148,7 @@ _SHARED: WeakKeyDictionary[StepSeconds, dict[tuple[BatchLimits, int], Batches]] 
 
 
 def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
-    """Samples of a device and pass, and passes beyond the first, of ``SIZES`` batches; shape (SIZES, n)."""
+    """Return samples of a device and pass, and passes beyond the first, of ``SIZES`` batches; shape (SIZES, n)."""
     least = np.maximum(limits.first, limits.local_least * devices).astype(float)
     most = np.maximum(least, limits.most)
     local = least * (most / least) ** np.linspace(0, 1, SIZES)[:, None] / devices

@@ -31,14 +31,14 @@ LARGEST_LOCAL = 1024
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network under another name, with the choices of its usual training."""
+    """Network under another name, with the choices of its usual training."""
 
     workload: Workload
     choices: tuple[tuple[str, Any], ...] = ()
 
 
 def profiled_networks() -> dict[str, Network]:
-    """Networks and precisions of the models in the published profiles (Pollux, table 1; imagenet trains in fp16)."""
+    """Return networks and precisions of the models in the published profiles (Pollux, table 1; imagenet trains in fp16)."""
     bert = Workload.named("bert-base-squad", 384)
     return {
         "cifar10": Network(Workload.named("resnet-18-cifar"), (("optimizer", "momentum"), ("precision", "fp32"))),
@@ -52,7 +52,7 @@ def profiled_networks() -> dict[str, Network]:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """A job with its steps, its best strategies on each type, and the least devices and types that hold it."""
+    """Job with its steps, its best strategies on each type, and the least devices and types that hold it."""
 
     job: Job
     steps: float
@@ -91,13 +91,13 @@ class Predictions:
         return self._known[model]
 
     def network(self, model: str) -> Network:
-        """Network of a model. Raises UserError for an unknown name."""
+        """Return the network of a model. Raises UserError for an unknown name."""
         if model not in self._networks:
             self._networks[model] = Network(Workload.named(model))
         return self._networks[model]
 
     def surface(self, model: str, group: NodeGroup, least: int, most: int, batches: Collection[int] = ()) -> PredictedSpeed:
-        """Steps on nodes of a type, with ``least`` to ``most`` samples of a device and pass.
+        """Return the steps on nodes of a type, with ``least`` to ``most`` samples of a device and pass.
 
         Args:
             batches: batches of a device that are predicted exactly, not interpolated.
@@ -119,14 +119,16 @@ class Predictions:
             raise UserError(f"{model} on several nodes of {group.device}: the network is unknown", f"write {example!r}")
 
     def _choices(self, model: str, group: NodeGroup) -> dict[str, Any]:
-        """Choices of the usual training, with the usual precision of the device if they name none."""
+        """Return the choices of the usual training, with the usual precision of the device if they name none."""
         network, device = self.network(model), group.hardware
         usual = usual_precision(network.workload, device).name
         precision = precision_on(dict(network.choices).get("precision", usual), device.precisions)
         return {**dict(network.choices), "precision": str(precision)}
 
     def _strategies(self, model: str, group: NodeGroup, batch: int, stated: Mapping[str, Any] | None) -> BestStrategies:
-        """Best strategies, searched once for all jobs of a model and a batch. ``stated``: fixed choices; None: all are free."""
+        """Return the best strategies, searched once for all jobs of a model and a batch. ``stated``: fixed choices; None: all
+        are free.
+        """
         key = model, group, batch, None if stated is None else tuple(sorted(stated.items()))
         if key not in self._searched:
             self._check_network(model, group)
@@ -171,7 +173,7 @@ class Predictions:
         return PlannedJob(replace(job, device_types=tuple(strategies)), steps, strategies, self._fleet)
 
     def _refused(self, job: Job, refusals: Sequence[BestStrategies]) -> UserError:
-        """Error that says why a job cannot run on the devices it asks for, and how many it needs."""
+        """Return an error that says why a job cannot run on the requested devices, and how many it needs."""
         if not refusals:
             most = max((group.devices for group in self._fleet.groups if job.may_use(group.device)), default=0)
             has = f"the cluster has {most:,} of one type that it may use"
@@ -182,7 +184,7 @@ class Predictions:
         return UserError(f"{whole}: {refusals[0].why_not(job.devices)}", instead)
 
     def pool(self, profiles: Mapping[str, ModelProfile]) -> EstimatePool:
-        """Expected speeds before any job ran.
+        """Return the expected speeds before any job ran.
 
         Args:
             profiles: profiles whose batches bound those of their models.
@@ -190,7 +192,7 @@ class Predictions:
         return EstimatePool(lambda model, device: self.believed(model, device, profiles))
 
     def believed(self, model: str, device: str, profiles: Mapping[str, ModelProfile]) -> PredictedSpeed:
-        """Surface of a model on a type before any job ran, over the batches of its profile if it has one."""
+        """Return the surface of a model on a type before any job ran, over the batches of its profile if it has one."""
         group = self._fleet.groups[self._fleet.types.index(device)]
         if model not in profiles:
             return self.surface(model, group, 1, LARGEST_LOCAL)

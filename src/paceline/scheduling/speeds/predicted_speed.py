@@ -57,7 +57,7 @@ class PredictedSpeed:
         return float(self.locals[-1] / self.steps[0, -1])
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """Largest batch of a device on a placement."""
+        """Return the largest batch of a device on a placement."""
         return self.local_range[1]
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -70,7 +70,7 @@ class PredictedSpeed:
         return step, compute
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Seconds of a step and of what its exchange adds, in the form of a measured profile."""
+        """Return the seconds of a step and of its exchange's addition, in the form of a measured profile."""
         devices, batch = np.array([sum(placement)]), np.array([local])
         step, compute = self.step_s(np.array([len(placement)]), devices, batch)
         if crossed and self.crossed is not None:
@@ -150,7 +150,7 @@ def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
 
 
 def _locals(asked: SurfaceSpec, predictor: Predictor) -> list[int]:
-    """Batches of a device, up to the largest that fits its memory."""
+    """Return the batches of a device, up to the largest that fits its memory."""
     most = asked.local_most
     while most >= asked.local_least and not _step(asked, predictor, (1,), most).fits:
         most //= 2

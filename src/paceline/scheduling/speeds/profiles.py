@@ -36,13 +36,13 @@ LOCAL_MOST = {"yolov3": 8}
 
 
 class PackedSteps:
-    """Step and exchange times on packed placements, a row for each key; -1 where none was asked for yet."""
+    """Step and exchange times on packed placements, a row for each key; -1 for times that were not yet requested."""
 
     def __init__(self) -> None:
         self._rows = np.zeros((0, 2))
 
     def rows(self, count: int, spare: int) -> Array:
-        """Return at least ``count`` rows, with ``spare`` more where they must grow."""
+        """Return at least ``count`` rows. If they must grow, add ``spare`` more."""
         if count > len(self._rows):
             grown = np.full((count - 1 + spare, 2), -1.0)
             grown[: len(self._rows)] = self._rows
@@ -78,12 +78,12 @@ class MeasuredSpeed:
 
     @cached_property
     def alone(self) -> float:
-        """Approximate samples a second of one device: largest local batch over the longest step (Sia's bootstrap)."""
+        """Return approximate samples a second of one device: largest local batch / longest step (Sia's bootstrap)."""
         local, step, _ = self.tables[(1,)]
         return float(local.max() / step.max())
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """Largest local batch measured on this placement, or on one of as many nodes and devices."""
+        """Return the largest local batch measured on this placement, or on one with as many nodes and devices."""
         table = self.tables.get(_rotation(tuple(placement)))
         if table is not None:
             return int(table[0][-1])
@@ -92,7 +92,7 @@ class MeasuredSpeed:
         return int(local[like].max()) if like.any() else self.local_range[1]
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Seconds of a step and of its exchange; NaN: not measured.
+        """Return the seconds of a step and of its exchange; NaN if not measured.
 
         Args:
             placement: devices of each node, such as (4, 4, 2). ``local``: samples of a device and pass.
@@ -126,12 +126,12 @@ class MeasuredSpeed:
 
 
 def _rotation(placement: tuple[int, ...]) -> tuple[int, ...]:
-    """Smallest rotation of a placement, its key in the tables."""
+    """Return the smallest rotation of a placement, its key in the tables."""
     return min(placement[i:] + placement[:i] for i in range(len(placement)))
 
 
 def packed(devices: int, per_node: int) -> tuple[int, ...]:
-    """Devices of each node if they fill one node after another."""
+    """Return the devices of each node if they fill one node after another."""
     full, rest = divmod(devices, per_node)
     return (per_node,) * full + ((rest,) if rest else ())
 
@@ -156,7 +156,7 @@ class EpochTable:
 
     @property
     def count(self) -> int:
-        """Epochs of a whole training."""
+        """Number of epochs of a complete training."""
         return int(self.progress.shape[1])
 
     @cached_property
@@ -165,14 +165,14 @@ class EpochTable:
         return np.asarray(self.progress.min(axis=0))
 
     def noise(self, batch: float, epoch: int) -> Noise:
-        """Noise at a batch, interpolated."""
+        """Return the noise at a batch, interpolated."""
         return Noise(
             float(np.interp(batch, self.batches, self.signal[:, epoch])),
             float(np.interp(batch, self.batches, self.variance[:, epoch])),
         )
 
     def steps(self, batch: float, epoch: int) -> float:
-        """Steps at one batch from the start to the end of an epoch."""
+        """Return the steps at one batch from the start to the end of an epoch."""
         return float(np.interp(batch, self.batches, self.iterations[:, epoch]))
 
 
@@ -190,11 +190,11 @@ class StepSpeed(StepSeconds, Protocol):
         ...
 
     def local_most(self, placement: Sequence[int]) -> int:
-        """Largest batch of a device on a placement."""
+        """Return the largest batch of a device on a placement."""
         ...
 
     def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Seconds of a step and of its exchange. ``crossed``: as ``Fleet.crossed``."""
+        """Return the seconds of a step and of its exchange. ``crossed``: as ``Fleet.crossed``."""
         ...
 
 
@@ -207,20 +207,20 @@ class ModelProfile:
     epochs: EpochTable
 
     def limits(self, device: str) -> BatchLimits:
-        """Batches that were measured on a device."""
+        """Return the batches that were measured on a device."""
         least, most = self.speed(device).local_range
         batches = self.epochs.batches
         return BatchLimits(int(batches[0]), int(batches[-1]), least, min(most, LOCAL_MOST.get(self.model, most)))
 
     def speed(self, device: str) -> StepSpeed:
-        """Steps on a kind of device. Raises UserError if it was not measured."""
+        """Return the steps on a kind of device. Raises UserError if it was not measured."""
         if device not in self.speeds:
             raise unknown(f"device of the profile {self.model!r}", device, self.speeds)
         return self.speeds[device]
 
 
 def read_profiles(folder: str | Path, clusters: Mapping[str, str] = DEVICES) -> dict[str, ModelProfile]:
-    """Read the profiles by model.
+    """Read profiles by model.
 
     Args:
         folder: folder of ``STEP_FILE`` and ``EPOCH_FILE``.
@@ -285,7 +285,7 @@ def _epochs(path: Path) -> dict[str, EpochTable]:
 
 
 def _less_is_better(row: Row) -> bool | None:
-    """Value of the column ``better``; None: empty."""
+    """Return the value of the column ``better``; None if empty."""
     word = row.text("better")
     if word not in ("", "less", "more"):
         raise row.wrong("better", "less or more: which metric is better")
@@ -293,7 +293,7 @@ def _less_is_better(row: Row) -> bool | None:
 
 
 def _number(row: Row, column: str) -> float:
-    """Number in a cell, which may be negative."""
+    """Parse the number in a cell, which may be negative."""
     try:
         value = float(row.text(column))
     except ValueError:

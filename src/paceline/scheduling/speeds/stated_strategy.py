@@ -1,4 +1,4 @@
-"""Strategy stated by a job's owner, in the words of ``whatif``: ``zero3``, ``tensor=4+recompute=full``."""
+"""Strategy stated by a job's owner, in the syntax of ``whatif``: ``zero3``, ``tensor=4+recompute=full``."""
 
 from __future__ import annotations
 

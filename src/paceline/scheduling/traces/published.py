@@ -100,7 +100,7 @@ def _due(row: Row, first: float) -> Job:
 
 
 def number(row: Row, column: str) -> float:
-    """Number in a cell. Raises UserError for no number or a negative one."""
+    """Return the number in a cell. Raises UserError for no number or a negative one."""
     value = row.number_of(column)
     if value is None:
         raise row.wrong(column, "a number from 0 up")
@@ -108,7 +108,7 @@ def number(row: Row, column: str) -> float:
 
 
 def whole(row: Row, column: str) -> int:
-    """Whole number in a cell. Raises UserError for no whole number from 1 up."""
+    """Return the whole number in a cell. Raises UserError for no whole number from 1 up."""
     value = row.whole(column)
     if value is None:
         raise row.wrong(column, "a whole number from 1 up")

@@ -1,4 +1,4 @@
-"""Output of Slurm's ``sacct -P``: a row per job, step and array task, with values between bars.
+"""Reader of the output of Slurm's ``sacct -P``: a row per job, step and array task, with values separated by bars.
 
 ``sacct -a -X -P --format=JobID,User,Account,Submit,Start,End,State,AllocTRES`` (man 1 sacct, "Job Accounting Fields").
 """
@@ -24,7 +24,7 @@ _GPUS = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """A job that ran, in seconds since the epoch."""
+    """Job that ran, in seconds since the epoch."""
 
     row: Row
     submit_s: float
@@ -33,10 +33,10 @@ class _Ran:
 
 
 def read_sacct(rows: Sequence[Row]) -> Trace:
-    """Read rigid jobs with the time that they ran. Steps, and jobs that never ran, still run, or hold no GPU, are left out.
+    """Read rigid jobs with their run times. Steps, and jobs that never ran, still run, or hold no GPU, are left out.
 
     Raises:
-        UserError: neither AllocTRES nor AllocNodes is there; no job ran; a wrong time, with its row and column.
+        UserError: a file without AllocTRES and AllocNodes; no job ran; a wrong time, with its row and column.
     """
     counted = next((column for column in ("AllocTRES", "AllocNodes", "NNodes") if column in rows[0].values), "")
     if not counted:
@@ -74,7 +74,7 @@ def _job(ran: _Ran, first_s: float, again: str) -> Job:
 
 
 def _ran(row: Row, counted: str, left_out: Counter[str]) -> _Ran | None:
-    """Job of a row; None, with the reason counted, if it is left out."""
+    """Return the job of a row; None, with the reason counted, if it is left out."""
     start, end = _moment(row, "Start"), _moment(row, "End")
     submit = _moment(row, "Submit")
     devices = _devices(row, counted)
@@ -94,7 +94,7 @@ def _ran(row: Row, counted: str, left_out: Counter[str]) -> _Ran | None:
 
 
 def _moment(row: Row, column: str) -> float | None:
-    """Seconds since the epoch, in the cluster's time zone; None: it never happened."""
+    """Return the seconds since the epoch, in the cluster's time zone; None if it never happened."""
     text = row.text(column)
     if text in _NEVER:
         return None
@@ -113,7 +113,7 @@ def _devices(row: Row, counted: str) -> int:
 
 
 def _failures(ran: Sequence[_Ran]) -> list[str]:
-    """Sentence that counts the jobs with another state than COMPLETED."""
+    """Return a sentence that counts the jobs with another state than COMPLETED."""
     states = Counter(job.row.text("State").split(" ")[0].rstrip("+") for job in ran)
     states.pop("COMPLETED", 0)
     if not states:

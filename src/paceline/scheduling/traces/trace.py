@@ -25,13 +25,13 @@ class Trace:
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row], make: Callable[[Row], Job]) -> Trace:
-        """Trace with a job per row. Raises UserError naming the row."""
+        """Build a trace with a job per row. Raises UserError naming the row."""
         return cls(tuple(job_of_row(row, lambda row=row: make(row)) for row in rows), tuple(row.place for row in rows))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceForm:
-    """A form of files.
+    """Form of a file of jobs.
 
     Attributes:
         columns: columns that identify the form. If several forms fit a header, the one with the most columns is used.
@@ -48,7 +48,7 @@ class TraceForm:
 
 
 def job_of_row(row: Row, make: Callable[[], Job]) -> Job:
-    """Return ``make()``; its errors name the row."""
+    """Return ``make()``, and add the row to its errors."""
     try:
         return make()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""User's own CSV: a row per job, with columns named like the fields of ``Job``."""
+"""Reader of a user's own CSV: a row per job, with columns named like the fields of ``Job``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FIELDS: Mapping[str, Callable[[Row, str], Any]] = {field.name: _READERS[str(fiel
 
 
 def read_own(rows: Sequence[Row]) -> Trace:
-    """Read jobs as their owner states them. Empty cells keep the default; ``+`` separates several values of a cell.
+    """Read jobs in their owner's words. Empty cells keep the default; ``+`` separates several values of a cell.
 
     Raises:
         UserError: an unknown column; a wrong cell, with its row and column.

@@ -1,4 +1,4 @@
-"""Locate the line of the user's code at which an exporter of PyTorch stopped."""
+"""Location of the line of the user's code at which an exporter of PyTorch stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIBRARIES = f"{os.sep}site-packages{os.sep}"
 
 @dataclass(frozen=True)
 class ExportFailure:
-    """An exporter's error.
+    """Error of an exporter, with its location.
 
     Attributes:
         paths: names of the running modules, from the innermost out; the last is the network's own empty name. Empty if the
@@ -57,7 +57,7 @@ class ExportFailure:
         return f"`{self.code}` ({self.where})" if self.code else f"{self.words} ({self.where})" if self.where else self.words
 
     def refusal(self, what: str) -> str:
-        """Format for a user: the network, the failed action, the module, the line and PyTorch's message."""
+        """Format the error for a user: the network, the failed action, the module, the line and PyTorch's message."""
         parts = (f"{self.network} {what}", self.module, self.line, shorten(self.words) if self.code else "")
         return ": ".join(filter(None, parts))
 

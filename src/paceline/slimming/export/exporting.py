@@ -1,4 +1,4 @@
-"""Export a module as a file of a runtime: write a temporary file, check it against the module, then move it."""
+"""Export of a module as a file of a runtime: write a temporary file, check it against the module, then move it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def difference(model: nn.Module, inputs: tuple[Any, ...], found: Sequence[Array]
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Silence the exporters' prints and warnings."""
+    """Suppress the exporters' prints and warnings."""
     disabled, handlers = logging.root.manager.disable, logging.root.handlers[:]
     logging.disable(logging.ERROR)
     try:

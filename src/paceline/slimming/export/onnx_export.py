@@ -1,4 +1,4 @@
-"""Export modules as ONNX files, and check them on ONNX Runtime."""
+"""Export of modules as ONNX files, with a check on ONNX Runtime."""
 
 from __future__ import annotations
 

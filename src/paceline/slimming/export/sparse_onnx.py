@@ -23,12 +23,12 @@ LIBRARY = Path((_native and _native.origin) or __file__).with_name("_onnxruntime
 
 
 def has_sparse(model: nn.Module) -> bool:
-    """Return whether a model has such convolutions."""
+    """Return whether a model has sparse convolutions."""
     return any(isinstance(module, SparseConv2d) for module in model.modules())
 
 
 def translations() -> dict[Any, Callable[..., Any]]:
-    """Return the translation of the operator for ``torch.onnx.export``, with dense weights; ``compress`` follows."""
+    """Return the translation of the operator for ``torch.onnx.export``, with dense weights; ``compress`` must follow."""
     from onnx.defs import OpSchema
     from onnxscript import values
 

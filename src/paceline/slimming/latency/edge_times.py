@@ -1,4 +1,4 @@
-"""Predict a network's latency on another processor: a roofline from published figures, layer by layer.
+"""Prediction of a network's latency on another processor, by a roofline from published figures for each layer.
 
 A layer takes at least its multiply-adds at the processor's peak, and its bytes at the memory's rate (the roofline, Williams et
 al., CACM 2009). Each layer is assumed to reach the same share of the roofline there as here, with a peak and a rate measured
@@ -43,7 +43,7 @@ class EdgeTimes:
     """Predicted seconds on another device.
 
     Attributes:
-        by_layer: of each operation and of the rest. ``low_s``, ``high_s``: the range of the sum.
+        by_layer: seconds of each operation and of the rest. ``low_s``, ``high_s``: the range of the sum.
         note: basis of the prediction.
     """
 

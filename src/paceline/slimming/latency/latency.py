@@ -68,7 +68,7 @@ def pinned(threads: int) -> Iterator[None]:
 
 
 def session_call(file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-    """One run of an ONNX file."""
+    """Return a function that runs an ONNX file once."""
     session = open_session(file, threads)
     return partial(session.run, None, feed(session, inputs))
 

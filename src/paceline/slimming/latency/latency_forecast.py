@@ -1,4 +1,4 @@
-"""Forecast latencies of a network slimmed in even steps, before any training: narrower layers, low-rank layers, zeros."""
+"""Forecast of latencies of a network slimmed in even steps, before any training: narrower layers, low-rank layers, zeros."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_SPARSITIES = (0.5, 0.7, 0.8, 0.9, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """The whole network after one step, the same in every layer that takes it.
+    """The whole network after one step, which is the same in every layer that takes it.
 
     Attributes:
         share: of its structures that a layer keeps, of its full rank that it keeps, or of its weights that are zero.
@@ -79,7 +79,7 @@ def of_widths(structures: Structures, times: LayerTimes) -> Prospects:
 
 
 def alike_removed(structures: Structures, share: float) -> set[int]:
-    """Structures beyond a share of every layer's. Kernels stay: they are shapes, not widths."""
+    """Return the structures to remove if every layer keeps the same share. Kernels are kept: they have no widths."""
     layers = structures.without_kernels().layers().values()
     return {each.number for every in layers for each in every[max(1, round(len(every) * share)) :]}
 

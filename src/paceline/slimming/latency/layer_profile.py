@@ -1,4 +1,4 @@
-"""Measure the seconds of each layer of an ONNX file: ONNX Runtime's profile of its nodes, by module of origin.
+"""Measurement of the seconds of each layer of an ONNX file, by ONNX Runtime's profile of its nodes and their modules.
 
 The runtime folds, fuses and renames nodes of the file's graph. So the optimised graph is written next to the profile, and each
 of its nodes is traced back to nodes of the file, which hold the module's path.
@@ -63,7 +63,7 @@ class SlimLayerProfile:
 
     @property
     def nodes_s(self) -> float:
-        """Seconds of all nodes."""
+        """Seconds of all nodes together."""
         return sum(self.operations.values()) + sum(self.steps.values())
 
     def by_layer(self, latency_s: float | None = None) -> dict[str, float]:
@@ -154,14 +154,14 @@ def _summed(parts: Iterator[tuple[str, float]]) -> dict[str, float]:
 
 
 def _added(seconds: Array, latency_s: float) -> float:
-    """Return the profiler's overhead per node: the excess of the nodes' sum over a run without it, at least 0."""
+    """Return the profiler's overhead per node: the excess of the sum of nodes over a run without the profiler, at least 0."""
     largest = np.sort(seconds)[::-1]
     each = (np.cumsum(largest) - latency_s) / np.arange(1, len(largest) + 1)
     return max(float(each.max(initial=0.0)), 0.0)
 
 
 def _node_seconds(events: Sequence[Mapping[str, Any]], runs: int) -> tuple[dict[str, float], float]:
-    """Return the seconds of each node in the last runs, and of a run outside of its nodes. Nodes inside of another, such as a
+    """Return the seconds of each node in the last runs, and of a run outside its nodes. Nodes inside of another, such as a
     loop's, count for it.
     """
     nodes = [each for each in events if each.get("cat") == "Node" and str(each["name"]).endswith(_TIME)]
@@ -187,7 +187,7 @@ def _middle(times: Array) -> Array:
 
 
 def _places(file: Path, directory: Path) -> dict[str, tuple[str, bool]]:
-    """Return the path of each node that the runtime runs, and whether it has weights."""
+    """Return the path of each node in the runtime, and whether it has weights."""
     import onnx
 
     original = _Graph(onnx.load(file).graph)
@@ -249,15 +249,15 @@ class _Graph:
         return None
 
     def after(self, node: Any) -> list[Any]:
-        """Return the consumers of its outputs."""
+        """Return the consumers of the node's outputs."""
         return [each for tensor in node.output for each in self._takers[tensor]]
 
     def before(self, node: Any) -> list[Any]:
-        """Return the producers of its inputs."""
+        """Return the producers of the node's inputs."""
         return [self._makers[tensor] for tensor in node.input if tensor in self._makers]
 
     def path(self, node: Any) -> str:
-        """Return the path of its module. A convolution fused with its norm by the exporter is named by its weight."""
+        """Return the path of the node's module. A convolution fused with its norm by the exporter is named by its weight."""
         if node.op_type == "Conv" and node.input[1].endswith(".weight"):
             return str(node.input[1].removesuffix(".weight"))
         scopes = next((each.value for each in node.metadata_props if each.key == SCOPES), "")

@@ -1,4 +1,4 @@
-"""Predict the latency of a slimmed network: its operations are timed alone at other widths on ONNX Runtime.
+"""Prediction of the latency of a slimmed network, from the times of its operations at other widths on ONNX Runtime.
 
 The time of a network is a sum: a call of the runtime; each operation with weights, from a table of its widths; reading its
 weights if all weights together exceed a cache; every other step, in proportion to its remaining elements; and a constant cost
@@ -81,7 +81,7 @@ class LayerTimes:
         self._scale = whole.median_s / sum(self.by_layer().values())
 
     def rescaled(self, whole: Latency) -> LayerTimes:
-        """Return the same tables with another measurement of the whole network."""
+        """Return the tables with another measurement of the whole network."""
         made = LayerTimes.__new__(LayerTimes)
         made._build(self._structures, whole, self._parts, self._measured)
         return made
@@ -195,7 +195,7 @@ class LayerTimes:
 
 @dataclass(frozen=True, slots=True)
 class _Widths:
-    """Counts that give a part's widths, and units per channel or feature.
+    """Counts that determine a part's widths, and units per channel or feature.
 
     Attributes:
         kernel: counts of its rows, then of its columns.
@@ -219,7 +219,7 @@ class _Widths:
         return cls(entering, leaving, kernel, part.entering / len(out) if grouped else 1.0, part.gates)
 
     def left(self, counts: Ints) -> tuple[int, int, tuple[int, ...]]:
-        """Return the inputs, the outputs and the size of the kernel; () if it is no convolution."""
+        """Return the remaining inputs and outputs and the size of the kernel; () if it is no convolution."""
         entering, leaving = round(int(counts[self.entering]) * self.per_group), int(counts[self.leaving]) // self.gates
         return entering, leaving, tuple(int(counts[each]) for each in self.kernel)
 
@@ -265,7 +265,7 @@ class _Left:
         self._every: list[Ints] = []
 
     def number(self, units: Ints) -> int:
-        """Return the number of these units' count."""
+        """Return the number of the count of these units."""
         roots = np.ascontiguousarray(self._roots(units).ravel())
         found = self._known.setdefault(roots.tobytes(), len(self._every))
         if found == len(self._every):
@@ -277,7 +277,7 @@ class _Left:
         return tuple(self.number(one) for one in tensor.fields if self._roots(one).any())
 
     def close(self) -> None:
-        """Build the arrays after the last number was given."""
+        """Build the arrays after all numbers are assigned."""
         self._flat = np.concatenate([*self._every, np.zeros(1, np.int64)])
         self._starts = np.cumsum([0, *(len(each) for each in self._every)])  # the last is of what was added
         self.sizes = np.array([len(each) for each in self._every], np.int64)

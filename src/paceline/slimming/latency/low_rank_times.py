@@ -1,4 +1,4 @@
-"""Time thin layers and the whole layer that they replace on ONNX Runtime, in turns."""
+"""Measurement of thin layers and the whole layer that they replace, in turns, on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Key = TypeVar("Key")
 
 
 def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, ...], threads: int = 1) -> dict[Key, float]:
-    """Return the seconds of layers that run one after the other, by name: the least of many runs.
+    """Return the seconds of chains of layers by name, each the least of many runs.
 
     Each time includes the cost of one call, so only differences count.
 

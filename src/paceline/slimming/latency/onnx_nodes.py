@@ -1,4 +1,4 @@
-"""Time single nodes of ONNX Runtime: operations of any size with random weights, without an export.
+"""Measurement of single nodes of ONNX Runtime: operations of any size with random weights, without an export.
 
 On x86 and Arm, ONNX Runtime keeps images in blocks of channels between convolutions (nchwc_transformer.cc). A single
 convolution would pay for the conversion to blocks and back, unlike one inside a network. So it is timed in the blocked form.
@@ -48,7 +48,7 @@ class ConvolutionWindow:
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """An operation with weights to be timed.
+    """Operation with weights to time.
 
     Attributes:
         kind: ``linear``, ``conv``, ``conv_transpose``, ``lstm`` or ``gru``.
@@ -77,7 +77,7 @@ class OnnxNode:
 
     @property
     def products(self) -> float:
-        """Multiply-adds."""
+        """Number of multiply-adds."""
         if self.window is not None:
             each = self.inputs[1] // self.window.groups * prod(self.window.kernel)
             places = self.inputs[2:] if self.kind == "conv_transpose" else self.size
@@ -171,7 +171,7 @@ Call = Callable[[], Any]
 def _calls(
     nodes: Sequence[Any], weights: Mapping[str, Array], given: Mapping[str, Array], threads: int, copies: int = 1
 ) -> list[Call]:
-    """Runs of the graph's sessions, each of which has run once."""
+    """Return functions that run the graph's sessions, each of which has run once."""
     from onnx import TensorProto, helper, numpy_helper
 
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in given.items()]
@@ -211,7 +211,7 @@ def _fastest(groups: Sequence[Sequence[Call]], threads: int) -> list[float]:
 
 
 def clock_for(threads: int) -> Callable[[], float]:
-    """Time one thread by its processor time, which other programs do not lengthen, and several threads by the clock."""
+    """Return the clock: processor time for one thread, which other programs do not lengthen, else the time of day."""
     return time.thread_time if threads == 1 else time.perf_counter
 
 

@@ -1,4 +1,5 @@
-"""Find convolutions that gain from zeros, and the sparsity from which on: a roofline of two measured figures per layer.
+"""Choice of convolutions that gain from zeros, with the sparsity from which they gain: a roofline of two measured figures per
+layer.
 
 A layer with a share ``x`` of zeros takes ``max(a (1 - x) t_dense, bytes / bandwidth)`` (after Park et al., ICLR 2017): ``a`` is
 the slowdown per weight of the sparse kernel over the dense one. It gains from ``1 - 1 / a`` on, up to the bound of the
@@ -37,7 +38,7 @@ LEAST_TURNS = 5
 
 @dataclass(frozen=True)
 class ConvShape:
-    """A convolution and its input images.
+    """Shapes of a convolution and its input images.
 
     Attributes:
         weight: shape of its weights. ``image``: (batch, channels, height, width).
@@ -49,7 +50,7 @@ class ConvShape:
 
     @classmethod
     def of(cls, convolution: nn.Conv2d, image: tuple[int, ...]) -> ConvShape:
-        """Check the shape. Raises UserError if the kernel does not support it."""
+        """Return the shape after a check. Raises UserError if the kernel does not support it."""
         sparse = SparseConv2d.of(convolution)
         rows, columns = sparse.stride
         window = SparseWindow((rows, columns), sparse.pads, (sparse.dilation[0], sparse.dilation[1]), sparse.groups)
@@ -70,7 +71,7 @@ class ConvShape:
 
 @dataclass(frozen=True)
 class SparseRoof:
-    """The roofline of a layer.
+    """Roofline of a layer.
 
     Attributes:
         dense_s: ONNX Runtime's. ``slowdown``: ``a``. ``floor_s``: of moving ``moved`` bytes.
@@ -92,17 +93,17 @@ class SparseRoof:
 
     @property
     def gains_from(self) -> float:
-        """Sparsity from which on it is faster than dense; 1 if it never is."""
+        """Sparsity from which on the layer is faster than dense; 1 if it never is."""
         return max(1 - 1 / self.slowdown, 0.0) if self.floor_s < self.dense_s else 1.0
 
     @property
     def saturates_at(self) -> float:
-        """Sparsity from which on more zeros gain nothing."""
+        """Sparsity from which on more zeros bring no gain."""
         return max(1 - self.floor_s / (self.slowdown * self.dense_s), 0.0)
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second."""
+        """Bandwidth in bytes a second."""
         return self.moved / self.floor_s
 
 
@@ -149,7 +150,7 @@ def advice(model: nn.Module, inputs: tuple[Any, ...], threads: int = 1, holds: f
 
 
 def advised(shape: ConvShape, threads: int = 1, holds: float = HOLDS) -> Advice:
-    """Decision for one layer."""
+    """Decide for one layer."""
     if shape.weight[1] == 1:
         return Advice(None, "each output has one channel to read: too few weights to leave out")
     roof = measured(shape, threads)
@@ -194,7 +195,7 @@ def measured(shape: ConvShape, threads: int = 1) -> SparseRoof:
 
 
 def alternated(runs: list[Callable[[], Any]], seconds: float = TURNS_S) -> list[float]:
-    """Return the seconds of each, the least of its turns. A turn is one call with the caches as others left them, as in a
+    """Return the seconds of each call, the least of its turns. A turn is one call with the caches as others left them, as in a
     network.
     """
     for run in runs:

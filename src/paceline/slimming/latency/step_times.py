@@ -1,4 +1,4 @@
-"""Time operations without weights: each once at its whole shape, with the share that remains without structures."""
+"""Measurement of operations without weights: each once at its whole shape, with the share that remains without structures."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def step_seconds(step: UnweightedStep, threads: int = 1) -> tuple[float, float]:
 
 
 def shape_key(step: UnweightedStep) -> tuple[object, ...]:
-    """Return a key; steps with the same key take equal time."""
+    """Return a key that is equal for steps of equal time."""
     return step.kind, step.fused, step.settings, step.output.shape, *(each.shape for each in step.inputs[:3])
 
 
 def least_of(step: UnweightedStep) -> Sequence[Labelled]:
-    """Return the tensors of which the one with the largest loss determines the remaining share of the step."""
+    """Return the tensors among which the one with the largest loss determines the remaining share of the step."""
     if step.kind in ("matmul", "bmm", "scaled_dot_product_attention"):
         return (*step.inputs[:2], step.output)
     return (step.output,)

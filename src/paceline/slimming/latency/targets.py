@@ -1,4 +1,4 @@
-"""Runtimes that a network is slimmed for: their files, and their latencies here."""
+"""Runtimes that a network is slimmed for, with their files and their latencies here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.slimming.structures.shrink import tensors_in
 
 
 class SlimTarget(ABC):
-    """A runtime.
+    """Runtime that a network is slimmed for.
 
     Attributes:
         name: in Paceline; ``title``: official name. ``suffix``: of its files.
@@ -35,7 +35,7 @@ class SlimTarget(ABC):
 
     @abstractmethod
     def export(self, model: nn.Module, inputs: tuple[Any, ...], path: str | Path) -> Path:
-        """Write a module on the CPU for inputs of these shapes, and check the file on the runtime.
+        """Export a module on the CPU for inputs of these shapes, and check the file on the runtime.
 
         Returns:
             The file. No file remains if the export or the check fails.
@@ -50,7 +50,9 @@ class SlimTarget(ABC):
 
     @abstractmethod
     def vector_width(self) -> int:
-        """Return the channels that the runtime's fp32 kernels compute at once on this processor. Widths are multiples of it."""
+        """Return the number of channels that the runtime's fp32 kernels compute at once on this processor. Widths are multiples
+        of it.
+        """
 
     def latencies(
         self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15
@@ -80,7 +82,7 @@ class OnnxRuntime(SlimTarget):
         return to_onnx(model, inputs, path)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """Return a call with a separate session."""
+        """Return a function that runs the file in a separate session."""
         self.check_installed()
         return session_call(file, inputs, threads)
 
@@ -126,7 +128,7 @@ class ExecuTorch(_Xnnpack):
         return checked_export(model, path, self.title, write, apart)
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """Return a call that keeps the program alive."""
+        """Return a function that runs the file and keeps the program alive."""
         self.check_installed()
         return _executed(file, inputs, threads)
 
@@ -171,7 +173,7 @@ class LiteRT(_Xnnpack):
         )
 
     def call(self, file: str | Path, inputs: tuple[Any, ...], threads: int = 1) -> Callable[[], object]:
-        """Return a call with a separate interpreter."""
+        """Return a function that runs the file in a separate interpreter."""
         self.check_installed()
         return _interpreted(file, inputs, threads)
 

@@ -1,4 +1,4 @@
-"""Cost of reading weights: inside a network they come from slower memory than for a single repeated operation."""
+"""Cost of reading weights, which inside a network are in slower memory than for a single repeated operation."""
 
 from __future__ import annotations
 

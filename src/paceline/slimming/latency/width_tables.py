@@ -41,12 +41,12 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Name of the module if the parameter is its weight; else of the parameter."""
+        """Name of the module if the parameter is its weight, else of the parameter."""
         return self.weight.removesuffix(".weight")
 
     @property
     def entering(self) -> int:
-        """Channels or features of the whole network."""
+        """Number of input channels or features in the whole network."""
         return self.node.inputs[-1] if self.node.window is None else self.node.inputs[1]
 
     def at(self, entering: int, leaving: int, kernel: tuple[int, ...] = ()) -> OnnxNode:
@@ -136,7 +136,7 @@ def _transposed_window(operation: WeightedOperation, structures: Structures) -> 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Values at the points of several axes, one dimension for each."""
+    """Values on a grid with one dimension per axis."""
 
     axes: tuple[Ints, ...]
     values: Array
@@ -150,7 +150,7 @@ class Grid:
         return float(values)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Convert to plain data."""
         return {"axes": [axis.tolist() for axis in self.axes], "values": self.values.tolist()}
 
     @classmethod
@@ -181,7 +181,7 @@ class WidthTable:
         return whole * self.kernels.at(entering, leaving, *kernel) if self.kernels and kernel else whole
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Convert to plain data."""
         lists = {name: getattr(self, name).tolist() for name in ("entering", "leaving", "times")}
         return {**lists, "unaligned": self.unaligned, "kernels": self.kernels.to_json() if self.kernels else None}
 
@@ -195,7 +195,7 @@ class WidthTable:
 
 
 def _between(points: Ints, width: float) -> tuple[int, float]:
-    """Return the point before a width, and the fraction of the way to the next; constant beyond the ends."""
+    """Return the point before a width, and the fraction of the distance to the next; constant beyond the ends."""
     if len(points) == 1:
         return 0, 0.0
     number = min(max(int(np.searchsorted(points, width, "right")) - 1, 0), len(points) - 2)
@@ -204,7 +204,7 @@ def _between(points: Ints, width: float) -> tuple[int, float]:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Least widths of a part, and its least kernel; () if it has no kernel or the kernel stays whole."""
+    """Least widths of a part, and its least kernel; () without a kernel that may shrink."""
 
     entering: int
     leaving: int
@@ -275,7 +275,7 @@ def table_seconds(part: Part, table: WidthTable, entering: int, leaving: int, ke
 
 
 def _in_blocks(part: Part) -> bool:
-    """Return whether the whole network's convolution is in blocks, or would be with channels of a legal multiple."""
+    """Return whether a convolution of the whole network is in blocks, or would be with channels of a legal multiple."""
     window = part.node.window
     return (
         part.node.kind == "conv"
@@ -285,7 +285,7 @@ def _in_blocks(part: Part) -> bool:
 
 
 def _grid(least: int, width: int, step: int, points: int) -> Ints:
-    """Return widths from the least, at most an eighth, in multiples where possible."""
+    """Return widths from the least one, at most an eighth, in multiples if possible."""
     least = max(least, -(-width // 8), min(step, width))
     if least >= width:
         return np.array([width])

@@ -1,4 +1,4 @@
-"""Find each structure's penalty during training: one path of weights from the whole network to a budget.
+"""Search of each structure's penalty during training, on one path of weights from the whole network to a budget.
 
 The allowed cost falls evenly, on a logarithmic scale, from the whole network to the budget. Structures beyond the current
 allowance, the least important for their cost, are under a group Lasso that grows until they are zero (growing regularisation:

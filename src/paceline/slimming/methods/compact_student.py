@@ -1,4 +1,4 @@
-"""Replace a network by a compact student of Conv-M blocks (``models.compact``), with widths that meet a budget."""
+"""Replacement of a network by a compact student of Conv-M blocks (``models.compact``), with widths that meet a budget."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def replacement(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 def tied(found: Structures) -> Structures:
-    """Return the structures of a student whose branches keep equal widths in each block."""
+    """Return the structures of a student whose branches have equal widths in each block."""
     units = found.units
     for block in [name.removesuffix("plain.weight") for name in units if name.endswith("plain.weight")]:
         found.forest.tie(units[f"{block}plain.weight"][0], units[f"{block}dilated.weight"][0])
@@ -89,7 +89,7 @@ def without(settings: Mapping[str, Any], structures: Structures, removed: set[in
 
 
 def removed_by(settings: Mapping[str, Any], structures: Structures) -> set[int]:
-    """Return the structures of the widest student beyond these widths: the inverse of ``without``."""
+    """Return the structures of the widest student beyond these widths; inverts ``without``."""
     widths = _flat(settings["stem"], settings["stages"])
     layers = zip(structures.layers().values(), widths, strict=True)
     return {each.number for every, width in layers for each in every[width:]}
@@ -129,7 +129,7 @@ def _built(settings: Mapping[str, Any]) -> nn.Module:
 
 
 def _run(model: nn.Module, x: Tensor) -> tuple[Any, int]:
-    """Return the output of a network, and its multiply-adds."""
+    """Return the output of a network, and the number of its multiply-adds."""
     with eval_mode(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
         output = model(x)
     return output, counter.get_total_flops() // 2

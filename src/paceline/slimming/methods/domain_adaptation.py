@@ -1,4 +1,4 @@
-"""Losses that adapt a network to a target domain whose samples have no labels.
+"""Losses that adapt a network to a target domain without labels.
 
 Wu et al., CVPR 2017 (arXiv:1703.04071) join three terms: invariance across domains, less divergence of the features, adapted
 prediction of labels. Their formulas are not public. These published terms replace them:
@@ -32,7 +32,7 @@ HIDDEN = 100
 
 @dataclass(frozen=True, slots=True)
 class Strengths:
-    """Weights of the terms. Each rises from 0 by ``ramp``; a term of weight 0 is not computed."""
+    """Weights of the loss terms. Each rises from 0 by ``ramp``; a term of weight 0 is not computed."""
 
     adversarial: float = 1.0
     mmd: float = 1.0
@@ -57,7 +57,7 @@ class _Reversal(torch.autograd.Function):
 
 
 def reversed_gradient(x: Tensor, scale: float) -> Tensor:
-    """Return ``x``; its gradient is multiplied by ``-scale``."""
+    """Return ``x`` with its gradient multiplied by ``-scale``."""
     result: Tensor = _Reversal.apply(x, scale)  # type: ignore[no-untyped-call]
     return result
 

@@ -1,7 +1,8 @@
 """Force regularisation (Wen et al., ICCV 2017): filters of a layer attract one another, so that fewer directions span them.
 
-With ``w_i = W_i / |W_i|`` a filter feels ``f_i = sum_j (w_j - w_i)`` (``L2``) or ``f_i = sum_j (w_j - w_i) / |w_j - w_i|``
-(``L1``). A step of rate ``lr`` moves it by ``lr strength |W_i| (f_i - (f_i . w_i) w_i)``: along the sphere, so that its norm
+With ``w_i = W_i / |W_i|``, the force on a filter is ``f_i = sum_j (w_j - w_i)`` (``L2``) or ``f_i = sum_j (w_j - w_i) / |w_j -
+w_i|`` (``L1``). A step of rate ``lr`` moves it by ``lr strength |W_i| (f_i - (f_i . w_i) w_i)``: along the sphere, so that its
+norm
 stays to first order. This is gradient descent on the sum over pairs of half the squared distance, or of the distance, of
 normalised filters, times ``|W_i|^2``.
 """
@@ -25,12 +26,12 @@ _NEAR = 1e-3
 
 
 def _squared(directions: Tensor) -> Tensor:
-    """Return ``n mean - n w_i``: O(filters x weights of one)."""
+    """Return ``n mean - n w_i``, in O(filters x weights of one)."""
     return directions.sum(0) - len(directions) * directions
 
 
 def _constant(directions: Tensor) -> Tensor:
-    """Return unit pulls by the Gram matrix: O(filters^2 x weights of one), without a tensor larger than the filters or the
+    """Return unit pulls by the Gram matrix, in O(filters^2 x weights of one), without a tensor larger than the filters or the
     matrix.
     """
     gram = directions @ directions.T

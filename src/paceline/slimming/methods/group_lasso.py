@@ -1,4 +1,4 @@
-"""Group Lasso over structures as a proximal step after any optimizer: weak structures become exactly zero.
+"""Group Lasso over structures as a proximal step after any optimizer, which makes weak structures exactly zero.
 
 With the penalty ``sum_g s_g |W_g|`` the proximal operator of a step of length ``lr`` is ``W_g <- W_g max(0, 1 - lr s_g /
 |W_g|)`` (Yuan and Lin 2006; Parikh and Boyd 2014, section 6.5.4). A subgradient never reaches zero (Wen et al., NIPS 2016, need
@@ -57,7 +57,7 @@ class StructureNorms:
         return self._norms()[: len(self.numbers)]
 
     def importance(self) -> Tensor:
-        """Return the norms as ``widths_for`` weighs them, shape (structures,). For a pair of a kernel: the root mean square of
+        """Return the norms as ``widths_for`` weights them, shape (structures,). For a pair of a kernel: the root mean square of
         its rows' norms over that of the rows that always stay.
         """
         norms, count = self._norms(), len(self.numbers)
@@ -88,7 +88,7 @@ class StructureNorms:
 
     @torch.no_grad()
     def scale(self, factors: Tensor) -> None:
-        """Multiply each structure by its factor; other weights stay."""
+        """Multiply each structure by its factor; other weights are unchanged."""
         padded = torch.cat([factors, factors.new_ones(len(self._rows) - len(factors) + 1)])  # -1 is the last: one
         for parameter, dim, index in self._parts:
             shape = [1] * parameter.dim()
@@ -165,7 +165,7 @@ class GroupLasso(WrappedOptimizer):
         self.groups.scale(torch.where(norms > 0, (1 - pull / norms).clamp(min=0), norms))
 
     def only(self, numbers: Collection[int]) -> None:
-        """Restrict the penalty to these structures: they fade, and the others stop shrinking."""
+        """Restrict the penalty to these structures."""
         chosen = torch.tensor([number in numbers for number in self.groups.numbers])
         self._units = self._units.where(chosen, torch.zeros(()))
 

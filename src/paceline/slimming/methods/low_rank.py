@@ -29,8 +29,8 @@ _OF_KERNEL = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
 def rank_at(weight: Tensor, error: float = 0.05) -> int:
     """Return the smallest rank ``r`` with ``|W - W_r|^2 / |W|^2 <= error`` of the matrix of filters x (channels x kernel).
 
-    The norm is that of Frobenius, squared: the part that the PCA of the authors' code drops; it does not subtract the mean
-    (wenwei202/caffe, ``caffe_apps.filter_pca``). 0 for a zero weight.
+    The norm is the Frobenius norm, as in the authors' PCA, which does not subtract the mean (wenwei202/caffe,
+    ``caffe_apps.filter_pca``). 0 for a zero weight.
 
     Args:
         weight: its first dimension counts filters.
@@ -96,14 +96,14 @@ def product(parts: Sequence[Tensor]) -> Tensor:
 
 
 def reconstruction_error(weight: Tensor, form: str, ranks: Sequence[int]) -> float:
-    """``|W - W_r|^2 / |W|^2`` of a form at its ranks; 0 for a zero weight."""
+    """Return ``|W - W_r|^2 / |W|^2`` of a form at its ranks; 0 for a zero weight."""
     whole = weight.detach().double()
     square = float(whole.square().sum())
     return float((whole - product(factors(weight, form, ranks))).square().sum()) / square if square else 0.0
 
 
 def most_ranks(weight: Tensor, form: str) -> tuple[int, ...]:
-    """Return the full ranks of a form, at which nothing is lost."""
+    """Return the full ranks of a form, at which there is no error."""
     filters, channels = weight.shape[:2]
     kernel = weight[0, 0].numel()
     if form == "svd":
@@ -142,7 +142,7 @@ def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 class ThinLinear(nn.Sequential):
-    """Two linear layers that replace one. ``weight`` is their product, for code that reads it, such as
+    """Two linear layers that replace one layer. ``weight`` is their product, for code that reads it, such as
     ``nn.TransformerEncoderLayer``.
     """
 

@@ -1,4 +1,4 @@
-"""Choose the layers to split and their ranks: where thin layers measured faster, at the least loss."""
+"""Choice of the layers to split and of their ranks: faster in measurements, with the least loss."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def ranks_for(
 
 
 def splittable(model: nn.Module, inputs: tuple[Any, ...]) -> tuple[dict[str, Counter[tuple[int, ...]]], dict[str, str]]:
-    """Return the number of runs of each splittable layer by input shape, and the reasons why others stay."""
+    """Return the number of runs of each splittable layer by input shape, and the reasons against the other layers."""
     calls: dict[str, Counter[tuple[int, ...]]] = defaultdict(Counter)
     kept: dict[str, str] = {}
     owners = Counter(id(each) for module in model.modules() for each in module.parameters(recurse=False))

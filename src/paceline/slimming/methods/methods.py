@@ -81,7 +81,7 @@ class Task(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """Return seconds or bytes without some structures."""
+        """Return the seconds or bytes without some structures."""
 
     @property
     def goal(self) -> float:
@@ -116,11 +116,14 @@ class Method(ABC):
     has_path: ClassVar[bool] = True
 
     def subject(self, slim: Task) -> nn.Module:
-        """Return the network to remove structures from: the whole one. Raises UserError if the method does not support it."""
+        """Return the network to remove structures from, by default the whole one. Raises UserError if the method does not
+        support it.
+        """
         return slim.model
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """Return the subject's structures that it may remove: all. Raises UserError if the subject has no structures.
+        """Return the structures of the subject that the method may remove, by default all. Raises UserError if the subject has
+        no structures.
 
         Args:
             model: the subject, and ``inputs`` for it.
@@ -132,13 +135,11 @@ class Method(ABC):
         _alike(slim)
 
     def measure(self, slim: Task) -> dict[str, Any]:
-        """Return the measurements needed before training other than the whole network's latency, as plain data: layers at other
-        widths.
-        """
+        """Return the measurements needed before training as plain data, except the whole network's latency."""
         return {"layers": slim.times.to_json()}
 
     def prospects(self, slim: Task) -> Prospects:
-        """Return possible results before any training, here widths. They need not meet the budget."""
+        """Return possible results before any training, by default widths. They need not meet the budget."""
         return of_widths(slim.structures, slim.times)
 
     @abstractmethod
@@ -168,7 +169,7 @@ def _alike(slim: Task) -> set[int]:
 
 @dataclass(frozen=True)
 class RemoveStructures(Method):
-    """Group Lasso over structures, then the widths that meet the budget.
+    """Method of group Lasso over structures, then of the widths that meet the budget.
 
     Attributes:
         inside: structures that it removes: hidden units of recurrent layers (True), all others (False).
@@ -209,7 +210,7 @@ class RemoveStructures(Method):
 
 
 def _side(pair: RemovableStructure) -> int:
-    """Return the remaining size of a kernel without a pair of its rows and the pairs outside it."""
+    """Return the remaining size of a kernel after the removal of a pair of its rows and of the pairs outside it."""
     first, last = pair.slices[0].indices
     return last - first - 1
 
@@ -223,7 +224,7 @@ def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
 
 
 class Compact(Method):
-    """A new network of Conv-M blocks, as wide as the budget allows, taught by the whole network."""
+    """Method that trains a new network of Conv-M blocks, as wide as the budget allows, with the whole network as teacher."""
 
     has_path = False
 
@@ -259,7 +260,7 @@ class Replace(Method):
     name = ""
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-        """Return all structures; it removes no structure."""
+        """Return all structures, although the method removes none."""
         return replace(found, kept={})
 
     def measure(self, slim: Task) -> dict[str, Any]:
@@ -283,7 +284,7 @@ def _as_median(slim: Task, least_s: float) -> float:
 
 
 class LowRank(Replace):
-    """Force regularisation, then layers split at a low rank where the split measured faster."""
+    """Method of force regularisation, then a split of layers at a low rank if the split measured faster."""
 
     name = "force"
 
@@ -320,7 +321,7 @@ class LowRank(Replace):
 
 
 class Sparse(Replace):
-    """Single weights become zero in the layers that gain from it, for a kernel that skips zeros."""
+    """Method that makes single weights zero in the layers that gain from it, for a kernel that skips zeros."""
 
     name = "sparse"
 
@@ -360,7 +361,7 @@ class Sparse(Replace):
         return SparsePath(optimizer, slim.model, slim.table["sparsities"], steps)
 
     def plan(self, slim: Task) -> Planned:
-        """Return the plan with the sparse kernel in every such layer."""
+        """Return the plan with the sparse kernel in every layer that gains."""
         layers: Mapping[str, float] = slim.table["sparsities"]
         replacements = {layer: {"kind": "sparse", "sparsity": sparsity} for layer, sparsity in layers.items()}
         wanted, left = 0, 0

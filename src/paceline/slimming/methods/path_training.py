@@ -1,4 +1,4 @@
-"""Training on the path to a budget, from plain settings that are sent to every worker."""
+"""Training on the path to a budget, by plain settings that are sent to every worker."""
 
 from __future__ import annotations
 

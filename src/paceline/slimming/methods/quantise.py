@@ -1,4 +1,4 @@
-"""Quantise an ONNX file to int8 with ONNX Runtime's quantiser."""
+"""Quantisation of an ONNX file to int8 with ONNX Runtime's quantiser."""
 
 from __future__ import annotations
 

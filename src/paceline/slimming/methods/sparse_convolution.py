@@ -179,7 +179,7 @@ class SparseConv2d(nn.Conv2d):
 
     @property
     def sparsity(self) -> float:
-        """Share of its weights that is exactly zero."""
+        """Share of the weights that is exactly zero."""
         return 1 - int(self.weight.count_nonzero()) / self.weight.numel()
 
     def forward(self, input: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Make zeros for the sparse kernel by a schedule: the smallest weights of a layer shrink to zero until it is sparse enough.
+"""Schedule that makes zeros for the sparse kernel: the smallest weights of a layer shrink to zero until it is sparse enough.
 
 The sparsity rises as ``x (1 - (1 - t)^3)`` over the path (Zhu and Gupta 2017, arXiv:1710.01878, equation 1). Between two
 choices the chosen weights shrink in even steps, so a weight that grows again is released.

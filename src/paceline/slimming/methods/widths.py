@@ -1,4 +1,4 @@
-"""Choose the structures to remove for a budget: the least important for their cost."""
+"""Choice of the structures to remove for a budget, in increasing order of importance per saving."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def widths_for(
     """Return the numbers of the structures to remove.
 
     A residual branch may be removed whole. Any other layer keeps some structures. It loses its least important ones in groups,
-    so that its width stays a multiple of the target's vector: part of a vector costs as much as a whole one. Structures without
+    so that its width stays a multiple of the target's vector: part of a vector costs as much as a whole one. Structures of zero
     importance are removed even if the budget is met. Importance counts relative to a layer's remaining structures: else the
     cheapest layer would be emptied. A kernel loses its pairs one by one, from the outside in.
 
@@ -60,7 +60,7 @@ def nearest_widths(
     budget: float,
     round_to: int = 8,
 ) -> tuple[set[int], float]:
-    """Return the widths as ``widths_for``, with their cost; the nearest ones if the budget cannot be met."""
+    """Return the widths as ``widths_for`` does, with their cost; the nearest ones if the budget cannot be met."""
     blocks = [_blocks(every, importance, round_to) for every in structures.layers().values()]
     free = [each for every in blocks for each in _leading_zeros(every, importance)]
     free += [list(branch.numbers) for branch in structures.branches if not any(importance[each] for each in branch.numbers)]
@@ -124,7 +124,7 @@ def _counts(
 
 
 def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim: float) -> int:
-    """Return the index of the first cost of at most ``aim`` in a falling list; else of the last."""
+    """Return the index of the first cost of at most ``aim`` in a falling list; the last index if there is none."""
     low, high = 0, len(every) - 1
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Base of penalties: an optimizer around another one that shares its groups, rates and state."""
+"""Base class of penalties: an optimizer that wraps another one and shares its groups, rates and state."""
 
 from __future__ import annotations
 

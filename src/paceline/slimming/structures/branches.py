@@ -1,7 +1,7 @@
 """Removable residual branches: the depth of Wen et al. (NIPS 2016, section 3.2).
 
 A branch consists of the nodes that reach the output only through one operand of an addition, while the other operand still
-depends on the input. Without its inner widths it is a constant: its last bias, through the batch norm after it.
+depends on the input. Without its inner widths it is a constant, which is its last bias after the batch norm.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def _stands_alone(
 
 
 class Hollow(nn.Module):
-    """Module that returns zeros in the shape of a layer's output; an exported graph drops them with all that depends on them.
+    """Module that returns zeros in the shape of a layer's output. An exported graph drops the zeros with all that depends on
+    them.
 
     Args:
         whole: a convolution, a linear layer, or a module that keeps the shape.
@@ -226,7 +227,7 @@ class Constant(nn.Module):
 
 @torch.no_grad()
 def without_branches(model: nn.Module, settings: Mapping[str, object]) -> nn.Module:
-    """Remove some branches of a network in place: the kind ``without_branches`` of a plan.
+    """Remove some branches of a network in place, for the kind ``without_branches`` of a plan.
 
     Args:
         model: without its other removed structures.
@@ -252,7 +253,7 @@ def without_branches(model: nn.Module, settings: Mapping[str, object]) -> nn.Mod
 
 
 def _normed(norm: nn.Module, value: torch.Tensor) -> torch.Tensor:
-    """Return the output of a batch norm in eval mode for a number for each channel."""
+    """Return the output of a batch norm in eval mode for one number per channel."""
     mean, var = norm.get_buffer("running_mean"), norm.get_buffer("running_var")
     value = (value - mean) * torch.rsqrt(var + norm.eps)  # type: ignore[operator]
     return value * norm.get_parameter("weight") + norm.get_parameter("bias") if norm.affine else value

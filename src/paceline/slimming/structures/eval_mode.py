@@ -1,4 +1,4 @@
-"""A model in eval mode for a while."""
+"""Temporary eval mode of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export the graph of a network. A module that cannot be exported is one operation, so that the rest stays visible."""
+"""Export of the graph of a network. A module that cannot be exported is one operation, so that the rest stays visible."""
 
 from __future__ import annotations
 

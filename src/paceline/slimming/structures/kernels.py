@@ -1,6 +1,6 @@
 """Kernels of convolutions that may become smaller: the shapes of Wen et al. (NIPS 2016, section 3.1).
 
-In the paper a shape is one column of the lowered weights. A runtime gains where an ordinary smaller kernel stays, so here a
+In the paper a shape is one column of the lowered weights. A runtime gains only if an ordinary smaller kernel remains, so here a
 structure is a pair of outer rows, or of outer columns, over all filters and channels of a layer. Without it the padding is
 smaller too, so each output keeps its place.
 """

@@ -14,8 +14,8 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 class RecurrentStack(nn.Module):
-    """Same interface as ``nn.LSTM`` or ``nn.GRU`` except for the states. Layers have different widths, so each state is a list
-    with one tensor of shape (batch, units) per layer and direction.
+    """Recurrent layers with the interface of ``nn.LSTM`` or ``nn.GRU``, except for the states. Layers have different widths, so
+    each state is a list with one tensor of shape (batch, units) per layer and direction.
 
     Args:
         layers: modules with one layer each. ``dropout``: between them.
@@ -37,7 +37,7 @@ class RecurrentStack(nn.Module):
         return x, [one for end in ends for one in end.unbind(0)]
 
     def _of(self, states: Any, number: int) -> Any:
-        """Return the state of one layer in the form that it takes."""
+        """Return the state of one layer in the layer's form."""
         if self._has_cells:
             return tuple(self._part(state, number) for state in states)
         return self._part(states, number)

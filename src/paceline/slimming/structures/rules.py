@@ -1,4 +1,4 @@
-"""Rules by which operations of an exported graph tie units. An operation without a rule keeps its operands whole."""
+"""Rules by which operations of an exported graph tie units. Operands of an operation without a rule stay whole."""
 
 from __future__ import annotations
 
@@ -131,14 +131,14 @@ def _fix_missing(ties: Ties, fields: Sequence[Field], tensor: Labelled, rank: in
 
 @rule(*POOLS)
 def pooled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Keep channels as channels."""
+    """Keep the units of channels in pooling."""
     channels = ties.vector_of(operands[0], 1)
     return Labelled(shape, (vector(channels, 1, len(shape)),))
 
 
 @rule("conv1d", "conv2d", "conv3d", "convolution")
 def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Convolution: input channels tie to the weight's second dimension, outputs are its first; groups are removed whole."""
+    """Tie input channels of a convolution to the weight's second dimension; outputs are its first. Groups are removed whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     groups = inputs.shape[1] // weight.shape[1]
     channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
@@ -162,7 +162,7 @@ def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Transposed convolution: its weight is (inputs, outputs, ...); a grouped one stays whole."""
+    """Tie units of a transposed convolution, whose weight is (inputs, outputs, ...). A grouped one stays whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     if shape[1] != weight.shape[1]:
         for tensor in (inputs, weight, bias):
@@ -180,7 +180,7 @@ def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("linear")
 def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Linear layer: the last dimension ties to the weight's second, outputs are its first."""
+    """Tie the last dimension of a linear layer's input to the weight's second dimension; outputs are its first."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     ties.tie(ties.vector_of(inputs, -1), ties.vector_of(weight, 1))
     out = ties.vector_of(weight, 0)
@@ -192,7 +192,7 @@ def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("matmul", "bmm")
 def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Matrix product: summed dimensions tie; the others keep their units."""
+    """Tie the summed dimensions of a matrix product; the others keep their units."""
     left, right = (ties.without_joints(operand) for operand in operands[:2])
     ties.tie(ties.vector_of(left, -1), ties.vector_of(right, -2 if len(right.shape) > 1 else -1))
     rank = len(shape)
@@ -208,7 +208,9 @@ def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("scaled_dot_product_attention")
 def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Attention of (..., heads, tokens, width): a head is one structure. Its width stays, since the scale depends on it."""
+    """Tie the heads of attention (..., heads, tokens, width): a head is one structure. Its width stays, since the scale depends
+    on it.
+    """
     rank = len(shape)
     heads: Ints | None = None
     for tensor in operands[:3]:
@@ -232,7 +234,7 @@ def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "native_batch_norm")
 def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Batch norm: a channel is removed with its scale, shift and moments."""
+    """Tie the channels of a batch norm to its scale, shift and moments."""
     channels = ties.vector_of(operands[0], 1)
     for tensor in operands[1:5]:
         if isinstance(tensor, Labelled):
@@ -242,7 +244,7 @@ def batch_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("layer_norm", "rms_norm", "group_norm", "instance_norm", "native_layer_norm", "native_group_norm")
 def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Other norms: averaged dimensions stay, since fewer elements have another mean."""
+    """Keep the averaged dimensions of other norms, since fewer elements have another mean."""
     inputs = operands[0]
     first = 1 if "group" in ties.name or "instance" in ties.name else len(shape) - len(operands[1])
     for dim in range(first, len(shape)):
@@ -255,7 +257,7 @@ def other_norm(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "sort", "topk", "argmax", "flip", "roll", "var", "std")
 def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Operation over a dimension, such as softmax: that dimension stays."""
+    """Keep the dimension of an operation such as softmax."""
     inputs = operands[0]
     dim = operands[1] if len(operands) > 1 and isinstance(operands[1], int) else -1
     ties.fix_dim(inputs, dim % len(inputs.shape))
@@ -264,7 +266,7 @@ def over_dim(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("mean", "sum", "amax", "amin")
 def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Reduction: reduced dimensions stay whole; the others keep their units."""
+    """Keep the reduced dimensions of a reduction whole; the others keep their units."""
     inputs = operands[0]
     dims = operands[1] if len(operands) > 1 and operands[1] is not None else list(range(len(inputs.shape)))
     over = {dim % len(inputs.shape) for dim in ([dims] if isinstance(dims, int) else dims)}
@@ -277,7 +279,7 @@ def reduced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("view", "reshape", "flatten", "unflatten", "_unsafe_view", "unsqueeze", "squeeze")
 def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Reshape: elements keep their units."""
+    """Keep the units of elements in a reshape."""
     inputs = operands[0]
     fields = (np.broadcast_to(one, inputs.shape).reshape(shape) for one in inputs.fields)
     return Labelled(shape, tuple(compressed(np.ascontiguousarray(one)) for one in fields))
@@ -285,7 +287,7 @@ def reshaped(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("transpose", "permute", "t", "swapaxes", "movedim")
 def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Permutation of dimensions."""
+    """Permute the units of dimensions."""
     inputs, rank = operands[0], len(operands[0].shape)
     if len(operands) == 1:
         order = list(range(rank))[::-1]
@@ -300,7 +302,7 @@ def permuted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("expand", "repeat", "expand_as")
 def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Expansion along dimensions of size 1."""
+    """Expand the units along dimensions of size 1."""
     inputs = operands[0]
     if any(old > 1 and old != new for old, new in zip(inputs.shape[::-1], shape[::-1], strict=False)):
         ties.fix(inputs)
@@ -310,7 +312,7 @@ def expanded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("select")
 def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Selection of one index of a dimension."""
+    """Select the units of one index of a dimension."""
     inputs, dim, index = operands[:3]
     dim %= len(inputs.shape)
     taken = (one.take(0 if one.shape[dim] == 1 else index, axis=dim) for one in inputs.fields)
@@ -319,7 +321,7 @@ def selected(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Lab
 
 @rule("slice")
 def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Slice of a dimension: units that vary along it stay, since its bounds are numbers in the code."""
+    """Keep units that vary along a sliced dimension, since its bounds are numbers in the code."""
     inputs, dim = operands[0], operands[1] if len(operands) > 1 else 0
     dim %= len(inputs.shape)
     if shape != inputs.shape:
@@ -329,7 +331,7 @@ def sliced(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("split", "chunk", "unbind", "split_with_sizes")
 def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Split into equal parts: the same index of every part is one unit, so parts stay equal."""
+    """Tie equal indices of all parts of a split, so that parts stay equal."""
     inputs, kind = operands[0], ties.name
     by: Any = None if kind == "unbind" else operands[1]
     dim = (operands[1] if len(operands) > 1 else 0) if kind == "unbind" else (*operands, 0)[2]
@@ -361,7 +363,7 @@ def parted(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[
 
 @rule("cat", "concat")
 def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Concatenation along a dimension; the other dimensions tie."""
+    """Join the units of a concatenation along its dimension, and tie the other dimensions."""
     tensors = [tensor for tensor in operands[0] if tensor.shape != (0,)]
     rank = len(shape)
     dim = (operands[1] if len(operands) > 1 else 0) % rank
@@ -376,7 +378,7 @@ def joined(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("embedding")
 def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Embedding: units are columns of the table; its rows are tokens, which stay."""
+    """Make the columns of an embedding table units; its rows are tokens, which stay."""
     table = operands[0]
     ties.forest.fix(ties.vector_of(table, 0), "rows of an embedding are tokens")
     return Labelled(shape, (vector(ties.vector_of(table, 1), -1, len(shape)),))
@@ -384,7 +386,7 @@ def embedding(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> La
 
 @rule("pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d")
 def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Padding or enlargement: dimensions that grow have no units."""
+    """Keep dimensions that grow by padding or enlargement without units."""
     inputs = operands[0]
     for dim, (old, new) in enumerate(zip(inputs.shape, shape, strict=True)):
         if old != new:
@@ -395,7 +397,7 @@ def padded(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("stack")
 def piled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Stack along a new dimension; the other dimensions tie."""
+    """Join the units of a stack along a new dimension, and tie the other dimensions."""
     dim = (operands[1] if len(operands) > 1 else 0) % len(shape)
     wide = (
         Labelled((*each.shape[:dim], 1, *each.shape[dim:]), tuple(np.expand_dims(one, dim) for one in each.fields))
@@ -411,7 +413,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 @rule("lstm", "gru", "rnn_tanh", "rnn_relu")
 def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> list[Labelled]:
-    """Recurrent layers: a hidden unit is removed with its rows of every gate, its column of the recurrent weights and the next
+    """Tie each hidden unit of recurrent layers to its rows of every gate, its column of the recurrent weights and the next
     layer's inputs (intrinsic sparse structures, Wen et al., ICLR 2018, section 3). Both directions lose the same units:
     PyTorch's layers have one width for them.
     """
@@ -449,7 +451,7 @@ def recurrent(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> li
 
 @rule("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def recurrent_cell(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """One step of a recurrent layer: units as in ``recurrent``."""
+    """Tie the units of one step of a recurrent layer, as in ``recurrent``."""
     inputs, states, again, weights = operands[0], operands[1], operands[3], [*operands[2:]]
     hidden = _gated(ties, ties.name.removesuffix("_cell"), ties.vector_of(inputs, -1), weights)
     ties.tie(ties.vector_of(again, 1), hidden)
@@ -471,7 +473,7 @@ def _gated(ties: Ties, kind: str, entering: Ints, weights: Sequence[Any]) -> Int
 
 
 def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
-    """Tie a given state to the layers (layers, units) that continue from it; None: the layers start from zeros."""
+    """Tie a given state to the layers (layers, units) that continue from it. With None, layers start from zeros."""
     if state is None:
         return
     if not state.fields:

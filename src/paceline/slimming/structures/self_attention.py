@@ -1,4 +1,4 @@
-"""Self-attention with heads that are narrower together than the sequence, which ``nn.MultiheadAttention`` does not support."""
+"""Self-attention whose heads together are narrower than the sequence, which ``nn.MultiheadAttention`` does not support."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class NarrowSelfAttention(nn.Module):
 
 
 def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Return a mask as a term to add to the scores."""
+    """Convert a mask to a term that is added to the scores."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(mask, float("-inf"))

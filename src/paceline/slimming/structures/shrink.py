@@ -1,4 +1,4 @@
-"""Physical removal: copy a module without the removed structures, in ordinary smaller layers."""
+"""Physical removal of structures: a copy of a module in ordinary smaller layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BYTES = 4
 
 
 def masked(model: nn.Module, structures: Structures, removed: Collection[int]) -> nn.Module:
-    """Return a copy of the same shape with removed structures set to zero: the reference for a shrunk module."""
+    """Return a copy of the same shape with removed structures set to zero, as a reference for a shrunk module."""
     same = copy.deepcopy(model)
     tensors = _tensors(same)
     with torch.no_grad():

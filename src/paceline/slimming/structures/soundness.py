@@ -1,4 +1,4 @@
-"""Check before training that a network without some structures computes the same as with zeros in them.
+"""Check, before training, that a network without some structures computes the same as with zeros in them.
 
 Rules tie the slices that are removed together. They cannot see code that uses a width as a plain number, or a function that
 maps zero to another value. So each layer is tried: half of its structures are removed, then the last one, and the smaller
@@ -74,7 +74,7 @@ def _passing(names: Sequence[str], why_not: Callable[[Sequence[str]], str]) -> M
 
 
 class _Trial:
-    """Return the network with weights that hide no error."""
+    """Trial of a network with weights that hide no error."""
 
     def __init__(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> None:
         self.found = found
@@ -111,7 +111,7 @@ class _Trial:
         return not self._why_not_training(copy.deepcopy(model))
 
     def _why_not_training(self, model: nn.Module) -> str:
-        """Run in training mode too: some layers run only there."""
+        """Return why the network fails in training mode, where other layers run; empty if it works."""
         try:
             with torch.no_grad():
                 model.train()(*(torch.cat([each, each]) if _is_batch(each) else each for each in self.inputs))
@@ -123,7 +123,7 @@ class _Trial:
 
 
 def _half(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
-    """Return every second structure; the outer ones of a kernel."""
+    """Return every second structure, or the outer ones of a kernel."""
     return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
 
 
@@ -133,7 +133,7 @@ def _last(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
 
 
 def _is_batch(value: Any) -> bool:
-    """Return whether there is one sample: batch norms need two in training."""
+    """Return whether there is only one sample, because batch norms need two in training."""
     return isinstance(value, Tensor) and value.dim() > 1 and len(value) == 1
 
 
@@ -143,7 +143,7 @@ def _fails(error: Exception) -> str:
 
 @torch.no_grad()
 def _revealing(model: nn.Module) -> nn.Module:
-    """Convert to at least single precision, and vary constant tensors: zeros would hide errors in their factors."""
+    """Convert to at least single precision, and vary constant tensors, because zeros would hide errors in their factors."""
     if any(each.dtype in (torch.bfloat16, torch.float16) for each in model.parameters()):
         model.float()
     generator = torch.Generator().manual_seed(0)

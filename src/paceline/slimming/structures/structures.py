@@ -95,7 +95,7 @@ Field = Ints
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A tensor of the graph: its shape and the units of its elements. An element is removed if any of its fields is.
+    """Tensor of the graph with its shape and the units of its elements. An element is removed if any of its fields is.
 
     Attributes:
         layers: of the recurrent module whose last state it is; 0 for other tensors. A state may leave the network, since the
@@ -108,7 +108,7 @@ class Labelled:
 
 
 def compressed(units: Ints) -> Field:
-    """Return the same field with size 1 along constant dimensions."""
+    """Return the field with size 1 along constant dimensions."""
     for dim, size in enumerate(units.shape):
         if size > 1 and (units == units.take([0], axis=dim)).all():
             units = units.take([0], axis=dim)
@@ -116,7 +116,7 @@ def compressed(units: Ints) -> Field:
 
 
 def vector(units: Ints, dim: int, rank: int) -> Field:
-    """Return the units of one dimension as a field."""
+    """Return the units of one dimension as a field (units by element)."""
     shape = [1] * rank
     shape[dim % rank] = len(units)
     return units.reshape(shape)
@@ -149,7 +149,7 @@ class RemovableStructure:
 
 @dataclass(frozen=True, slots=True)
 class WeightedOperation:
-    """An operation with weights; these take most of a network's time.
+    """Operation with weights, which take most of a network's time.
 
     Attributes:
         kind: of ATen, such as ``conv2d``. ``weights``: names of its parameters, the first one decides its widths.
@@ -270,7 +270,7 @@ class Structures:
                 self.kept.setdefault(module, "; ".join(reasons))
 
     def layers(self) -> dict[str, list[RemovableStructure]]:
-        """Structures by layer."""
+        """Return the structures by layer."""
         by_layer: dict[str, list[RemovableStructure]] = defaultdict(list)
         for structure in self.every:
             by_layer[structure.layer].append(structure)

@@ -89,8 +89,8 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 
 
 def _recurrent(graph: Graph) -> Iterator[str]:
-    """Return the names of weights that a state passes repeatedly: of recurrent operations, and of linear layers that read their
-    earlier output.
+    """Return the names of weights that a state passes repeatedly: those of recurrent operations, and of linear layers that read
+    their earlier output.
     """
     for node, name in graph.tensors.items():
         users = [user for user in node.users if user.op == "call_function"]
@@ -213,14 +213,14 @@ def _name(node: fx.Node) -> str:
 
 
 def _without_own_zeros(state: Any, place: str) -> Any:
-    """Return the given states of a recurrent module; None for states that it makes, which follow its width."""
+    """Return the given states of a recurrent module; None for states that the module creates in its width."""
     if isinstance(state, list | tuple):
         return [_without_own_zeros(each, place) for each in state]
     return None if isinstance(state, fx.Node) and _name(state) == "zeros" and _place(state) == place else state
 
 
 def _operation(node: fx.Node, names: Mapping[str, str]) -> WeightedOperation | None:
-    """Return an operation of ``WEIGHTED`` to be timed; None for others."""
+    """Return an operation of ``WEIGHTED`` with its sizes; None for others."""
     kind, shape = _name(node), _shape(node)
     if kind not in WEIGHTED or shape is None or not isinstance(node.args[0], fx.Node):
         return None

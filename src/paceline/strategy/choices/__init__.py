@@ -1,1 +1,1 @@
-"""The declaration of a choice, its legal values and what they do."""
+"""Declaration of a choice: its legal values and their effects."""

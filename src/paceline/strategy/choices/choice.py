@@ -239,7 +239,7 @@ def declared(owner: Any, part: str = "") -> tuple[StrategyChoice, ...]:
 
 
 def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
-    """Return the choice with missing names derived from its field's name."""
+    """Return the choice with missing names derived from the name of its field."""
     name = item.name or field_name
     hyphened = "" if isinstance(item.values, Compound) else name.replace("_", "-")
     option = hyphened if item.option == DERIVED else item.option
@@ -259,7 +259,7 @@ def check_values(owner: Any) -> None:
 
 
 def check_needs(owner: Any) -> None:
-    """Raise UserError if a value does not go with the owner's other choices."""
+    """Raise UserError if a value conflicts with the owner's other choices."""
     current, conditions = _needs(owner.__class__)
     for value, (name, default, needs) in zip(current(owner), conditions, strict=True):
         if value is not default and value != default:

@@ -54,8 +54,8 @@ class DenseRule:
         object.__setattr__(self, "names", tuple(self.names))
 
     def dense(self, tensors: Sequence[NamedShape]) -> Mapping[str, str]:
-        """Return the names of the tensors that stay dense, each with the reason. ``tensors`` in ``named_parameters()``
-        order."""
+        """Return the names of the tensors that stay dense, each with the reason. ``tensors`` must be in the order of
+        ``named_parameters()``."""
         matrices = [t.name for t in tensors if len(t.shape) >= 2]
         last = matrices[-1] if matrices and self.last_layer else ""
         owner = last.rpartition(".")[0]  # empty for a tensor of the model itself
@@ -78,7 +78,7 @@ class DenseRule:
 
 @dataclass(frozen=True, kw_only=True)
 class Compression:
-    """A compression, with its option values. Prediction, planning and the command line use nothing else of it.
+    """Compression with its option values. Prediction, planning and the command line use nothing else of a compression.
 
     Attributes:
         layout: returns the format for option values; see ``format``.
@@ -203,7 +203,7 @@ class Compression:
 
 
 def _restored(name: str, values: Values, level: PayloadBound, rule: DenseRule | None, error_feedback: bool) -> Compression:
-    """Rebuild a compression after unpickling: its layout is a function, which cannot be pickled."""
+    """Rebuild a compression after unpickling, because its layout is a function, which cannot be pickled."""
     declared = Compression.known[name]
     same = (declared.values, declared.level, declared.rule, declared.error_feedback)
     if same == (values, level, rule, error_feedback):

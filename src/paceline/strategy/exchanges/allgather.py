@@ -13,14 +13,14 @@ from paceline.strategy.exchanges.traffic import CodecWork
 
 @final
 class AllGather(ChunkedExchange):
-    """All-gather: each worker sends its whole chunk to all others, and adds the N chunks in rank order."""
+    """All-gather in which each worker sends its whole chunk to all others, and adds the N chunks in rank order."""
 
     __slots__ = ()
     name, position = "allgather", 4
     adds_on_host = True
 
     def carrier(self, coded: bool) -> Exchange:
-        """Return the exchange of one stream: ``sharded`` for dense tensors, as it sends only 2 (N-1)/N of their bytes."""
+        """Return the exchange of one stream, which is ``sharded`` for dense tensors: it sends only 2 (N-1)/N of their bytes."""
         return self if coded else SHARDED
 
     def chunk(self, count: int, fmt: Format, members: int, back: Format | None, servers: int) -> ChunkTraffic:
@@ -31,7 +31,7 @@ class AllGather(ChunkedExchange):
         return ChunkTraffic(lanes, CodecWork(encode=count, reduce=count * members))
 
     def copied(self, elements: int) -> CodecWork:
-        """Return the elements that a CPU copies: it adds into the buffer."""
+        """Return the elements that a CPU copies, because it adds into the buffer."""
         return CodecWork(elements, reduce=elements)
 
 

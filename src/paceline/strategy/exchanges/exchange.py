@@ -79,7 +79,7 @@ class Exchange(Value, ABC):
         """
 
     def carries(self, compression: Compression) -> bool:
-        """Return whether it can carry a compression."""
+        """Return whether the exchange can carry a compression."""
         return not compression.low_rank
 
     def carrier(self, coded: bool) -> Exchange:
@@ -88,7 +88,7 @@ class Exchange(Value, ABC):
         return self
 
     def owners(self, workers: int, servers: int) -> int:
-        """Return how many of the workers own a shard."""
+        """Return the number of workers that own a shard."""
         del servers
         return workers
 

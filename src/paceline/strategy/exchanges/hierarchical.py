@@ -10,8 +10,9 @@ from paceline.strategy.exchanges.sharded import SHARDED, PushPull
 
 @final
 class Hierarchical(PushPull):
-    """Hierarchical exchange. Ranks of a node add equal shares, padded with zeros; equal local ranks exchange them as
-    ``sharded``."""
+    """Hierarchical exchange of dense sums inside nodes and encoded messages between them. Ranks of a node add equal shares,
+    padded with zeros; equal local ranks exchange them as ``sharded``.
+    """
 
     __slots__ = ()
     name, position = "hierarchical", 5

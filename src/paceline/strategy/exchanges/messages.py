@@ -33,7 +33,7 @@ class MessageLane:
 
     @property
     def key(self) -> tuple[str, Pattern]:
-        """Name and pattern. Lanes with the same key are added."""
+        """Name and pattern of the lane. Lanes with the same key are added."""
         return self.name, self.pattern
 
     def plus(self, other: MessageLane, times: int = 1) -> MessageLane:

@@ -1,4 +1,4 @@
-"""Parameter servers among the workers: push to them, let them add, and pull the sums."""
+"""Parameter servers among the workers, which add pushed gradients and return the sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.strategy.exchanges.sharded import PushPull
 
 @final
 class ParameterServer(PushPull):
-    """Parameter servers. Only servers own shards; they are spread evenly over the ranks and so over the nodes."""
+    """Exchange with parameter servers. Only servers own shards; they are spread evenly over the ranks and so over the nodes."""
 
     __slots__ = ()
     name, position = "parameter_server", 2

@@ -17,8 +17,9 @@ from paceline.strategy.exchanges.traffic import SIZE_BYTES, CodecWork, shard_siz
 
 @final
 class Ring(ChunkedExchange):
-    """Ring. At hop s rank r sends block r - s + 1, a sum of s contributions. It ends with block r + 1 and forwards all but r +
-    2."""
+    """Ring exchange. At hop s rank r sends block r - s + 1, a sum of s contributions. The rank ends with block r + 1 and
+    forwards all blocks except r + 2.
+    """
 
     __slots__ = ()
     name, position = "ring", 3

@@ -1,4 +1,4 @@
-"""Sharded exchange: push to the owner of a shard, which adds, and pull the sum. Every worker owns one shard."""
+"""Sharded exchange, which pushes to the owner of a shard and pulls its sum. Every worker owns one shard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.strategy.exchanges.traffic import CodecWork, shard_sizes
 
 
 class PushPull(ChunkedExchange):
-    """Exchange with the owners of shards in two steps, push and pull. Owners send themselves nothing."""
+    """Exchange with the owners of shards in two steps, push and pull. Owners send nothing to themselves."""
 
     __slots__ = ()
     has_pull = True

@@ -15,7 +15,9 @@ from paceline.strategy.exchanges.traffic import CodecWork
 
 @final
 class Switch(ChunkedExchange):
-    """Switch that adds: every rank sends its chunk and receives the sum of N contributions at the same time."""
+    """Exchange through a switch that adds: every rank sends its chunk and receives the sum of N contributions at the same
+    time.
+    """
 
     __slots__ = ()
     name, position = "switch", 6

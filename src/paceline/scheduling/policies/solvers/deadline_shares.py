@@ -15,7 +15,7 @@ _ENOUGH = 1 - 1e-9
 
 @dataclass(slots=True)
 class FreeDevices:
-    """Unplanned devices from each of ``moments`` to the next. The last stretch has no end."""
+    """Unplanned devices from each of ``moments`` to the next. The last period has no end."""
 
     moments: list[float]
     devices: list[int]
@@ -28,7 +28,7 @@ class FreeDevices:
                 self.devices[index] -= size
 
     def _cut(self, moment: float) -> int:
-        """Index of the stretch that begins at ``moment``."""
+        """Return the index of the period that begins at ``moment``, splitting one if needed."""
         index = bisect_left(self.moments, moment)
         if index == len(self.moments) or self.moments[index] != moment:
             self.moments.insert(index, moment)
@@ -38,23 +38,23 @@ class FreeDevices:
 
 @dataclass(slots=True)
 class SharePlan:
-    """(start, end, devices) of each stretch. ``in_time``: True if all work is done by the deadline."""
+    """Periods of a plan as (start, end, devices). ``in_time``: True if all work is done by the deadline."""
 
     stretches: list[tuple[float, float, int]] = field(default_factory=list)
     in_time: bool = True
 
     def at(self, moment: float) -> int:
-        """Devices at a moment."""
+        """Return the devices at a moment."""
         return next((size for start, end, size in self.stretches if start <= moment < end), 0)
 
     @property
     def device_s(self) -> float:
-        """Devices times seconds."""
+        """Total devices times seconds."""
         return sum((end - start) * size for start, end, size in self.stretches)
 
 
 class SpeedTable:
-    """Progress a second on each number of devices, without sizes that are no faster than a smaller one."""
+    """Progress a second by number of devices, without sizes that are no faster than a smaller one."""
 
     def __init__(self, table: Array) -> None:
         self.table = table
@@ -64,12 +64,12 @@ class SpeedTable:
         self.fits = np.maximum.accumulate(self.fits)
 
     def within(self, devices: Ints, quota: int) -> Ints:
-        """Size used when this many devices are free and at most ``quota`` are wanted."""
+        """Return the size to use when this many devices are free and at most ``quota`` are wanted."""
         return np.asarray(self.fits[np.clip(devices, 0, min(quota, len(self.fits) - 1))])
 
 
 def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, held: int = 0) -> SharePlan:
-    """Smallest quota of devices that does the work by the deadline, for no longer than needed.
+    """Return the smallest quota of devices that does the work by the deadline, for no longer than needed.
 
     The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already: then it stays. The
     published
@@ -108,7 +108,7 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
 def steady_share(
     free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: float, margin_s: float, held: int
 ) -> SharePlan:
-    """One quota to the end: the one that the job holds if it meets the deadline, else the smallest that does.
+    """Return one quota to the end: the present one if it meets the deadline, else the smallest that does.
 
     It takes more device-time than the least share, and restarts seldom.
 
@@ -126,7 +126,7 @@ def steady_share(
 
 
 class _Stretches:
-    """Stretches of free devices up to a deadline, as arrays of shape (stretches,)."""
+    """Periods of free devices up to a deadline, as arrays of shape (periods,)."""
 
     def __init__(self, free: FreeDevices, deadline_s: float) -> None:
         count = bisect_left(free.moments, deadline_s)
@@ -135,11 +135,11 @@ class _Stretches:
         self.seconds = self.ends - self.starts
 
     def work(self, speeds: SpeedTable, quota: int) -> float:
-        """Work that can be done with at most ``quota`` devices."""
+        """Return the work that can be done with at most ``quota`` devices."""
         return float((speeds.table[speeds.within(self.devices, quota)] * self.seconds).sum())
 
     def least(self, speeds: SpeedTable, work: float) -> int:
-        """Index in ``speeds.sizes`` of the smallest quota that does the work; past the end: none does."""
+        """Return the index in ``speeds.sizes`` of the smallest quota that does the work; past the end if there is none."""
         sizes = speeds.sizes.tolist()
         low, high = 0, len(sizes)
         while low < high:  # more devices do more work
@@ -149,7 +149,7 @@ class _Stretches:
 
 
 def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> list[tuple[float, float, int]]:
-    """Stretches from now on with at most ``quota`` devices, until the work is done."""
+    """Return the periods from now on with at most ``quota`` devices, until the work is done."""
     starts = np.array(free.moments)
     used = speeds.within(np.array(free.devices), quota)
     rates = speeds.table[used]
@@ -161,7 +161,7 @@ def _forward(free: FreeDevices, speeds: SpeedTable, work: float, quota: int) -> 
 
 
 def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float, int]]:
-    """Stretches without empty ones, with neighbours of one size merged; shape (stretches,) each."""
+    """Return the periods without empty ones, with adjacent ones of one size merged; shape (periods,) each."""
     keep = ends - starts > 1e-9
     starts, ends, sizes = starts[keep], ends[keep], sizes[keep]
     first = np.flatnonzero(np.diff(sizes, prepend=-1))

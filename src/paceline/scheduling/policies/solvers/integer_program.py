@@ -1,4 +1,4 @@
-"""One choice per job of least total cost within the devices of each type: an integer program, solved by HiGHS."""
+"""Integer program of one choice per job, with the least total cost within the devices of each type, solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Choices:
 
 
 def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT_S) -> Bools | None:
-    """Return the mask of the choices taken; None: the solver found no allocation in time.
+    """Return a mask of the choices taken; None if the solver found no allocation in time.
 
     If there are many choices, devices first get prices. Choices whose cost at these prices is close to the best of their job
     are
@@ -132,7 +132,7 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
 
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:
-    """Costs and constraints: at most one choice per job, and at most the capacity of each type."""
+    """Return costs and constraints: at most one choice per job, and at most the capacity of each type."""
     count = len(indices)
     _, job_rows = np.unique(choices.job[indices], return_inverse=True)
     jobs = int(job_rows.max()) + 1
@@ -143,7 +143,7 @@ def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, cs
 
 
 def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> Ints | None:
-    """Best of these choices; None: nothing was found in time."""
+    """Return the best of these choices; None if nothing was found in time."""
     if not len(indices):
         return indices
     cost, table, most = _program(choices, indices, capacity)

@@ -1,4 +1,4 @@
-"""Allocation of rigid jobs in an order."""
+"""Allocation of rigid jobs in a given order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
-    """Give each job what it asks for, in order, on the first type that it may use and that has enough left.
+    """Give each job the requested devices, in order, on the first type that it may use and that has enough.
 
     Args:
         order: jobs in the order of service.
@@ -38,12 +38,12 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
 
 
 def all_served(state: State) -> bool:
-    """Return whether all jobs are rigid and served. A policy that leaves nothing idle then changes nothing."""
+    """Return whether all jobs are rigid and served. A work-conserving policy then changes nothing."""
     return bool((state.devices == state.requested).all()) and not any("devices" in job.adapts for job in state.jobs)
 
 
 def _fill(asked: Ints, capacity: int, blocking: bool) -> Bools:
-    """Mask of the demands that fit the capacity, in order."""
+    """Return a mask of the demands that fit the capacity, in order."""
     taken = np.zeros(len(asked), bool)
     start, left = 0, capacity
     while start < len(asked) and left > 0:

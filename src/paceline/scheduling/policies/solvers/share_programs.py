@@ -36,7 +36,7 @@ class ShareLimits:
 
 
 def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
-    """Largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
+    """Return the largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
 
     Args:
         rates: above 0 where legal; shape (jobs, types).
@@ -58,7 +58,7 @@ def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
 
 
 def most_value(limits: ShareLimits, values: Array, needs: Array | None = None) -> Array | None:
-    """Shares of the largest ``sum of values * x``; None: the needs cannot be met.
+    """Return the shares of the largest ``sum of values * x``; None if the needs cannot be met.
 
     Args:
         values: shape (jobs, types).
@@ -81,7 +81,7 @@ def most_value(limits: ShareLimits, values: Array, needs: Array | None = None) -
 
 
 def _base(limits: ShareLimits) -> tuple[Ints, Ints, Array]:
-    """Rows, columns and entries of the capacities, then of each job's sum."""
+    """Return rows, columns and entries of the capacities, then of each job's sum."""
     job, kind = np.nonzero(limits.legal)
     at = job * limits.legal.shape[1] + kind
     entries = np.concatenate([limits.devices[job].astype(float), np.ones(len(job))])
@@ -89,7 +89,7 @@ def _base(limits: ShareLimits) -> tuple[Ints, Ints, Array]:
 
 
 def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLimits) -> Array:
-    """Corner found by HiGHS; NaN: infeasible."""
+    """Return the corner found by HiGHS; NaN if infeasible."""
     most = np.concatenate([limits.legal.ravel().astype(float), np.full(len(objective) - limits.legal.size, np.inf)])
     answer = linprog(
         objective, A_ub=matrix, b_ub=bounds, bounds=np.stack([np.zeros_like(most), most], axis=1), method="highs-ds"
@@ -100,7 +100,7 @@ def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLim
 def centred(
     limits: ShareLimits, corner: Array, rates: Array, least: Array, value: Array | None = None, slack: float = SLACK
 ) -> Array:
-    """Analytic centre of all shares that are nearly as good as a corner.
+    """Return the analytic centre of all shares that are nearly as good as a corner.
 
     Args:
         corner: an optimum; shape (jobs, types).
@@ -118,14 +118,14 @@ def centred(
 
 
 def _inside(limits: ShareLimits, rates: Array) -> Array:
-    """Shares well inside all limits: a fair part of each type for each job."""
+    """Return shares well inside all limits: a fair part of each type for each job."""
     per_type = limits.capacity / np.maximum((limits.devices[:, None] * limits.legal).sum(axis=0), 1)
     fair = np.minimum(np.where(limits.legal, per_type, 0.0), 1.0)
     return np.asarray(0.5 * fair / np.maximum(fair.sum(axis=1, keepdims=True), 1.0))
 
 
 def _newton(limits: ShareLimits, shares: Array, rates: Array, least: Array, total: tuple[Array, float] | None) -> Array:
-    """Newton's method on the sum of the logarithms of all slacks. Every iterate is legal, so it may stop anywhere.
+    """Maximize the sum of the logarithms of all slacks by Newton's method. Every iterate is legal, so it may stop anywhere.
 
     The Hessian is a block per job and a few dense rows (the capacities and the total), inverted by Woodbury's identity.
     """
@@ -170,7 +170,7 @@ def _outer(rows: Array) -> Array:
 
 
 def _length(slacks: Array, change: Array) -> float:
-    """Step length at which all slacks stay positive and the sum of their logarithms grows."""
+    """Return a step length at which all slacks stay positive and the sum of their logarithms grows."""
     ratio = change / slacks
     length = min(1.0, 0.95 / max(float(-ratio.min()), 1e-300))
     while length > 1e-6 and np.log1p(length * ratio).sum() <= 0:

@@ -12,20 +12,20 @@ from paceline.scheduling.state import State
 
 
 def on_one_type(state: State, index: int) -> list[int]:
-    """Device types that a job may use, the one that it holds first."""
+    """Return the device types that a job may use, its present one first."""
     job, held = state.jobs[index], int(state.type_index[index])
     legal = [group for group, name in enumerate(state.fleet.types) if job.may_use(name)]
     return sorted(legal, key=lambda group: group != held)
 
 
 def goodputs(state: State, index: int, group: int, most: int) -> Array:
-    """Goodput on 0 to ``most`` devices, or to as many as the job may use."""
+    """Return the goodput on 0 to ``most`` devices, or to the most that the job may use."""
     outlook = state.outlooks[index]
     return outlook.goodput(group, max(0, min(most, outlook.max_devices())))
 
 
 def known_seconds(state: State, index: int, group: int, most: int) -> Array:
-    """Seconds to the end on 0 to ``most`` devices, or to as many as the job may use.
+    """Return the seconds to the end on 0 to ``most`` devices, or to the most that the job may use.
 
     Raises:
         UserError: unknown remaining work.
@@ -41,13 +41,13 @@ def known_seconds(state: State, index: int, group: int, most: int) -> Array:
 
 
 def grown(speed: Array) -> Ints:
-    """Sizes on which a job is faster than on every smaller one, ascending; shape (sizes,)."""
+    """Return the sizes on which a job is faster than on every smaller one, ascending; shape (sizes,)."""
     before = np.concatenate([[0.0], np.maximum.accumulate(speed)[:-1]])
     return np.flatnonzero(speed > before)
 
 
 def one_type(state: State, name: str, others: Iterable[str]) -> int:
-    """Devices of the only type.
+    """Return the devices of the only type.
 
     Raises:
         UserError: several device types.

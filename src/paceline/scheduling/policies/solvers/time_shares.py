@@ -1,4 +1,6 @@
-"""Rounds from time shares (Gavel, OSDI 2020, section 5): the job furthest behind its share is served first. Jobs are rigid."""
+"""Rounds from time shares (Gavel, OSDI 2020, section 5), which serve the job furthest behind its share first. Jobs are
+rigid.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ class ShareDemand:
 
     @classmethod
     def of(cls, state: State, past: Any = None) -> ShareDemand:
-        """Jobs of the state that some type can run."""
+        """Return the demand of the state's jobs that some type can run."""
         speed = speeds(state)
         rows = np.flatnonzero(speed.max(axis=1, initial=0.0) > 0)
         return cls(state, rows, speed[rows], past)
 
     @cached_property
     def limits(self) -> ShareLimits:
-        """Constraints of the shares."""
+        """Return the constraints of the shares."""
         return ShareLimits(self.devices, self.state.capacity, self.speed > 0)
 
     @property
@@ -87,14 +89,14 @@ class ShareDemand:
         return left
 
     def agnostic(self) -> ShareDemand:
-        """The same, with every type as fast as the first that can run the job."""
+        """Return the demand with every type as fast as the first that can run the job."""
         legal = self.speed > 0
         first = np.take_along_axis(self.speed, legal.argmax(axis=1)[:, None], axis=1)
         return replace(self, speed=np.where(legal, first, 0.0))
 
 
 def speeds(state: State) -> Array:
-    """Progress a second of each job on the devices it asks for; 0: it may not or cannot run; shape (jobs, types)."""
+    """Return the progress a second of each job on the requested devices; 0 if it may not or cannot run; shape (jobs, types)."""
     table = np.zeros((len(state.jobs), len(state.capacity)))
     for index, (job, outlook, asked) in enumerate(zip(state.jobs, state.outlooks, state.requested.tolist(), strict=True)):
         for kind, there in enumerate(state.capacity.tolist()):
@@ -113,8 +115,7 @@ class RoundRules:
 
     Attributes:
         renew_s: least time between renewals of the shares after changes of jobs, devices or speeds; 0: renew each time. Jobs
-            that
-            arrived since have no share and run on what the others leave.
+            that arrived later have no share and run on the remaining devices.
         start_s: initial time of each job on each type, above 0.
         forgets: True if received time counts from the last renewal on, else from the start.
         by_type: True if types are filled one after another in the fleet's order, else one queue holds jobs and types.
@@ -140,7 +141,7 @@ PUBLISHED = RoundRules(renew_s=1920.0, by_type=True, late_hold=True)
 
 @dataclass(frozen=True)
 class _Memory:
-    """Memory of a policy. Rows are those of ``index``, by name."""
+    """Memory of a policy between rounds. Rows are those of ``index``, by name."""
 
     index: Mapping[str, int]
     shares: Array
@@ -206,7 +207,7 @@ def _take(table: Array, rows: Ints, empty: float) -> Array:
 
 
 def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Array, sharing: RoundRules) -> tuple[Ints, Ints]:
-    """Devices and type of each job: by priority, then by time owed."""
+    """Return devices and type of each job: by priority, then by owed time."""
     jobs = len(priority)
     late: Bools = np.asarray(np.isnan(shares).any(axis=1))
     legal: Bools = speed > 0
@@ -231,7 +232,7 @@ def _served(state: State, priority: Array, owed: Array, shares: Array, speed: Ar
 def _queue(
     state: State, priority: Array, owed: Array, shares: Array, legal: Bools, sharing: RoundRules
 ) -> Sequence[tuple[int, int]]:
-    """(job, type) in the order of service, ties in order of arrival."""
+    """Return (job, type) in the order of service, with ties in order of arrival."""
     types = priority.shape[1]
     if not sharing.by_type:
         kinds, jobs = np.nonzero(legal.T)

@@ -8,15 +8,14 @@ import torch
 import torch.distributed as dist
 
 from paceline.errors import Interrupted
-from paceline.hardware import probe
-from paceline.training.runs import calibrate, step_agreement, worker
+from paceline.training.runs import step_agreement, worker
 from paceline.training.runs.stop_requests import StopRequests
+from training_jobs import quick
 
 
 def run_briefly(run: Any, rank: int, stops: StopRequests | None = None) -> str:
     """Train as one rank of a group. Returns what an interrupted one says."""
-    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
-    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+    quick()
     step_agreement.EVERY_S = 0.0  # steps take a millisecond
     dist.barrier()
     try:

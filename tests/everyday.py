@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
-__all__ = ["mark_the_rest_full"]
+__all__ = ["cases_of", "mark_the_rest_full"]
+
+
+def cases_of(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """Return the parameters of each selected test that takes the requested fixture, so that it makes only what they look at."""
+    here = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
+    specs = [getattr(item, "callspec", None) for item in here if request.fixturename in item.fixturenames]
+    return [spec.params if spec else {} for spec in specs]
 
 
 def mark_the_rest_full(items: Iterable[pytest.Item]) -> list[str]:

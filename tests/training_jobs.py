@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ import torch
 
 from paceline.hardware import probe
 from paceline.strategy import Strategy
-from paceline.training.runs import calibrate
+from paceline.training.runs import calibrate, worker
 from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.data import Dataset
 from paceline.training.runs.training_run import TrainingRun
+from paceline.workload import Workload
 
 MODEL, DATA = "user_module:network", "user_module:samples"
 """Names of the user's network and data."""
@@ -30,9 +33,21 @@ def job(
 
 
 def quick() -> None:
-    """In this process measurements before a run are brief: how long things take is not asked."""
+    """Measure this machine and trace a network once in this process, briefly: how long things take is not asked."""
     calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+    worker.probe_cluster, worker.describe = _probe_once, _describe_once
+
+
+_probe_once = functools.cache(probe.probe_cluster)
+_describe, _described = worker.describe, dict[tuple[str, str, str], Workload]()
+
+
+def _describe_once(run: TrainingRun, data: Dataset) -> Workload:
+    named = run.model, run.data, run.start
+    if named not in _described:
+        _described[named] = _describe(run, data)
+    return _described[named]
 
 
 def keep_first() -> None:

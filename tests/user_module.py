@@ -34,7 +34,7 @@ def plain() -> nn.Module:
 
 def spoilt() -> tuple[torch.Tensor, ...]:
     """One sample is infinite: the gradient of one step an epoch is not finite."""
-    x, y, test_x, test_y = samples()
+    x, y, test_x, test_y = fewer()
     x[100, 3] = torch.inf
     return x, y, test_x, test_y
 

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from distributed import launch
+from everyday import cases_of
 from paceline.errors import UserError
 from paceline.training.runs import epochs, worker
 from paceline.training.runs.checkpoints import checkpoint
@@ -21,18 +22,21 @@ from paceline.training.runs.training_run import TrainingRun
 from training_jobs import MODEL, assert_same, flatten, job, keep_first, quick
 
 TOPK = {"compression": "topk", "options": {"density": 0.2}}
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "copies": ("adam", {"sharding": "zero3", "shard_devices": 2, **TOPK}),
-    "zero1 in copies": ("adam", {"sharding": "zero1", "shard_devices": 2}),
-    "no state": ("sgd", {"sharding": "zero1"}),
-    "apart": ("momentum", {"sharding": "zero2", **TOPK}),  # no directory that all ranks see
+CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "copies": (4, "adam", {"sharding": "zero3", "shard_devices": 2, **TOPK}),
+    "zero1 in copies": (4, "adam", {"sharding": "zero1", "shard_devices": 2}),
+    "no state": (2, "sgd", {"sharding": "zero1"}),
+    "apart": (2, "momentum", {"sharding": "zero2", **TOPK}),  # no directory that all ranks see
 }
-OTHER = {"copies": 4, "zero1 in copies": 4, "apart": 2}  # on two workers
+"""Workers, optimizer and sharding."""
+OTHER = {"copies": 2, "zero1 in copies": 2, "apart": 3}
+"""Workers that go on from the first epoch."""
+NAMES = pytest.mark.parametrize("name", CASES)
 
 
 def run_of(name: str, out: Path, workers: int, **changes: Any) -> TrainingRun:
-    optimizer, choices = CASES[name]
-    run = job(out, optimizer=optimizer, workers=workers, **{"epochs": 2, **changes})
+    _, optimizer, choices = CASES[name]
+    run = job(out, optimizer=optimizer, workers=workers, **{"data": "user_module:fewer", "epochs": 2, **changes})
     return replace(run, strategy=run.strategy.changed(**choices))
 
 
@@ -41,7 +45,7 @@ def train(run: TrainingRun, rank: int) -> None:
     dist.barrier()
 
 
-def whole_and_rest(rank: int, workers: int, folder: str) -> list[str]:
+def whole_and_rest(rank: int, workers: int, folder: str, names: list[str]) -> list[str]:
     """Two epochs, and the second again behind the first. Returns the gathers of whole tensors; evaluation has none."""
     quick()
     keep_first()
@@ -52,7 +56,7 @@ def whole_and_rest(rank: int, workers: int, folder: str) -> list[str]:
         return full_tensor(self, **options)
 
     DTensor.full_tensor = noted
-    for name in CASES:
+    for name in names:
         base = Path(folder) / name
         epochs.is_shared = (lambda _: False) if name == "apart" else is_shared
         whole = run_of(name, base / "whole", workers)
@@ -61,29 +65,34 @@ def whole_and_rest(rank: int, workers: int, folder: str) -> list[str]:
     return gathered
 
 
-def on_two(rank: int, workers: int, folder: str) -> None:
+def on_others(rank: int, workers: int, folder: str, name: str) -> None:
     quick()
-    for name in OTHER:
-        base = Path(folder) / name
-        train(replace(run_of(name, base / "fewer", workers), resume=str(base / "first")), rank)
-        train(replace(run_of(name, base / "of old", workers), resume=str(base / "old")), rank)
+    base = Path(folder) / name
+    train(replace(run_of(name, base / "others", workers), resume=str(base / "first")), rank)
+    train(replace(run_of(name, base / "of old", workers), resume=str(base / "old")), rank)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs that the selected tests look at."""
     folder = tmp_path_factory.mktemp("shards")
-    assert launch(whole_and_rest, 4, folder=str(folder)) == [[]] * 4
+    wanted = {case.get("name", "copies") for case in cases_of(request)}
+    for workers in (2, 4):
+        if names := [name for name in CASES if name in wanted and CASES[name][0] == workers]:
+            assert launch(whole_and_rest, workers, folder=str(folder), names=names) == [[]] * workers
     return folder
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.everyday("copies", "no state", "apart", others="long")
+@NAMES
 def test_a_run_goes_on_bit_for_bit(folder: Path, name: str) -> None:
     whole, rest = checkpoint.load(folder / name / "whole"), checkpoint.load(folder / name / "rest")
     for part in ("model", "optimizer", "hook"):
         assert_same(whole[part], rest[part])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.everyday("copies", "no state", "apart", others="long")
+@NAMES
 def test_every_row_is_written_once(folder: Path, name: str) -> None:
     """By the first copy; ``checkpoint.pt`` has what is alike. The whole is the network and its optimizer's state."""
     network = build_model(MODEL, 6)
@@ -92,15 +101,16 @@ def test_every_row_is_written_once(folder: Path, name: str) -> None:
     parts = state.get("parts") or [
         torch.load(folder / name / "whole" / checkpoint.PARTS / each, weights_only=True) for each in state["part_files"]
     ]
-    sharers = CASES[name][1].get("shard_devices", 4)
-    assert len(parts) == 4 and state["sharers"] == sharers and (name == "apart") == (not state["part_files"])
+    workers, optimizer, choices = CASES[name]
+    sharers = choices.get("shard_devices", workers)
+    assert len(parts) == workers and state["sharers"] == sharers and (name == "apart") == (not state["part_files"])
     found = {key: value.numel() for key, value in state["model"].items()}
     for part in parts:
         for key, (rows, _, _) in part["shards"].get("model", {}).items():
             found[key] = found.get(key, 0) + rows.numel()
     assert found == wanted
     assert all(not part["shards"] for part in parts[sharers:])
-    kept = {"adam": 2, "momentum": 1, "sgd": 0}[CASES[name][0]]
+    kept = {"adam": 2, "momentum": 1, "sgd": 0}[optimizer]
     rows = [values for part in parts for _, values in flatten(part["shards"].get("optimizer", {}))]
     assert sum(each[0].numel() for each in rows) == kept * sum(p.numel() for p in network.parameters())
 
@@ -114,20 +124,20 @@ def old_form(state: dict[str, Any], directory: Path) -> None:
     checkpoint.save(directory, run, state["epoch"], {**kept, "schema": 2, "parts": parts}, step=state["step"])
 
 
-def test_another_mesh_and_earlier_checkpoints_go_on_alike(folder: Path) -> None:
-    """Two workers go on from the shards of four, and from whole tensors, to the same bits."""
-    for name in OTHER:
-        old_form(checkpoint.load(folder / name / "first"), folder / name / "old")
-        read = checkpoint.read(folder / name / "old" / checkpoint.FILE)
-        assert (read["schema"], read["sharers"]) == (2, 0)
-    launch(on_two, 2, folder=str(folder))
-    for name in OTHER:
-        fewer, of_old = (checkpoint.load(folder / name / each) for each in ("fewer", "of old"))
-        for part in ("model", "optimizer", "hook"):
-            assert_same(fewer[part], of_old[part])
-        before, whole = checkpoint.load(folder / name / "first"), checkpoint.load(folder / name / "whole")
-        assert fewer["curve"][0] == before["curve"][0]
-        assert fewer["curve"][1]["loss"] == pytest.approx(whole["curve"][1]["loss"], rel=0.25)
+@pytest.mark.everyday("copies", others="long")
+@pytest.mark.parametrize("name", OTHER)
+def test_another_mesh_and_earlier_checkpoints_go_on_alike(folder: Path, name: str) -> None:
+    """Other workers go on from the shards, and from whole tensors, to the same bits."""
+    old_form(checkpoint.load(folder / name / "first"), folder / name / "old")
+    read = checkpoint.read(folder / name / "old" / checkpoint.FILE)
+    assert (read["schema"], read["sharers"]) == (2, 0)
+    launch(on_others, OTHER[name], folder=str(folder), name=name)
+    others, of_old = (checkpoint.load(folder / name / each) for each in ("others", "of old"))
+    for part in ("model", "optimizer", "hook"):
+        assert_same(others[part], of_old[part])
+    before, whole = checkpoint.load(folder / name / "first"), checkpoint.load(folder / name / "whole")
+    assert others["curve"][0] == before["curve"][0]
+    assert others["curve"][1]["loss"] == pytest.approx(whole["curve"][1]["loss"], rel=0.25)
 
 
 def test_a_damaged_or_missing_shard_leads_to_the_checkpoint_before(folder: Path, tmp_path: Path) -> None:

@@ -11,12 +11,15 @@ import torch
 import torch.distributed as dist
 
 from distributed import launch
+from everyday import cases_of
 from paceline.errors import UserError
 from paceline.rundir import RunDir
 from paceline.training.runs import worker
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.training_run import TrainingRun
-from training_jobs import flatten, job, keep_first, quick
+from training_jobs import assert_same, flatten, job, keep_first, quick
+
+STEPS = 18
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dense zero3": ("momentum", {"sharding": "zero3"}),
@@ -29,56 +32,64 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def sharded_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingRun:
     optimizer, choices = CASES[name]
-    run = job(out, optimizer=optimizer, workers=workers, **changes)
+    run = job(out, optimizer=optimizer, workers=workers, data="user_module:fewer", **changes)
     return replace(run, strategy=run.strategy.changed(**choices))
 
 
-def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
-    """Three epochs of ten steps; a run that goes on behind the first; and one that shares nothing out."""
+def run_all(rank: int, workers: int, folder: str, wanted: dict[str, list[str]]) -> None:
+    """Three epochs of six steps; a run that goes on behind the first; and one that shares nothing out."""
     keep_first()
     quick()
-    for name in CASES:
+    for name, parts in wanted.items():
         base = Path(folder) / name
         whole = sharded_job(base / "whole", name, workers)
-        alone = replace(whole, strategy=whole.strategy.changed(sharding="ddp", gather_bits=0), out=str(base / "ddp"))
-        for run in (whole, replace(whole, out=str(base / "rest"), resume=str(base / "first")), alone):
-            worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
+        runs = {
+            "whole": whole,
+            "rest": replace(whole, out=str(base / "rest"), resume=str(base / "first")),
+            "ddp": replace(whole, strategy=whole.strategy.changed(sharding="ddp", gather_bits=0), out=str(base / "ddp")),
+        }
+        for part in parts:
+            worker.train(worker.prepare(runs[part], first=rank == 0), torch.device("cpu"))
             dist.barrier()
 
 
-def run_on_fewer(rank: int, workers: int, folder: str) -> None:
+def run_on_more(rank: int, workers: int, folder: str, names: list[str]) -> None:
     quick()
-    for name in CASES:
+    for name in names:
         base = Path(folder) / name
-        run = replace(sharded_job(base / "fewer", name, workers), resume=str(base / "first"))
+        run = replace(sharded_job(base / "more", name, workers), resume=str(base / "first"))
         worker.train(worker.prepare(run, first=rank == 0), torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs that the selected tests look at."""
+    wanted: dict[str, set[str]] = {}
+    for case in cases_of(request):
+        wanted.setdefault(case["name"], {"whole"}).update([case["other"]] if "other" in case else [])
     folder = tmp_path_factory.mktemp("sharded")
-    launch(run_whole_and_rest, 3, folder=str(folder))
+    launch(run_all, 2, folder=str(folder), wanted={name: sorted(parts, reverse=True) for name, parts in wanted.items()})
     return folder
 
 
+@pytest.mark.everyday("rest-topk zero3", "rest-int8 zero2", "rest-dense zero1", others="long")
 @pytest.mark.parametrize("name", CASES)
-def test_a_resumed_run_ends_with_the_same_bits(runs: Path, name: str) -> None:
-    whole, rest = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / "rest")
+@pytest.mark.parametrize("other", ["rest"])
+def test_a_resumed_run_ends_with_the_same_bits(runs: Path, name: str, other: str) -> None:
+    whole, rest = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / other)
     for part in ("model", "optimizer", "hook"):
-        a, b = dict(flatten(whole[part])), dict(flatten(rest[part]))
-        assert a.keys() == b.keys() and a
-        for key, value in a.items():
-            same = torch.equal(value, b[key]) if isinstance(value, torch.Tensor) else value == b[key]
-            assert same, (part, key)
-    assert [state["step"] for state in whole["hook"]] == [30] * 3
+        assert_same(whole[part], rest[part])
+    assert [state["step"] for state in whole["hook"]] == [STEPS] * 2
     for key in ("loss", "accuracy", "held_out_loss"):
         assert [e[key] for e in whole["curve"]] == [e[key] for e in rest["curve"]]
 
 
+@pytest.mark.everyday("ddp-dense zero1", "ddp-dense zero3", others="long")
 @pytest.mark.parametrize("name", ["dense zero1", "topk zero1", "dense zero3"])
-def test_a_run_is_that_of_an_unsharded_model(runs: Path, name: str) -> None:
+@pytest.mark.parametrize("other", ["ddp"])
+def test_a_run_is_that_of_an_unsharded_model(runs: Path, name: str, other: str) -> None:
     """Bit for bit where the same gradients are updated element by element; norms of shards are added up in another order."""
-    sharded, alone = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / "ddp")
+    sharded, alone = checkpoint.load(runs / name / "whole"), checkpoint.load(runs / name / other)
     for part in ("model", "optimizer"):
         found, wanted = dict(flatten(sharded[part])), dict(flatten(alone[part]))
         assert found.keys() == wanted.keys()
@@ -89,6 +100,7 @@ def test_a_run_is_that_of_an_unsharded_model(runs: Path, name: str) -> None:
                 torch.testing.assert_close(found[key], value, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.everyday("topk zero3", "int8 zero2", "dense zero1", "dense zero3", others="long")
 @pytest.mark.parametrize("name", CASES)
 def test_the_record_has_the_bytes_that_the_prediction_has(runs: Path, name: str) -> None:
     contents = RunDir(runs / name / "whole").read()
@@ -98,14 +110,15 @@ def test_the_record_has_the_bytes_that_the_prediction_has(runs: Path, name: str)
     assert record.strategy["sharding"] == CASES[name][1]["sharding"]
 
 
-def test_another_number_of_workers_goes_on(runs: Path) -> None:
+@pytest.mark.everyday("int8 zero2", others="long")
+@pytest.mark.parametrize("name", CASES)
+def test_another_number_of_workers_goes_on(runs: Path, name: str) -> None:
     """The residuals keep their sum: ``tests/training/attach/shards/test_sharded_state.py``."""
-    launch(run_on_fewer, 2, folder=str(runs))
-    for name in CASES:
-        state = checkpoint.load(runs / name / "fewer")
-        assert [s["step"] for s in state["hook"]] == [30] * 2
-        assert all(torch.isfinite(w).all() for w in state["model"].values())
-        assert state["curve"][-1]["loss"] < state["curve"][0]["loss"]
+    launch(run_on_more, 3, folder=str(runs), names=[name])
+    state = checkpoint.load(runs / name / "more")
+    assert [s["step"] for s in state["hook"]] == [STEPS] * 3
+    assert all(torch.isfinite(w).all() for w in state["model"].values())
+    assert state["curve"][-1]["loss"] < state["curve"][0]["loss"]
 
 
 @pytest.mark.parametrize(("changes", "words"), [({"slimming": {"method": "x"}}, "slim")])

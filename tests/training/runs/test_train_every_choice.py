@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from distributed import launch
+from everyday import cases_of
 from paceline.errors import UserError
 from paceline.hardware import probe
 from paceline.rundir import RunDir
@@ -237,8 +238,7 @@ class Outcome(NamedTuple):
 @pytest.fixture(scope="module")
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Mapping[str, Any]], Outcome]:
     """The outcomes of the runs that the selected tests look at."""
-    here = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
-    selected = [item.callspec.params["case"] for item in here if "outcome" in item.fixturenames]
+    selected = [parameters["case"] for parameters in cases_of(request)]
     outcomes: dict[str, Any] = {}
     for workers in (2, 4):
         wanted = [choices for case in selected for choices in (case.choices, case.against) if workers_of(choices) == workers]

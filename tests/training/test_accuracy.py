@@ -52,6 +52,7 @@ def train_lenet(
     return result
 
 
+@pytest.mark.long
 def test_lenet_on_digits_is_as_good_as_dense_in_equal_epochs():
     ranks = launch(
         train_lenet,

@@ -108,7 +108,8 @@ def become(request: dict[str, Any], files: Sequence[int], peer: int, command: st
     os.environ.clear()
     os.environ.update(request["env"])
     if "MEASURE_BRIEFLY" in os.environ:
-        probe.SECONDS, calibrate.STEPS = 0.02, 4
+        probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.02, 1 << 20, 1 << 18
+        calibrate.STEPS, calibrate.ELEMENTS = 4, (1 << 12, 1 << 14)
     os.chdir(request["cwd"])
     sys.executable = command
     os.getppid = partial(parent, peer)

@@ -32,6 +32,13 @@ NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_
 
 WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
 """``paceline`` as a true process, whose workers have torch imported already."""
+SAYS_ITS_NUMBER = """
+import os, sys
+print("process", os.getpid(), file=sys.stderr, flush=True)
+from paceline.cli import main
+sys.exit(main())
+"""
+"""``paceline`` in the warm Python, where the process that a test starts only forwards signals to it."""
 
 
 class Run:
@@ -62,6 +69,11 @@ class Run:
         with self._grown:
             self._grown.wait_for(lambda: self._ended or any(text in line for line in self.lines), 120)
             assert any(text in line for line in self.lines), self.lines
+
+    def program(self) -> int:
+        """The number of the process that runs ``SAYS_ITS_NUMBER``."""
+        self.wait_for("process ")
+        return int(self.lines[0].split()[1])
 
     def end(self, timeout: float = 200) -> tuple[int, list[str]]:
         code = self.process.wait(timeout)
@@ -111,20 +123,22 @@ class Ended:
             signal.SIGKILL: [*FEW, "--workers", "1"],
         }
         self.out = {number: folder / number.name for number in words}
-        runs = {n: Run(["-c", WARM_WORKERS, executable(), "train", *words[n], "--out", str(self.out[n])]) for n in words}
+        train = ["-c", SAYS_ITS_NUMBER, "train"]
+        runs = {n: Run([*train, *words[n], "--out", str(self.out[n])], python=executable()) for n in words}
         workers: dict[signal.Signals, list[int]] = {}
         try:
+            programs = {number: run.program() for number, run in runs.items()}
             for number, run in runs.items():
                 run.wait_for("predicted" if number == signal.SIGTERM else "epoch 1/")
             until = time.monotonic() + 60
             while not (self.out[signal.SIGTERM] / "checkpoint.pt").exists() and time.monotonic() < until:
                 time.sleep(0.1)  # the first steps, after the prediction
-            self.pid = runs[signal.SIGINT].process.pid
+            self.pid = programs[signal.SIGINT]
             second = [*FEW[:-1], "1", "--workers", "1", "--out", str(self.out[signal.SIGINT])]
             self.second = Run(["-m", "paceline", "train", *second], python=executable()).end()
-            workers |= {number: workers_of(run.process.pid) for number, run in runs.items()}
-            for number, run in runs.items():
-                run.process.send_signal(number)
+            workers |= {number: workers_of(program) for number, program in programs.items()}
+            for number, program in programs.items():
+                os.kill(program, number)
             self.ends = {number: (run.process.wait(60), run.lines) for number, run in runs.items()}
             self.counts = {number: len(pids) for number, pids in workers.items()}
             self.orphaned = {number for number, pids in workers.items() if not gone(pids, 20)}

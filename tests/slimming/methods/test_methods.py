@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from paceline.errors import UserError
-from paceline.models.sequences.rhn import Rhn
 from paceline.slimming.latency.sparse_roofline import Advice, SparseRoof
 from paceline.slimming.methods import methods
 from paceline.slimming.methods.low_rank import rank_at
 from paceline.slimming.methods.methods import METHODS, Sparse, target_for
 from paceline.slimming.slim import Slim
 from paceline.slimming.structures.tracing import structures_of
+from recurrent_highway import Rhn
 from slimming_networks import Recurrent, tokens
 
 WHOLE = {"median_s": 2e-3, "low_s": 2e-3, "high_s": 2e-3, "turns": 1}

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from paceline.errors import UserError
-from paceline.models.sequences.rhn import Rhn
 from paceline.slimming.export.onnx_export import difference, to_onnx
 from paceline.slimming.methods.group_lasso import GroupLasso
 from paceline.slimming.structures.recurrent_stack import RecurrentStack
 from paceline.slimming.structures.shrink import differs, masked, shrunk
 from paceline.slimming.structures.structures import Structures
 from paceline.slimming.structures.tracing import structures_of
+from recurrent_highway import Rhn
 from slimming_networks import tokens, unlike
 
 SAME = 1e-6

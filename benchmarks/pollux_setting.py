@@ -101,7 +101,7 @@ class Distorted:
         self._beliefs.end(progress)
 
 
-class _Times:
+class _Times(StepSeconds):
     """Steps times a factor of each number of devices."""
 
     def __init__(self, times: StepSeconds, factors: Array) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.calibration.constants import TYPICAL
-from paceline.prediction.exchange.exchange_plan import exchange_plan
-from paceline.prediction.exchange.exchange_seconds import PRICES, exchange_seconds
+from paceline.prediction.exchange.exchange_plan import REMEMBERED, exchange_plan
+from paceline.prediction.exchange.exchange_seconds import exchange_seconds
 from paceline.strategy import COMPRESSIONS, DenseRule, Strategy
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -72,7 +72,7 @@ def test_on_a_cpu_a_codec_pays_for_the_copy_that_its_exchange_works_on(choices: 
     chosen = strategy(**choices, **keeps)
     plan, on_gpus = exchange_plan(NET, chosen, 2), make_cluster(2, 2)
     host = on_gpus.changed(device=replace(on_gpus.device, kind="cpu"))
-    without = replace(plan, codec_passes=plan.codec_passes * [1, 1, 1, 1, 1, 0], prices={})
+    without = replace(plan, codec_passes=plan.codec_passes * [1, 1, 1, 1, 1, 0])
     more = exchange_seconds(plan, host, IDEAL).busy("codec") - exchange_seconds(without, host, IDEAL).busy("codec")
     fp32, size = COMPRESSIONS["dense"].cpu_rate, 4 * NET.num_parameters / IDEAL.codec_cores
     share = 1 / 4 if "sharding" in choices else 1
@@ -110,7 +110,8 @@ def test_a_plan_remembers_its_last_prices() -> None:
     net, chosen = make_workload(), strategy()
     plan = exchange_plan(net, chosen, 1)
     first = make_cluster(1, 4)
-    assert exchange_seconds(plan, first, IDEAL) is exchange_seconds(plan, first, IDEAL)
-    for i in range(2 * PRICES):
-        exchange_seconds(plan, make_cluster(1, 4, network=1e9 + i), IDEAL)
-    assert len(plan.prices) <= PRICES
+    priced = exchange_seconds(plan, first, IDEAL)
+    assert exchange_seconds(plan, first, IDEAL) is priced
+    others = [exchange_seconds(plan, make_cluster(1, 4, network=1e9 + i), IDEAL) for i in range(REMEMBERED)]
+    assert len({float(other.buckets[0]) for other in others}) == REMEMBERED
+    assert exchange_seconds(plan, first, IDEAL) is not priced  # only so many are kept

@@ -12,6 +12,7 @@ from paceline.array_types import Array, Ints
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.live.journal import LiveRow, Report
 from paceline.scheduling.live.outlook import PredictedOutlook, ReportedOutlook
+from paceline.scheduling.speeds.goodput import StepSeconds
 
 BASE = Path("/data")
 
@@ -20,7 +21,7 @@ def row(**more: object) -> LiveRow:
     return LiveRow(launch=training(BASE, "a"), arrival_s=100.0, **more)  # type: ignore[arg-type]
 
 
-class Steps:
+class Steps(StepSeconds):
     """A sample takes 10 ms, an exchange 100 ms a node beyond the first."""
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:

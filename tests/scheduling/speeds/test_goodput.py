@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.array_types import Array, Ints
-from paceline.scheduling.speeds.goodput import SIZES, BatchLimits, Noise, batch_split, best_batches, packed_batches
+from paceline.scheduling.speeds.goodput import SIZES, BatchLimits, Noise, StepSeconds, batch_split, best_batches
 
 
-class Linear:
+class Linear(StepSeconds):
     """A step of m samples takes (20 + m) ms, its exchange 3 ms a device beyond the first."""
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
@@ -64,15 +64,15 @@ def test_where_no_batch_is_legal_nothing_is_promised() -> None:
 @pytest.mark.parametrize("fixed", [0, 96])
 def test_jobs_that_believe_the_same_steps_share_their_batches(fixed: int) -> None:
     times, limits = Linear(), BatchLimits(8, 512, 1, 64, fixed)
-    assert packed_batches(times, limits, 4, 2).scale.shape[1] == 2
-    wide = packed_batches(times, limits, 4, 9)
-    assert packed_batches(times, limits, 4, 9).seconds.base is wide.seconds.base
-    assert packed_batches(Linear(), limits, 4, 9).seconds.base is not wide.seconds.base
+    assert times.packed_batches(limits, 4, 2).scale.shape[1] == 2
+    wide = times.packed_batches(limits, 4, 9)
+    assert times.packed_batches(limits, 4, 9).seconds.base is wide.seconds.base
+    assert Linear().packed_batches(limits, 4, 9).seconds.base is not wide.seconds.base
     counts = np.arange(1, 10)
     for noise in (Noise(1, 10), Noise(1, 1000)):
         direct = best_batches(times, limits, noise, -(-counts // 4), counts)
         for most in (9, 3, 1):
-            shared = packed_batches(times, limits, 4, most).best(noise)
+            shared = times.packed_batches(limits, 4, most).best(noise)
             assert all((one == other[:most]).all() for one, other in zip(shared, direct, strict=True))
 
 

@@ -1,14 +1,14 @@
 """Sizes of one step's exchange, computed once for a workload and a gradient exchange, then cached.
 
-They depend neither on the speed of devices and links nor on the batch. ``costs`` turns them into seconds.
+They depend neither on the speed of devices and links nor on the batch. ``exchange_seconds`` turns them into seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from paceline.workload.table import Workload
 CodecOperation = Literal["encode", "reduce", "decode"]
 PassOperation = Literal["encode", "reduce", "decode", "to_host", "from_host"]
 
+T = TypeVar("T")
+REMEMBERED = 64
+"""Most results of one plan that are kept."""
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
 
 
@@ -96,7 +99,6 @@ class ExchangePlan:
         loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
         codec_passes: for each codec pass whether it encodes, calls, packed, dense, copied and gathered elements, (passes, 6).
         gathers: names of the all-gathers of a bucket.
-        prices: cached seconds by cluster (``costs``).
     """
 
     strategy: Strategy
@@ -113,7 +115,24 @@ class ExchangePlan:
     loads: Loads
     codec_passes: Array
     gathers: tuple[str, ...]
-    prices: dict[Hashable, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, parts: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return the result of ``make()``, computed once for an equal key and the same parts; at most ``REMEMBERED`` results.
+
+        Parts are compared by identity, because hashing a device takes longer than a result saves.
+        """
+        index = key, *map(id, parts)
+        if index not in self._results:
+            if len(self._results) >= REMEMBERED:
+                self._results.clear()
+            self._results[index] = parts, make()  # the parts stay alive, so no id is used twice
+        result: T = self._results[index][1]
+        return result
+
+    @cached_property
+    def _results(self) -> dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]]:
+        """Results of ``once``."""
+        return {}
 
     @property
     def count(self) -> int:

@@ -23,9 +23,6 @@ from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.compressions import COMPRESSIONS
 from paceline.strategy.compression.formats import FP32
 
-PRICES = 64
-"""Number of priced exchanges that a plan caches."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExchangeStage:
@@ -147,17 +144,7 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
     """Return the seconds of a step's exchange from the catalogue. The plan caches them, since no batch changes them."""
     parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     between = fabric(plan.strategy.gradient_exchange, cluster)
-    key = cluster.num_nodes, between, *map(id, parts)
-    remembered = plan.prices.get(key)
-    if remembered is None:
-        if len(plan.prices) >= PRICES:
-            plan.prices.clear()
-        remembered = plan.prices[key] = (
-            parts,
-            _priced(plan, cluster, efficiency, between),
-        )  # parts stay alive, so no id is used twice
-    exchange: ExchangeSeconds = remembered[1]
-    return exchange
+    return plan.once((cluster.num_nodes, between), parts, lambda: _priced(plan, cluster, efficiency, between))
 
 
 def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency, between: Fabric) -> ExchangeSeconds:

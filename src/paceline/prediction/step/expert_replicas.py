@@ -136,5 +136,4 @@ def _joined(both: tuple[ExchangePlan, ExchangePlan], order: Ints, bucket: Ints, 
         begin=np.searchsorted(bucket, np.arange(len(order))),
         largest=np.concatenate([rest.largest, experts.largest])[order],
         codec_passes=np.concatenate([rest.codec_passes, experts.codec_passes])[rank[pieces][codec[pieces]]],
-        prices={},
     )

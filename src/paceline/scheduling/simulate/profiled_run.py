@@ -14,7 +14,7 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
 from paceline.scheduling.speeds.expected_speed import SpeedEstimate
-from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds, batch_split, best_batches, packed_batches
+from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds, batch_split, best_batches
 from paceline.scheduling.speeds.profiles import ModelProfile
 from paceline.scheduling.state import Outlook
 
@@ -193,7 +193,7 @@ class ProfiledRun:
             return np.zeros(most + 1)
         if times is None:  # nothing was seen: twice the devices are twice as fast
             return np.where(counts < self._least_devices, 0.0, counts.astype(float))
-        batches = packed_batches(times, self._believed_limits(group.device), group.devices_per_node, most)
+        batches = times.packed_batches(self._believed_limits(group.device), group.devices_per_node, most)
         table = np.concatenate([[0.0], batches.best(self._last_noise)[0]])
         if group is not own:
             table *= self.profile.speed(own.device).alone / self.profile.speed(group.device).alone

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.scheduling.speeds.goodput import StepSeconds
 from paceline.scheduling.speeds.predicted_speed import PredictedSpeed
 
 OVERLAPS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
@@ -87,7 +88,7 @@ class ObservedSteps:
 
 
 @dataclass(frozen=True, eq=False)
-class CorrectedSpeed:
+class CorrectedSpeed(StepSeconds):
     """Predicted surface multiplied by observed ratios."""
 
     surface: PredictedSpeed

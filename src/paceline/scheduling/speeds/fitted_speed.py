@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.scheduling.speeds.goodput import StepSeconds
 
 _LEAST = 1e-8
 Observations = tuple[tuple[tuple[int, int, int], tuple[float, float]], ...]
@@ -23,7 +24,7 @@ Observations = tuple[tuple[tuple[int, int, int], tuple[float, float]], ...]
 
 
 @dataclass(frozen=True)
-class FittedSpeed:
+class FittedSpeed(StepSeconds):
     """Seven fitted parameters: compute, between nodes, within a node, overlap."""
 
     compute: tuple[float, float]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
-from weakref import WeakKeyDictionary
+from functools import cached_property
 
 import numpy as np
 
@@ -13,14 +13,6 @@ from paceline.array_types import Array, Ints
 SIZES = 50
 """Batch sizes that are tried, geometrically spaced from the least to the largest (Pollux's simulator)."""
 _SLACK = 1e-8
-
-
-class StepSeconds(Protocol):
-    """Step times on devices that fill ``nodes`` nodes. The results of one object never change."""
-
-    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """Return the seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +111,27 @@ class Batches:
         return np.nan_to_num(goodput[best], nan=0.0), self.local[best], self.passes[best]
 
 
+class StepSeconds(ABC):
+    """Step times on devices that fill ``nodes`` nodes. The results of one object never change."""
+
+    @abstractmethod
+    def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
+        """Return the seconds of a step with its exchange, and of a step that only accumulates; arrays of one shape."""
+
+    def packed_batches(self, limits: BatchLimits, per_node: int, most: int) -> Batches:
+        """Return the batches on 1 to ``most`` devices, packed on nodes of ``per_node``. Jobs of equal step times share them."""
+        known = self._batches.get((limits, per_node))
+        if known is None or known.scale.shape[1] < most:
+            devices = np.arange(1, most + 1)
+            known = self._batches[limits, per_node] = Batches.of(self, limits, -(-devices // per_node), devices)
+        return known.first(most)
+
+    @cached_property
+    def _batches(self) -> dict[tuple[BatchLimits, int], Batches]:
+        """Batches by limits and devices of a node."""
+        return {}
+
+
 def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: Ints, devices: Ints) -> tuple[Array, Ints, Ints]:
     """Return the best goodput on each number of devices, in steps of the first batch a second, with its batch.
 
@@ -129,22 +142,6 @@ def best_batches(times: StepSeconds, limits: BatchLimits, noise: Noise, nodes: I
         Goodput (0 if no batch is legal), samples of a device and pass, passes beyond the first; each of shape (n,).
     """
     return Batches.of(times, limits, nodes, devices).best(noise)
-
-
-def packed_batches(times: StepSeconds, limits: BatchLimits, per_node: int, most: int) -> Batches:
-    """Return the batches on 1 to ``most`` devices that fill nodes of ``per_node`` one after another. Jobs with the same
-    ``times`` share them.
-    """
-    shared = _SHARED.setdefault(times, {})
-    kept = shared.get((limits, per_node))
-    if kept is None or kept.scale.shape[1] < most:
-        devices = np.arange(1, most + 1)
-        kept = shared[limits, per_node] = Batches.of(times, limits, -(-devices // per_node), devices)
-    return kept.first(most)
-
-
-_SHARED: WeakKeyDictionary[StepSeconds, dict[tuple[BatchLimits, int], Batches]] = WeakKeyDictionary()
-"""Batches by step times that a job still uses, then by limits and devices of a node."""
 
 
 def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
@@ -159,4 +156,4 @@ def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
     return np.asarray(sizes, np.int64), np.asarray(passes, np.int64)
 
 
-__all__ = ["BatchLimits", "Batches", "Noise", "StepSeconds", "batch_split", "best_batches", "packed_batches"]
+__all__ = ["BatchLimits", "Batches", "Noise", "StepSeconds", "batch_split", "best_batches"]

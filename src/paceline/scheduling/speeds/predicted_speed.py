@@ -16,7 +16,7 @@ from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.prediction import Prediction, Predictor
 from paceline.scheduling.fleet import NodeGroup
-from paceline.scheduling.speeds.profiles import packed
+from paceline.scheduling.speeds.profiles import StepSpeed, packed
 from paceline.strategy import Strategy
 from paceline.workload import Workload
 
@@ -27,7 +27,7 @@ DENSE_NODES = 2
 
 
 @dataclass(frozen=True, eq=False)
-class PredictedSpeed:
+class PredictedSpeed(StepSpeed):
     """Predicted steps of one network on nodes of one type.
 
     Attributes:

@@ -7,12 +7,12 @@ An optional column ``better`` of the second file says whether ``less`` or ``more
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
@@ -50,8 +50,30 @@ class PackedSteps:
         return self._rows
 
 
+class StepSpeed(StepSeconds):
+    """Steps of one model on one kind of device, measured or predicted."""
+
+    @property
+    @abstractmethod
+    def local_range(self) -> tuple[int, int]:
+        """Least and largest batch of a device."""
+
+    @property
+    @abstractmethod
+    def alone(self) -> float:
+        """Samples a second of one device at its largest batch."""
+
+    @abstractmethod
+    def local_most(self, placement: Sequence[int]) -> int:
+        """Largest batch of a device on a placement."""
+
+    @abstractmethod
+    def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
+        """Seconds of a step and of its exchange. ``crossed``: as ``Fleet.crossed``."""
+
+
 @dataclass(frozen=True, eq=False)
-class MeasuredSpeed:
+class MeasuredSpeed(StepSpeed):
     """Step and exchange times of one model on one kind of device.
 
     Attributes:
@@ -174,28 +196,6 @@ class EpochTable:
     def steps(self, batch: float, epoch: int) -> float:
         """Return the steps at one batch from the start to the end of an epoch."""
         return float(np.interp(batch, self.batches, self.iterations[:, epoch]))
-
-
-class StepSpeed(StepSeconds, Protocol):
-    """Steps of one model on one kind of device, measured or predicted."""
-
-    @property
-    def local_range(self) -> tuple[int, int]:
-        """Least and largest batch of a device."""
-        ...
-
-    @property
-    def alone(self) -> float:
-        """Samples a second of one device at its largest batch."""
-        ...
-
-    def local_most(self, placement: Sequence[int]) -> int:
-        """Return the largest batch of a device on a placement."""
-        ...
-
-    def measured(self, placement: Sequence[int], local: int, crossed: int = 0) -> tuple[float, float]:
-        """Return the seconds of a step and of its exchange. ``crossed``: as ``Fleet.crossed``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from paceline.strategy.choices.choice import (
     check_values,
     choice,
     declared,
+    plain_values,
 )
 from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
-from paceline.strategy.choices.values import ByName, plain
+from paceline.strategy.choices.values import ByName
 from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
 from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
 from paceline.strategy.compression.compression_options import Given, Values, resolve
@@ -340,10 +341,8 @@ class GradientExchange:
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict of every choice; ``from_json`` is the inverse."""
         rule = self.dense_rule
-        named = None if rule is None else {f.name: getattr(rule, f.name) for f in fields(rule)} | {"names": list(rule.names)}
-        values = {item: getattr(self, item.field) for item in declared(GradientExchange)}
-        choices = {item.name: plain(value) for item, value in values.items() if item.written(value)}
-        return {**choices, "options": dict(self.options), "dense_rule": named}
+        named = None if rule is None else {name: getattr(rule, name) for name in _RULE_FIELDS} | {"names": list(rule.names)}
+        return {**plain_values(self), "options": dict(self.options), "dense_rule": named}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GradientExchange:

@@ -25,6 +25,7 @@ from paceline.strategy.choices.choice import (
     collected,
     declared,
     filled,
+    plain_values,
     values_of,
 )
 from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
@@ -464,19 +465,10 @@ class Strategy:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict of every choice, by the names of ``of``, which is the inverse."""
-        exchange = self.gradient_exchange.to_json()
-        owners: dict[str, Any] = {"": self, "parallelism": self.parallelism}
-        if self.sync_every > 1:  # as every earlier version wrote it
-            owners["local"] = self.local
-        written: dict[str, Any] = {}
-        for name, (part, attribute) in _PLACES.items():
-            if part in owners:
-                value = getattr(owners[part], attribute)
-                if CHOICES[name].written(value):
-                    written[name] = plain(value)
-            elif name in exchange:
-                written[name] = exchange[name]
-        return written
+        written = {_WORLD: 0, **plain_values(self), **plain_values(self.parallelism)}
+        written[_WORLD] = self.world_size  # the mesh has the number of replicas
+        written |= self.gradient_exchange.to_json()
+        return written if self.sync_every == 1 else written | plain_values(self.local)  # as every earlier version wrote it
 
 
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from paceline.errors import UserError
 from paceline.strategy.choices.choice_values import Compound, LegalValues
+from paceline.strategy.choices.values import plain
 
 Effect = Literal["groups", "exchange", "bytes", "time", "memory", "numerics"]
 """Effect of a choice: on which tensors are exchanged together, on an exchange and what it overlaps, on the bytes that a device
@@ -211,10 +212,6 @@ class StrategyChoice:
             return ""
         return filled(self.title, owner, self.name, value) if isinstance(self.title, str) else self.title(owner)
 
-    def written(self, value: object) -> bool:
-        """Return whether JSON includes ``value``."""
-        return not self.later or value != self.default
-
 
 ONE_OF = "only this one of {legal}; may be repeated"
 """Help text for options of ``plan`` that narrow names."""
@@ -278,6 +275,30 @@ def refuse_unmet(needs: Sequence[Need | Check], owner: Any, name: str, value: ob
 def filled(text: str, owner: Any, name: str, value: object) -> str:
     """Fill the value of a field into a text of ``Need`` or ``Trained``."""
     return text.format(name=name, value=value, of=owner, words=name.replace("_", " "))
+
+
+def plain_values(owner: Any) -> dict[str, Any]:
+    """Return the JSON forms of the choices of a dataclass, by name, in the order of its fields."""
+    current, names, later, objects = _json_fields(owner.__class__)
+    written = dict(zip(names, current(owner), strict=True))
+    for name, default in later:
+        if written[name] == default:
+            del written[name]
+    for name in objects:
+        if name in written:
+            written[name] = plain(written[name])
+    return written
+
+
+@cache
+def _json_fields(
+    owner: Any,
+) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...], tuple[tuple[str, Any], ...], tuple[str, ...]]:
+    """Return a reader of the fields, their names, those that leave the default out, and those that hold objects."""
+    items = declared(owner)
+    later = tuple((item.name, item.default) for item in items if item.later)
+    objects = tuple(item.name for item in items if item.values.objects)
+    return values_of([item.field for item in items]), tuple(item.name for item in items), later, objects
 
 
 @cache

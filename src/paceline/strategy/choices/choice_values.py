@@ -23,10 +23,12 @@ class LegalValues(Protocol):
     Attributes:
         counted: True if a value can be counted up and down: ``tensor+1``.
         argument_type: type of the command line's option; None for text.
+        objects: True if legal values are objects with names; JSON has the names.
     """
 
     counted: ClassVar[bool] = False
     argument_type: ClassVar[type[int] | type[float] | None] = None
+    objects: ClassVar[bool] = False
 
     @abstractmethod
     def check(self, value: Any, name: str) -> Any:
@@ -213,6 +215,7 @@ class OneOf(Name):
     """
 
     empty: Any = None
+    objects: ClassVar[bool] = True
 
     def check(self, value: Any, name: str) -> Any:
         values: Mapping[str, Any] = self.legal  # type: ignore[assignment]
@@ -232,6 +235,7 @@ class Parsed(LegalValues):
 
     read: Callable[[Any], Any]
     legal: tuple[str, ...] = ()
+    objects: ClassVar[bool] = True
 
     def check(self, value: Any, name: str) -> Any:
         return self.read(value)

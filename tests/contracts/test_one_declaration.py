@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy as copied
 from pathlib import Path
 from textwrap import indent
@@ -16,6 +16,8 @@ from textwrap import indent
 import pytest
 
 import paceline
+from paceline.hardware import PRECISIONS
+from paceline.strategy.choices.choice_values import OneOf, Parsed
 from paceline.strategy.strategy import CHOICES, Strategy, untrained
 
 SRC = Path(paceline.__file__).parent
@@ -189,41 +191,91 @@ DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exch
 ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
     "cli/arguments/training_arguments.py": "options of a training run, not of a strategy",
-    "integrations/step_comparison.py": "choices that another program's trainer has",
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
+    "planning/ask/question.py": "parts of the search that ask makes",
+    "planning/emit/torchtitan.py": "what torchtitan has of each choice",
+    "planning/search/divided_layouts.py": "axes that depend on the cluster and the network",
+    "planning/search/layouts.py": "sizes by which divisions are told apart and counted",
     "planning/search/nearest_fit.py": "changes that save memory, and how near each is",
     "prediction/answer/result.py": "what one line of an answer says",
+    "prediction/layouts/layout_bounds.py": "choices that a bound depends on: other layouts share it",
     "prediction/mesh/group_collectives.py": "dimensions of the mesh",
     "prediction/mesh/tensor_parallel.py": "dimensions of the mesh",
     "reporting/values.py": "what a title leaves out",
-    "training/attach/attach_arguments.py": "what the short form of attach takes",
-    "training/attach/hooks/sharded.py": "what a sharded hook is told",
     "validation/sets/case_builders.py": "columns of published tables",
     "validation/sets/dgxc.py": "columns of published tables",
     "validation/sets/megatron_bridge.py": "columns of published tables",
     "validation/sets/mlperf.py": "columns of published tables",
 }
 """Files that list choices, and what the list is of."""
+COMPARED = {
+    "nic/verify.py": "names of codecs, as the files of golden vectors",
+    "planning/compare/changes.py": "a change of the cluster's network card",
+    "prediction/exchange/collective_time.py": "algorithms of NCCL",
+    "lab/status.py": "a name of an emulated host's counters",
+    "validation/sets/megatron_table.py": "words of a published table",
+    "validation/sets/tf_benchmarks.py": "words of a published table",
+    "workload/builders/transformer.py": "a kind of head of a network",
+}
+"""Files that compare with a text that is also a value of a choice, and what it is there."""
+OTHER_WORDS = {*PRECISIONS, *CHOICES, "none"}
+"""Values of choices that are ordinary words elsewhere."""
+NAMES = frozenset(
+    name
+    for item in CHOICES.values()
+    for name in (item.name, item.field, item.word, item.dest, item.column, item.plan.axis if item.plan else "")
+    if name
+)
+VALUES = frozenset(
+    str(value) for item in CHOICES.values() if isinstance(item.values, OneOf | Parsed) for value in item.values.names
+) - frozenset(OTHER_WORDS)
 
 
-def listed(text: str, names: frozenset[str]) -> Iterator[tuple[int, list[str]]]:
-    """Literals with three or more names of choices: their line and the names."""
+def texts(nodes: Iterable[ast.expr | None]) -> set[str]:
+    """Constant texts among some expressions."""
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def listed(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Lists of three or more choices: their line and the names.
+
+    Counts constants in a literal, attributes of one object in a literal, and keywords of a call that copy attributes of their
+    own name from one object.
+    """
     for node in ast.walk(ast.parse(text)):
-        entries = (
+        entries: list[ast.expr | None] = list(
             node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else ()
         )
-        found = {e.value for e in entries if isinstance(e, ast.Constant) and isinstance(e.value, str)} & names
-        if len(found) > 2:
-            yield node.lineno, sorted(found)
+        attributes = [entry for entry in entries if isinstance(entry, ast.Attribute)]
+        if isinstance(node, ast.Call):
+            attributes = [k.value for k in node.keywords if isinstance(k.value, ast.Attribute) and k.value.attr == k.arg]
+        of_one: dict[str, set[str]] = {"": texts(entries)}
+        for attribute in attributes:
+            of_one.setdefault(ast.unparse(attribute.value), set()).add(attribute.attr)
+        yield from ((node.lineno, sorted(names & NAMES)) for names in of_one.values() if len(names & NAMES) > 2)
+
+
+def compared(text: str) -> Iterator[tuple[int, str]]:
+    """Comparisons with the name of a value of a choice. Kinds of devices and patterns of messages have such names too."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        if any(isinstance(side, ast.Attribute) and side.attr in ("kind", "pattern") for side in sides):
+            continue
+        entries = [entry for side in sides for entry in (side.elts if isinstance(side, ast.Tuple | ast.Set) else [side])]
+        if texts(entries) & VALUES:
+            yield node.lineno, ast.unparse(node)
 
 
 def test_no_other_file_lists_choices() -> None:
-    names = frozenset(n for c in CHOICES.values() for n in (c.name, c.field, c.word, c.dest, c.column) if n)
-    assert [*listed("{'tensor': 1, 'pipeline': 2, 'offload': 3}", names)] == [(1, ["offload", "pipeline", "tensor"])]
-    lists = {
-        name
-        for path in SRC.rglob("*.py")
-        if (name := path.relative_to(SRC).as_posix()) not in DECLARATIONS
-        and any(listed(path.read_text(encoding="utf-8"), names))
-    }
-    assert lists == set(ALLOWED)
+    expected = [(1, ["offload", "pipeline", "tensor"])]
+    assert [*listed("{'tensor': 1, 'pipeline': 2, 'offload': 3}")] == expected
+    assert [*listed("key = (m.tensor, m.pipeline, m.offload)")] == expected
+    assert [*listed("Mesh(tensor=m.tensor, pipeline=m.pipeline, offload=m.offload, data=n.data)")] == expected
+    assert not [*listed("Mesh(tensor=a.tensor, pipeline=b.pipeline, offload=c.offload)")]
+    assert [*compared("x == 'allreduce' or phase.pattern == 'allreduce'")] == [(1, "x == 'allreduce'")]
+    files = {name: path.read_text(encoding="utf-8") for path in SRC.rglob("*.py") if (name := path.relative_to(SRC).as_posix())}
+    others = {name: text for name, text in files.items() if name not in DECLARATIONS}
+    assert {name for name, text in others.items() if any(listed(text))} == set(ALLOWED)
+    assert {name for name, text in others.items() if any(compared(text))} == set(COMPARED)

@@ -131,7 +131,7 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
 ) -> None:
     clock.extend([0, *[0.5] * 6])
     place = tmp_path / "jobs.csv"
-    comparison = StepComparison("resnet-50", "8 V100", records=place, compression="int8", choices={"sharding": "ddp"})
+    comparison = StepComparison("resnet-50", "8 V100", records=place, compression="int8", choices={"bucket_bytes": 100 << 20})
     comparison.begin(nn.Linear(2, 2), {**SETTINGS, "global_batch_size": 256, "grad_accum_steps": 2})
     steps(comparison, 7)
     before = comparison.predicted().step_time_s
@@ -139,6 +139,7 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
     (seen,) = observations([place])
     assert (seen.step_s, seen.workload.name, seen.cluster.world_size) == (0.5, "resnet-50", 8)
     assert seen.strategy.gradient_exchange.compression.name == "int8" and seen.strategy.parallelism.micro_batches == 2
+    assert seen.strategy.bucket_bytes == 100 << 20 and "sharding" in place.read_text()
     after = comparison.predicted().step_time_s
     assert abs(after - 0.5) < 0.05 < abs(before - 0.5)
     own = StepComparison(cluster="8 V100", records=place)

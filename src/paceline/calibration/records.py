@@ -136,6 +136,17 @@ def _chosen(row: Row) -> dict[str, Any]:
     return chosen
 
 
+def recorded_choices(strategy: Strategy) -> dict[str, str]:
+    """Return the cells of a row for the choices of a strategy: those of every row, and those with another value than the
+    default."""
+    values = {item: getattr(getattr(strategy, item.part) if item.part else strategy, item.field) for item in _CHOSEN.values()}
+    return {
+        item.column: str(item.values.to_argument(value))
+        for item, value in values.items()
+        if item.recorded or value != item.default
+    }
+
+
 def observation(row: Row) -> Observation:
     """Return the observation of a row. A missing number is 1, a missing choice the default of ``Strategy``. Raises
     UserError."""

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from paceline.calibration.imports.job_table import add_row, job_row
 from paceline.calibration.imports.step_times import MeasuredSteps, summary
-from paceline.calibration.records import observations
+from paceline.calibration.records import observations, recorded_choices
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.catalogue import is_device
@@ -174,18 +174,16 @@ class StepComparison:
         """Return the columns of the job. Raises UserError if the job cannot be a row of the table."""
         if not isinstance(self._workload, str):
             raise UserError("a table of jobs names its networks", "give workload='llama-3-8b' (paceline workload list)")
-        machines, strategy = self._machines(), self._strategy().to_json()
-        names = ("precision", "sharding", "compression", "exchange", "optimizer", "recompute", "grad_accum_steps")
-        row = {name.removesuffix("_steps"): str(strategy[name]) for name in names}
+        machines, strategy = self._machines(), self._strategy()
         return {
-            **row,
+            **recorded_choices(strategy),
             "workload": self._workload,
             "seq_len": str(self._tokens or ""),
             "device": machines.device.name,
             "devices_per_node": machines.node_text,
             "nodes": str(machines.num_nodes),
             "network": self._network or "",
-            "global_batch": str(strategy["global_batch_size"]),
+            "global_batch": str(strategy.global_batch_size),
         }
 
 

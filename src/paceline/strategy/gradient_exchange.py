@@ -14,6 +14,7 @@ from paceline.strategy.choices.choice import (
     IN_SCRIPTS,
     ONE_OF,
     RUNS,
+    RUNS_IN_AUTO,
     TRAFFIC,
     WRITTEN,
     EmitRule,
@@ -79,6 +80,8 @@ class GradientExchange:
         metavar="C",
         example="dense",
         said=True,
+        told_apart=True,
+        recorded=True,
         train=RUNS,
         plan=Searched("compressions", help=ONE_OF),
         label="Compression",
@@ -98,6 +101,7 @@ class GradientExchange:
         metavar="X",
         example="allreduce",
         said=True,
+        recorded=True,
         train=RUNS,
         plan=Searched("exchanges", help=ONE_OF),
         follows="compression",
@@ -124,7 +128,7 @@ class GradientExchange:
         "standard deviations at which terngrad clips each tensor",
         follows="compression",
         said=True,
-        train=RUNS,
+        train=RUNS_IN_AUTO,
         source="Wen et al. 2017, TernGrad, arXiv:1705.07878, section 3.3",
         affects=("numerics",),
         emit=WRITTEN,
@@ -136,7 +140,7 @@ class GradientExchange:
         rule="the compression's",
         follows="compression",
         said=True,
-        train=RUNS,
+        train=RUNS_IN_AUTO,
         emit=WRITTEN,
     )
     compress_pull: bool = choice(
@@ -147,7 +151,7 @@ class GradientExchange:
         word="compress-pull",
         example="no",
         follows="exchange",
-        train=RUNS,
+        train=RUNS_IN_AUTO,
         needs=(
             Need(
                 lambda x: x.exchange.has_pull,
@@ -184,7 +188,7 @@ class GradientExchange:
         metavar="N",
         example="4",
         follows="exchange",
-        train=RUNS,
+        train=RUNS_IN_AUTO,
         needs=(
             Need(
                 lambda x: x.exchange.uses_nodes,
@@ -372,5 +376,9 @@ def _described(compression: Compression, options: Values, rule: DenseRule | None
 
 RESIDUAL_CHOICES = tuple(item.name for item in declared(GradientExchange) if item.resumable)
 """Choices that may differ in a run that continues from another run's state."""
+ROUTE_CHOICES = tuple(
+    item.name for item in declared(GradientExchange) if "exchange" in (item.field, item.follows) or item.field == "codec_at"
+)
+"""Choices that decide who sends what to whom, and where it is encoded."""
 _FIELDS = [item.name for item in declared(GradientExchange)]
 _RULE_FIELDS = [f.name for f in fields(DenseRule)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Generic
 
 from paceline.errors import UserError, check_count, check_name, shown
@@ -70,6 +71,7 @@ _BATCH = StrategyChoice(
     example="1024",
     column="",
     said=True,
+    told_apart=True,
     train=RUNS,
     emit=WRITTEN,
     plan=Searched("batches", help="only this one; may be repeated"),
@@ -111,6 +113,8 @@ class Strategy:
         metavar="P",
         example="bf16",
         said=True,
+        told_apart=True,
+        recorded=True,
         train=Trained("precision {value}", "train in fp32"),
         plan=Searched("precisions", help=ONE_OF),
         label="Precision",
@@ -129,6 +133,7 @@ class Strategy:
         example="adam",
         said=True,
         affects=("time", "memory", "numerics"),
+        recorded=True,
         train=RUNS,
         plan=Searched("optimizer", single=True, help="{help}"),
         emit=WRITTEN,
@@ -457,6 +462,11 @@ class Strategy:
         return (self.world_size, self.gradient_exchange, *moving_of_step(self), self.parallelism.moving, self.local)
 
     @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Choices by which a ranking tells strategies apart."""
+        return _told_apart(self)
+
+    @property
     def grouping(self) -> tuple[Hashable, ...]:
         """Choices that affect the groups of ``partition``, each reduced to what matters of it."""
         owners = {part: getattr(self, part) if part else self for part in ("", *_PARTS)}
@@ -487,6 +497,10 @@ moving_of_step = values_of(
     [item.field for item in declared(Strategy) if "exchange" in item.affects and item.field != "precision"]
 )
 """Choices of ``Strategy`` itself that affect an exchange, except the precision."""
+_told_apart: Callable[[Strategy], tuple[Any, ...]] = attrgetter(
+    *(f"{item.part}.{item.field}".removeprefix(".") for item in CHOICES.values() if item.told_apart)
+)
+"""Choices by which a ranking tells strategies apart."""
 _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}
 """Field names that differ from their choice's name."""
 

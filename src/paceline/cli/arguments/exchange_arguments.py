@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
 from paceline.errors import UserError
-from paceline.strategy import CLIP, DenseRule, GradientExchange, parse_options
+from paceline.strategy import CLIP, EXCHANGES, DenseRule, Exchange, GradientExchange, parse_options
 from paceline.strategy.compression.compressions import COMPRESSIONS
 
 
@@ -28,6 +28,11 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-elements", metavar="N", type=int, help=smaller)
     names = "further tensors that stay dense, by a pattern such as *.embedding.*; may be repeated"
     parser.add_argument("--dense", metavar="PATTERN", action="append", help=names)
+
+
+def named_exchange(o: argparse.Namespace) -> Exchange | None:
+    """Return the exchange that an option names; None without one."""
+    return EXCHANGES.get(o.exchange) if o.exchange else None
 
 
 def exchange_choices(o: argparse.Namespace, before: GradientExchange | None = None) -> dict[str, Any]:

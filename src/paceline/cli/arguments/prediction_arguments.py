@@ -11,6 +11,8 @@ from paceline.cli.arguments.exchange_arguments import add_compression_arguments
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
+from paceline.strategy.codec_place import IN_CARD, PLACES
+from paceline.strategy.exchanges import EXCHANGES
 from paceline.units import parse_tokens
 
 
@@ -57,9 +59,10 @@ def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
     """Return the cluster with the card and the switches that the options name. Raises UserError, also if nothing uses them."""
     exchanges = [name.casefold() for name in ([o.exchange] if isinstance(o.exchange, str) else o.exchange or ())]
     changed = {text.partition("=")[0].strip().replace("-", "_") for text in getattr(o, "change", None) or ()}
-    if o.nic and (o.codec_at or "").casefold() != "nic" and "codec_at" not in changed:
+    if o.nic and PLACES.get((o.codec_at or "").casefold()) is not IN_CARD and "codec_at" not in changed:
         raise UserError(f"--nic {o.nic}, and the codec is not in a network card", "give --codec-at nic, or leave --nic out")
-    if o.aggregation and "switch" not in exchanges and "exchange" not in changed:
+    in_switch = any(EXCHANGES[name].uses_switch for name in exchanges if name in EXCHANGES)
+    if o.aggregation and not in_switch and "exchange" not in changed:
         said = "give --exchange switch, or leave --aggregation out"
         raise UserError(f"--aggregation {o.aggregation}, and no exchange takes its sums in a switch", said)
     named = {"nic": o.nic and nic(o.nic), "aggregation": o.aggregation and aggregation(o.aggregation)}

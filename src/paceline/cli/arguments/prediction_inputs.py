@@ -10,14 +10,14 @@ from paceline import hardware
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.arguments.choice_arguments import PREDICTED, given_choices
-from paceline.cli.arguments.exchange_arguments import exchange_choices
+from paceline.cli.arguments.exchange_arguments import exchange_choices, named_exchange
 from paceline.cli.arguments.prediction_arguments import with_fabric
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Predictor, fit
-from paceline.strategy import EXCHANGES, Strategy
+from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
@@ -29,7 +29,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     """Return the inputs given by the options of ``add_prediction_arguments``. ``servers`` replaces ``--servers``. Raises
     UserError."""
     machines = cluster_of(o)
-    if o.exchange and o.exchange in EXCHANGES and EXCHANGES[o.exchange].uses_nodes and machines.num_nodes == 1:
+    if (x := named_exchange(o)) and x.uses_nodes and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
     network = workload_of(o)
     choices: dict[str, Any] = {

@@ -38,9 +38,10 @@ from paceline.prediction.transports import figures_by_transport, steps_by_transp
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen
-from paceline.strategy import SHARDINGS, GradientExchange
+from paceline.strategy import EXCHANGES, SHARDINGS, GradientExchange
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
+from paceline.strategy.exchanges.switch import SWITCH
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
@@ -129,8 +130,9 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     model = predictor(o)
-    if "switch" in named.get("exchanges", ()):  # if the largest cluster has no switch that adds, no cluster has
-        check_fabric(GradientExchange("dense", "switch"), max(clusters, key=lambda cluster: cluster.num_nodes))
+    if any(EXCHANGES[name].uses_switch for name in named.get("exchanges", ())):
+        # if the largest cluster has no switch that adds, no cluster has
+        check_fabric(GradientExchange(exchange=SWITCH), max(clusters, key=lambda cluster: cluster.num_nodes))
     own = of_devices(parse_prices(o.price or ()), {cluster.device.name for cluster in clusters}) or {}
     prices = {**listings_of_clusters(o.cluster or ()), **own}
 

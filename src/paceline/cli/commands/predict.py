@@ -6,6 +6,7 @@ import argparse
 
 from paceline import hardware
 from paceline.cli.answer_head import taken, with_head
+from paceline.cli.arguments.exchange_arguments import named_exchange
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
@@ -54,7 +55,7 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave --loader out")
     server_device = hardware.device(o.server_device) if o.server_device else None
     servers = 1 if o.servers is None else o.servers
-    among_workers = min(servers, cluster_of(o).world_size) if o.exchange == "parameter_server" else 1
+    among_workers = min(servers, cluster_of(o).world_size) if (x := named_exchange(o)) and x.has_servers else 1
     inputs = prediction_inputs(o, among_workers)
     prediction = predict_asynchronous(
         *inputs,

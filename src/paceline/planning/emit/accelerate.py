@@ -14,7 +14,7 @@ from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
 from paceline.strategy import BUCKET_BYTES
-from paceline.strategy.sharding import ZERO1
+from paceline.strategy.sharding import DDP, ZERO1
 
 Table = dict[str, object]
 
@@ -62,7 +62,7 @@ def _check(job: EmittedJob) -> None:
 def _kind(job: EmittedJob) -> str:
     if job.cluster.world_size == 1:
         return "NO"
-    return {"ddp": "MULTI_GPU", "zero1": "DEEPSPEED"}.get(job.strategy.parallelism.sharding.name, "FSDP")
+    return {DDP: "MULTI_GPU", ZERO1: "DEEPSPEED"}.get(job.strategy.parallelism.sharding, "FSDP")
 
 
 def _sharded(job: EmittedJob) -> Table:

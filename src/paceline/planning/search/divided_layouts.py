@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,9 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.strategy_text import Wanted
 from paceline.planning.search.candidates import precision_left_out
 from paceline.planning.search.choice import Choice
-from paceline.planning.search.layout_space import MOST_VIRTUAL, LayoutSpace, powers
+from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
-from paceline.planning.search.space import Space
+from paceline.planning.search.space import MODEL_AXES, Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Predictor
@@ -203,6 +204,10 @@ _SEARCHED = {
 """Choices of a search of layouts, and the field of ``Space`` that holds their values."""
 
 
+_SAME = tuple(axis.name for axis in fields(LayoutSpace) if str(axis.type).startswith("tuple") and hasattr(Space, axis.name))
+"""Axes of a search of layouts that ``Space`` has too."""
+
+
 def _layouts(
     workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: Offload
 ) -> LayoutSpace | None:
@@ -221,23 +226,18 @@ def _layouts(
     )
     if world == 1 or not precisions or not shardings or not batches or (offload and not offloads(cluster.device)):
         return None
-    named = space.divides
-    return LayoutSpace(
-        batches=batches,
-        precisions=precisions,
-        tensors=space.tensors or ((1,) if named else ()),
-        contexts=space.contexts or ((1,) if named else _contexts(workload, cluster)),
-        experts=space.experts or tuple(expert_groups(workload, world)),
-        pipelines=space.pipelines or ((1,) if named else ()),
-        virtual_stages=space.virtual_stages or tuple(range(1, MOST_VIRTUAL + 1)),
-        micro_batches=space.micro_batches,
-        shardings=shardings,
-        recomputes=choices_that_save(workload) if space.recomputes == Space.recomputes else space.recomputes,
-        schedules=space.schedules,
-        node_groups=space.node_groups,
-        common=Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits),
-        optimizer=space.optimizer,
-    )
+    alone = dict.fromkeys(MODEL_AXES, (1,)) if space.divides else {"contexts": _contexts(workload, cluster)}
+    usual: dict[str, Any] = {
+        "experts": tuple(expert_groups(workload, world)),
+        "virtual_stages": LayoutSpace.virtual_stages,
+        **alone,
+    }
+    same = {name: getattr(space, name) or usual.get(name, ()) for name in _SAME}
+    decided = {"batches": batches, "precisions": precisions, "shardings": shardings}
+    if space.recomputes == Space.recomputes:
+        decided["recomputes"] = choices_that_save(workload)
+    common = Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits)
+    return LayoutSpace(**{**same, **decided}, node_groups=space.node_groups, common=common, optimizer=space.optimizer)
 
 
 def _contexts(workload: Workload, cluster: Cluster) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from itertools import product
 
 from paceline.errors import UserError, check_count, shown
@@ -19,7 +20,6 @@ from paceline.workload.table import Workload
 
 MOST_VIRTUAL = 8
 """Largest number of virtual stages to try by default. Each further one repeats all sends between stages."""
-_SIZES = ("batches", "tensors", "contexts", "pipelines", "experts", "virtual_stages", "micro_batch_sizes", "micro_batches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class LayoutSpace:
     optimizer: str = "adamw"
 
     def __post_init__(self) -> None:
-        for name in _SIZES:
+        for name in _sizes():
             values = getattr(self, name)
             if not isinstance(values, tuple | list):
                 raise UserError(f"{name}={shown(values)}", "give a tuple of whole numbers")
@@ -121,6 +121,12 @@ class LayoutSpace:
                     yield PipelineShape(stages, virtual, schedule)
                     if self.balanced and (last := _last_blocks(blocks, stages, virtual, logits)):
                         yield PipelineShape(stages, virtual, schedule, (0, last))
+
+
+@cache
+def _sizes() -> tuple[str, ...]:
+    """Return the fields of whole numbers."""
+    return tuple(field.name for field in fields(LayoutSpace) if field.type == "tuple[int, ...]")
 
 
 def logits_blocks(workload: Workload) -> float:

@@ -350,16 +350,8 @@ def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]
 
 def _kind(candidate: Candidate) -> tuple[object, ...]:
     """Return the choices that distinguish strategies in a ranking."""
-    cluster, s = candidate
-    mesh = s.parallelism
-    return (
-        (mesh.tensor, mesh.context, mesh.pipeline),
-        (cluster.device.name, cluster.world_size),
-        s.global_batch_size,
-        s.precision,
-        s.gradient_exchange.compression,
-        mesh.sharding,
-    )
+    cluster, strategy = candidate
+    return cluster.device.name, cluster.world_size, *strategy.kind
 
 
 def front(table: RankedTable, rows: Sequence[int]) -> list[int]:

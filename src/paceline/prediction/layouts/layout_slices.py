@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from paceline.hardware.cluster import Cluster
@@ -33,25 +35,24 @@ class LayoutSlice:
     expert: int = 1
 
     @property
-    def division(self) -> tuple[int, bool, int, ContextExchange, int]:
+    def division(self) -> tuple[Hashable, ...]:
         """Sizes by which the layers are divided."""
-        return self.tensor, self.sequence, self.context, self.context_exchange, self.expert
+        return _division_of(self)
 
     def mesh(self) -> Parallelism:
         """Mesh of the division of the layers alone."""
-        return Parallelism(
-            data=self.expert,
-            tensor=self.tensor,
-            sequence=self.sequence,
-            context=self.context,
-            context_exchange=self.context_exchange,
-            expert=self.expert,
-        )
+        return Parallelism(data=self.expert, **dict(zip(_DIVISION, _division_of(self), strict=True)))
 
     @property
     def width(self) -> float:
         """Bytes of a number that the network computes on, relative to fp32."""
         return BYTES_PER_ELEMENT[self.precision] / 4
+
+
+_DIVISION = tuple(
+    field.name for field in fields(LayoutSlice) if field.name in {of.name for of in fields(Parallelism)} - {"recompute"}
+)
+_division_of: Callable[[LayoutSlice], tuple[Any, ...]] = attrgetter(*_DIVISION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from paceline.planning.compare.asynchronous import AsyncPrediction
 from paceline.reporting.text.screen import GAP, Bar, Block, Pair, Screen, heading, item
 from paceline.reporting.values import clean, count, memory, number, percent, rate_range, ratio
+from paceline.strategy.recompute import Recompute
 
 FULL = 0.7
 """Share of the time from which on a resource is what all wait for."""
@@ -38,7 +39,7 @@ def subtitle(prediction: AsyncPrediction) -> str:
     r, s, c = prediction.result, prediction.strategy, prediction.cluster
     batch = int(s["global_batch_size"]) // r.workers
     counts = f"{r.workers} worker{'s' * (r.workers > 1)} of {batch} samples, {r.servers} server{'s' * (r.servers > 1)}"
-    arithmetic = f"{s['precision']}, {s['optimizer']}{', recomputing' if s['recompute'] not in (False, 'none') else ''}"
+    arithmetic = f"{s['precision']}, {s['optimizer']}{', recomputing' if Recompute.of(s['recompute']) else ''}"
     return f"{counts}; {c['device']}, {arithmetic}"
 
 

@@ -62,6 +62,7 @@ class Trained:
         what, fix: texts of the refusal, formatted as those of ``Need``.
         runs: returns True if it runs the owner's value. The default always runs.
         option: True if ``train`` has the option.
+        auto: True if ``attach(model, "auto")`` gives the value to the exchanges that it tries.
         help: sentence of the option of ``train``; empty: the sentence of the choice.
     """
 
@@ -70,10 +71,13 @@ class Trained:
     runs: Callable[[Any], bool] = _never
     option: bool = False
     help: str = ""
+    auto: bool = False
 
 
 RUNS = Trained(runs=_always, option=True)
 """Rule of choices with an option of ``train``: training runs every legal value."""
+RUNS_IN_AUTO = Trained(runs=_always, option=True, auto=True)
+"""Rule of choices that ``auto`` takes too."""
 RUNS_AS_GIVEN = Trained(runs=_always)
 """Rule of choices without an option of ``train``: training runs every legal value."""
 
@@ -139,12 +143,14 @@ class StrategyChoice:
         affects: what it changes. Caches of groups and of exchanges leave out choices that do not affect them.
         grouped_by: what of the value the groups depend on; None: all of it.
         follows: the choice that sets it back to its default when it changes: ``compression`` or ``exchange``.
+        recorded: True if a row of a table of jobs has its column even with the default value.
         later: True if JSON leaves the default out, as files of earlier versions do.
         resumable: True if a run may change it and still resume from a checkpoint.
         said: True if a description names it even with its default value.
         train: how ``train`` takes it; by default it refuses every value but the default.
         emit: how files of ``plan --emit`` state it; by default they refuse every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
+        told_apart: True if a ranking lists strategies that differ in it, not only the best of them.
         of_layout: True if a search of layouts decides it.
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
@@ -172,12 +178,14 @@ class StrategyChoice:
     affects: tuple[Effect, ...] = EVERYTHING
     grouped_by: Callable[[Any], Hashable] | None = None
     follows: Literal["", "compression", "exchange"] = ""
+    recorded: bool = False
     later: bool = False
     resumable: bool = False
     said: bool = False
     train: Trained = Trained()
     emit: EmitRule = EmitRule()
     plan: Searched | None = None
+    told_apart: bool = False
     of_layout: bool = False
     title: str | Callable[[Any], str] = ""
     title_rank: int = 0

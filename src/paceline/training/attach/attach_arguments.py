@@ -10,6 +10,8 @@ from typing import Any
 from paceline.errors import UserError, unknown
 from paceline.names import likeliest
 from paceline.strategy import COMPRESSIONS, DenseRule, GradientExchange
+from paceline.strategy.choices.choice import declared
+from paceline.strategy.choices.choice_values import WholeNumber
 from paceline.strategy.choices.values import plain as name_or_value
 from paceline.training.attach.attach_options import CANDIDATES, AttachOptions, is_names, is_number, is_whole, plain
 from paceline.training.attach.auto import exchanges_to_try
@@ -24,15 +26,23 @@ EXCHANGE: Mapping[str, Any] = {
 }
 """Choices of ``GradientExchange`` that keywords can name, with their defaults. ``ranks_per_node`` is the launcher's by default;
 ``min_elements`` and ``dense`` are short for a ``DenseRule``."""
+_OF_RULE = ("min_elements", "dense")
+"""Keywords that are short for a ``DenseRule``."""
 _LEGAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **{n: (lambda v: isinstance(v, str), "give a name") for n, usual in EXCHANGE.items() if isinstance(usual, str)},
     **{n: (lambda v: isinstance(v, bool), "give True or False") for n, usual in EXCHANGE.items() if isinstance(usual, bool)},
+    **{
+        item.name: (
+            lambda v, name=item.name, least=item.values.least: is_whole(v, least) or v is EXCHANGE[name] is None,
+            f"give a whole number from {item.values.least} on",
+        )
+        for item in declared(GradientExchange)
+        if isinstance(item.values, WholeNumber)
+    },
     "clip": (lambda v: v is None or is_number(v, 1e-3, 1e6), "give standard deviations, 1e-3 to 1e6, or None"),
     "dense": (is_names, "give a list of patterns"),
     "dense_rule": (lambda v: v is None or isinstance(v, DenseRule), "give a paceline.strategy.DenseRule"),
     "min_elements": (lambda v: v is None or is_whole(v, 0), "give a whole number from 0 on"),
-    "ranks_per_node": (lambda v: v is None or is_whole(v, 1), "give a whole number from 1 on"),
-    "servers": (lambda v: is_whole(v, 1), "give a whole number from 1 on"),
 }
 """Checks of keywords, with the texts of their errors. ``GradientExchange`` checks the others."""
 
@@ -126,7 +136,7 @@ class Arguments:
                 raise unknown("compression", value, [*COMPRESSIONS, "auto"])
             self._check_names()
             short = {"ranks_per_node": 1 if per_node is None else int(per_node), "dense_rule": self._rule(value)}
-            chosen = {name: plain(given[name]) for name in EXCHANGE if name not in ("min_elements", "dense")}
+            chosen = {name: plain(given[name]) for name in EXCHANGE if name not in _OF_RULE}
             result = GradientExchange(value, options=plain(options), **{**chosen, **short})
         if result.exchange.uses_nodes:
             return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
@@ -145,8 +155,8 @@ class Arguments:
         given = self.exchange_keywords
         if self.compression_options or given["exchange"] or given["codec_at"]:
             raise UserError("auto chooses exchange, place and options itself", "leave them out, or name a compression")
-        taken = ("exchange", "codec_at", "clip", "dense_rule", "min_elements", "dense", "compress_pull", "ranks_per_node")
-        refused = [name for name in EXCHANGE if name not in taken and given[name] != EXCHANGE[name]]
+        untaken = (item.name for item in declared(GradientExchange) if item.name in EXCHANGE and not item.train.auto)
+        refused = [name for name in untaken if given[name] != EXCHANGE[name]]
         if refused:
             raise UserError(f"auto compares exchanges as they usually are, without {refused[0]}", "name a compression")
         per_node = _ranks_per_node(given["ranks_per_node"], workers)

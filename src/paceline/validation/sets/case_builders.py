@@ -13,6 +13,7 @@ from paceline.prediction.mesh.expert_parallel import expert_share
 from paceline.prediction.mesh.stages import stages
 from paceline.prediction.mesh.tensor_parallel import share
 from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.sharding import DDP, SHARDINGS, ZERO1
 from paceline.strategy.strategy import Strategy
 from paceline.validation.case import Case, Keys, PrecisionSource, Setting, Skip
 from paceline.workload import TransformerShape, Workload
@@ -108,12 +109,13 @@ def divided(
     if rest or not micro_batches:
         raise UserError(NO_BATCH)
     bits = 0 if precision in ("fp32", "tf32") else int(8 * gathered_bytes(precision, 8))
-    shared = mesh.get("sharding", "ddp") != "ddp"
+    sharding = SHARDINGS[mesh.get("sharding", DDP.name)]
+    shared = sharding.shares_out
     choices: dict[str, Any] = {
         "sequence": tensor > 1,
         "gather_bits": bits if shared else 0,
         "gradient_bits": 16 if shared and bits else 0,
-        **(_buckets(replicas * context) if mesh.get("sharding") == "zero1" else {}),
+        **(_buckets(replicas * context) if sharding is ZERO1 else {}),
         **mesh,
     }
     strategy = Strategy.of(

@@ -22,6 +22,7 @@ from paceline.training.attach.hooks.state import (
     check_same_exchange,
     check_tensors,
     exchange_of,
+    is_low_rank,
     own_state,
     settings,
     well_formed,
@@ -166,7 +167,7 @@ class Hook(HookBase):
         """
         states = well_formed(state)
         first, exchange = states[0], self.gradient_exchange
-        if self._adopts and first["compression"] != "powersgd":
+        if self._adopts and not is_low_rank(first["compression"]):
             exchange = exchange_of(first)
         check_same_exchange(first, exchange)
         own = own_state(states, exchange, self.wire.world_size, self.wire.rank)

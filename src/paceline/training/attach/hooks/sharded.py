@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from paceline.codecs import key
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
+from paceline.strategy.gradient_exchange import ROUTE_CHOICES
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import buffers_of_sharded
 from paceline.training.attach.consistency import checksum, odd_in_mesh, same_in_mesh
@@ -279,7 +280,7 @@ class ShardedHook:
             raise damaged(["gradient_exchange"]) from error
         if not isinstance(before, dict):
             raise damaged(["gradient_exchange"])
-        route = {name: own[name] for name in ("exchange", "ranks_per_node", "compress_pull", "codec_at") if name in own}
+        route = {name: own[name] for name in ROUTE_CHOICES if name in own}
         check_same_exchange({**state, "gradient_exchange": {**before, **route}}, self.gradient_exchange)
 
     def _continue(self, state: HookState) -> None:

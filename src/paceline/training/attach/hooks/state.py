@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from paceline.errors import UserError
-from paceline.strategy import GradientExchange
+from paceline.strategy import COMPRESSIONS, GradientExchange
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.training.exchanges.gradients.error_feedback import shared_out
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
@@ -39,7 +39,7 @@ def well_formed(state: object) -> list[HookState]:
         if isinstance(rank_state.get("gradient_exchange"), str):
             raise UserError("the state is of a sharded model's hook, this model is whole on each rank", OTHER_HOOK)
     for rank_state in states:
-        if rank_state["compression"] == "powersgd":  # its hook has another state, and checks it
+        if is_low_rank(rank_state["compression"]):  # its hook has another state, and checks it
             continue
         check_entries(rank_state, _KINDS)
         if not all(is_tensors(rank_state["feedback"].get(kind)) for kind in ("residual", "velocity")):
@@ -167,10 +167,15 @@ def _with_gradient_exchange(state: Any) -> Any:
         return state
     if isinstance(state.get("way"), Mapping):
         return {**state, "gradient_exchange": state["way"]}
-    if state.get("compression") == "powersgd" and "gradient_exchange" not in state and "min_rate" not in state:
-        of_then = {"compression": "powersgd", "options": {"rank": state.get("low_rank")}}
+    if is_low_rank(state.get("compression")) and "gradient_exchange" not in state and "min_rate" not in state:
+        of_then = {"compression": state["compression"], "options": {"rank": state.get("low_rank")}}
         return {**state, "gradient_exchange": of_then}
     return state
+
+
+def is_low_rank(compression: object) -> bool:
+    """Return whether a state's compression is of low rank, such as PowerSGD, whose hook is PyTorch's."""
+    return isinstance(compression, str) and compression in COMPRESSIONS and COMPRESSIONS[compression].low_rank
 
 
 def is_tensors(values: object) -> bool:

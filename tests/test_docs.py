@@ -25,6 +25,7 @@ from paceline.cli import build_parser, main
 from paceline.cli.arguments.training_arguments import training_run
 from paceline.errors import UserError
 from paceline.rundir import RunDir
+from paceline.strategy.strategy import CHOICES
 from page_figures import says
 
 ROOT = Path(__file__).parents[1]
@@ -182,6 +183,18 @@ def test_the_readme_names_options_of_ask() -> None:
     assert options
     for option in options:
         build_parser().parse_args(["ask", "llama-3-8b", *shlex.split(option)])
+
+
+def test_the_page_of_choices_is_what_the_declarations_say() -> None:
+    script = runpy.run_path(str(ROOT / "docs/choices_page.py"))
+    text = (ROOT / "docs/choices.md").read_text()
+    assert text == script["page"](), "run python docs/choices_page.py"
+    assert re.findall(r"^### `(\w+)`$", text, re.MULTILINE) == [n for part in script["PARTS"] for n in of_part(part)]
+
+
+def of_part(part: str) -> list[str]:
+    """Names of the choices of one part of a strategy."""
+    return [item.name for item in CHOICES.values() if item.part == part]
 
 
 def test_on_a_package_index_every_link_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

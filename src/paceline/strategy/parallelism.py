@@ -113,7 +113,7 @@ class Parallelism:
     data: int = choice(
         1,
         WholeNumber("workers"),
-        "replicas that work on different samples",
+        "devices of the run, over all dimensions of the mesh; the number of replicas follows",
         name="world_size",
         option="",
         word="workers",

@@ -226,14 +226,13 @@ def _layouts(
     )
     if world == 1 or not precisions or not shardings or not batches or (offload and not offloads(cluster.device)):
         return None
-    alone = dict.fromkeys(MODEL_AXES, (1,)) if space.divides else {"contexts": _contexts(workload, cluster)}
-    usual: dict[str, Any] = {
+    unnamed: dict[str, tuple[int, ...]] = {
         "experts": tuple(expert_groups(workload, world)),
         "virtual_stages": LayoutSpace.virtual_stages,
-        **alone,
+        **(dict.fromkeys(MODEL_AXES, (1,)) if space.divides else {"contexts": _contexts(workload, cluster)}),
     }
-    same = {name: getattr(space, name) or usual.get(name, ()) for name in _SAME}
-    decided = {"batches": batches, "precisions": precisions, "shardings": shardings}
+    same = {name: getattr(space, name) or unnamed.get(name, ()) for name in _SAME}
+    decided: dict[str, Any] = {"batches": batches, "precisions": precisions, "shardings": shardings}
     if space.recomputes == Space.recomputes:
         decided["recomputes"] = choices_that_save(workload)
     common = Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits)

@@ -28,14 +28,18 @@ EXCHANGE: Mapping[str, Any] = {
 ``min_elements`` and ``dense`` are short for a ``DenseRule``."""
 _OF_RULE = ("min_elements", "dense")
 """Keywords that are short for a ``DenseRule``."""
+
+
+def _whole_number(name: str, least: int) -> tuple[Callable[[Any], bool], str]:
+    """Return the check of a whole number, or of None where that is the default."""
+    return (lambda v: is_whole(v, least) or v is EXCHANGE[name] is None), f"give a whole number from {least} on"
+
+
 _LEGAL: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     **{n: (lambda v: isinstance(v, str), "give a name") for n, usual in EXCHANGE.items() if isinstance(usual, str)},
     **{n: (lambda v: isinstance(v, bool), "give True or False") for n, usual in EXCHANGE.items() if isinstance(usual, bool)},
     **{
-        item.name: (
-            lambda v, name=item.name, least=item.values.least: is_whole(v, least) or v is EXCHANGE[name] is None,
-            f"give a whole number from {item.values.least} on",
-        )
+        item.name: _whole_number(item.name, item.values.least)
         for item in declared(GradientExchange)
         if isinstance(item.values, WholeNumber)
     },

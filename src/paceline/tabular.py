@@ -24,14 +24,14 @@ _UNITS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 
 class Tabular:
-    """An answer with rows."""
+    """Answer that can be shown as rows."""
 
     def rows(self) -> Sequence[Row]:
-        """The answer as rows of one form, the best or the only one first."""
+        """Rows of equal form, the best or the only one first."""
         raise NotImplementedError
 
     def to_frame(self) -> Any:
-        """The rows as a data frame of pandas, or of polars where there is no pandas. Names carry the units.
+        """Return the rows as a data frame of pandas, or of polars without pandas. Names include the units.
 
         Raises:
             UserError: neither is installed.
@@ -57,7 +57,7 @@ class Tabular:
 
 
 def _title(name: str) -> str:
-    """Return ``step time`` for ``step_time_s``: the number has the unit."""
+    """Return ``step time`` for ``step_time_s``, because the number has the unit."""
     for ending in ("_per_s", "_per_device", "_s"):
         name = name.removesuffix(ending)
     return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""A user's TOML file as tables: every reason why it cannot be read is one line that names the file."""
+"""Reader of a user's TOML file, with one-line errors that name the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paceline.errors import UserError, shorten
 
 
 def read_toml(path: str | Path, fix: str) -> dict[str, Any]:
-    """The tables of a file in UTF-8, with or without a byte order mark.
+    """Read the tables of a file in UTF-8, with or without a byte order mark.
 
     Args:
         fix: the next step of every error, such as an example of what the file has.

@@ -1,4 +1,4 @@
-"""The trust ratio of every tensor over a run with LARS or LAMB, as a value and as ``trust.csv``."""
+"""Trust ratio of every tensor over a run with LARS or LAMB, as a value and as ``trust.csv``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = ("run", "step", "tensor", "trust_ratio", "weight_norm", "update_norm")
 
 @dataclass(frozen=True, eq=False)
 class TrustHistory:
-    """Steps of a run, each with three numbers a tensor.
+    """Steps of a run, with three numbers for each tensor.
 
     Attributes:
         names: of the tensors, length T. ``steps``: counted from 1, length S.
@@ -35,7 +35,7 @@ class TrustHistory:
     update_norm: NDArray[np.float64]
 
     def thinned(self, rows: int) -> TrustHistory:
-        """At most so many of the steps, the first and the last among them, evenly spaced."""
+        """Return at most ``rows`` of the steps, evenly spaced, including the first and the last."""
         import numpy as np
 
         kept = np.unique(np.linspace(0, len(self.steps) - 1, min(rows, len(self.steps))).round().astype(int))
@@ -43,7 +43,7 @@ class TrustHistory:
         return TrustHistory(self.names, self.steps[kept], *(part[kept] for part in parts))
 
     def rates(self) -> dict[str, tuple[float, float, float]]:
-        """|w| / |u| of every tensor with a ratio: the rate at which a step of plain ``w - rate * u`` would be as large as w.
+        """Return |w| / |u| of every tensor with a ratio, the rate at which a step ``w - rate * u`` would be as large as w.
 
         Returns:
             median, 10th and 90th percentile over the steps; tensors that never had a ratio other than 1 (excluded from the
@@ -62,7 +62,7 @@ class TrustHistory:
 
 
 def to_csv(runs: Mapping[str, TrustHistory]) -> str:
-    """Every run's rows under one header, a row for each step and tensor."""
+    """Format every run's rows under one header, a row for each step and tensor."""
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")
     out.writerow(COLUMNS)
@@ -75,7 +75,7 @@ def to_csv(runs: Mapping[str, TrustHistory]) -> str:
 
 
 def from_csv(path: Path) -> dict[str, TrustHistory]:
-    """The inverse of ``to_csv``. Raises UserError for a file that is not one."""
+    """Parse a file of ``to_csv``. Raises UserError for any other file."""
     runs: dict[str, dict[int, dict[str, tuple[float, float, float]]]] = {}
     for row in read(path, COLUMNS):
         step = row.whole("step")
@@ -87,7 +87,7 @@ def from_csv(path: Path) -> dict[str, TrustHistory]:
 
 
 def _number(row: Row, column: str) -> float:
-    """A number from 0 up; NaN for what a step with a non-finite gradient left."""
+    """Parse a number from 0 up, or NaN, which a step with a non-finite gradient leaves."""
     if row.text(column) in ("nan", "inf"):
         return float(row.text(column))
     value = row.number_of(column)

@@ -1,4 +1,4 @@
-"""Units at the edges: text such as ``100Gb/s`` in, SI floats inside, three significant digits out.
+"""Conversion of units at the edges: text such as ``100Gb/s`` in, SI floats inside, three significant digits out.
 
 Inside Paceline a size is in bytes, a time in seconds, a bandwidth in bytes per second *per direction*, a compute
 rate in FLOP/s (a multiply-add is two). A small ``b`` is a bit and a capital ``B`` a byte, as the standards have it.
@@ -63,18 +63,19 @@ def _checked(value: float, text: str, kind: str, example: str, zero: bool) -> fl
 
 
 def parse_bandwidth(text: str) -> float:
-    """``"10Gb/s"``, ``"10Gbps"``, ``"1.25GB/s"`` as bytes per second, one direction. Raises UserError otherwise."""
+    """Parse ``"10Gb/s"``, ``"10Gbps"`` or ``"1.25GB/s"`` to bytes per second in one direction. Raises UserError otherwise."""
     units = {"b/s": 0.125, "bps": 0.125, "bit/s": 0.125, "B/s": 1.0, "Bps": 1.0}
     return _parse(text, units, "bandwidth", "10Gb/s (bits) or 1.25GB/s (bytes)")
 
 
 def parse_bytes(text: str, zero: bool = False) -> float:
-    """``"25MiB"`` or ``"1.7MB"`` as bytes; ``zero``: ``"0GB"`` is legal too. Raises UserError otherwise."""
+    """Parse ``"25MiB"`` or ``"1.7MB"`` to bytes; with ``zero``, ``"0GB"`` is legal too. Raises UserError otherwise."""
     return _parse(text, {"B": 1.0, "b": 0.125}, "size", "25MiB or 26.2MB", zero)
 
 
 def parse_seconds(text: str, zero: bool = False) -> float:
-    """``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` as seconds. ``m`` is a minute.
+    """Parse ``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` to seconds. The unit ``m`` is a
+    minute.
 
     It reads what ``format_seconds`` prints; ``zero``: ``"0s"`` is legal too. Raises UserError otherwise.
     """
@@ -85,7 +86,7 @@ def parse_seconds(text: str, zero: bool = False) -> float:
 
 
 def parse_count(text: str) -> float:
-    """``"15T"``, ``"1.2M"``, ``"300 billion"``, ``"1,281,167"`` or ``"2e6"`` as a number; ``B`` is a billion.
+    """Parse ``"15T"``, ``"1.2M"``, ``"300 billion"``, ``"1,281,167"`` or ``"2e6"`` to a number; ``B`` is a billion.
 
     Raises:
         UserError: anything else, such as a number with a unit, or one that is not finite.
@@ -98,7 +99,7 @@ def parse_count(text: str) -> float:
 
 
 def parse_dollars(text: str) -> float:
-    """``$500``, ``500``, ``1.5k`` or ``50 dollars`` as a budget above 0. Raises UserError otherwise."""
+    """Parse ``$500``, ``500``, ``1.5k`` or ``50 dollars`` to a budget above 0. Raises UserError otherwise."""
     try:
         amount = parse_count(_CURRENCY.sub("", text))
     except UserError:
@@ -109,7 +110,7 @@ def parse_dollars(text: str) -> float:
 
 
 def parse_tokens(text: str) -> int:
-    """Tokens of a sequence: ``512``, or ``4k``, ``128k`` and ``1M`` as models' names have it, in 1,024 and its square.
+    """Parse the tokens of a sequence: ``512``, or ``4k``, ``128k`` and ``1M`` in powers of 1,024, as in names of models.
 
     Raises:
         UserError: anything else.
@@ -128,7 +129,7 @@ def _scaled(value: float, unit: str, steps: tuple[tuple[float, str], ...]) -> st
 
 
 def digits3(value: float) -> str:
-    """Three significant digits, never in exponent form: 0.0123, 1.23, 12.3, 123, 1230."""
+    """Format three significant digits, never in exponent form: 0.0123, 1.23, 12.3, 123, 1230."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     places = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))
@@ -141,7 +142,7 @@ _DOWN = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"))
 
 
 def format_bytes(value: float) -> str:
-    """Decimal bytes: ``1.72 MB``."""
+    """Format decimal bytes: ``1.72 MB``."""
     return _scaled(value, "B", _UP)
 
 
@@ -151,37 +152,38 @@ def format_memory(value: float) -> str:
 
 
 def format_gib(value: float) -> str:
-    """GiB, however few: what is missing, ``0.250 GiB``."""
+    """Format GiB of any size, such as a missing amount: ``0.250 GiB``."""
     return f"{digits3(value / 2**30)} GiB"
 
 
 def format_bandwidth(value: float) -> str:
-    """Bytes per second, one direction, shown in bits as networks are sold: ``10.0 Gb/s``."""
+    """Format bytes per second in one direction as bits, as networks are sold: ``10.0 Gb/s``."""
     return _scaled(value * 8, "b/s", _UP)
 
 
 def format_byte_rate(value: float) -> str:
-    """Bytes per second as memories and NVLink are sold: ``300 GB/s``."""
+    """Format bytes per second, as memories and NVLink are sold: ``300 GB/s``."""
     return _scaled(value, "B/s", _UP)
 
 
 def format_flops(value: float) -> str:
-    """FLOP/s: ``312 TFLOP/s``."""
+    """Format FLOP/s: ``312 TFLOP/s``."""
     return _scaled(value, "FLOP/s", _UP)
 
 
 def format_count(value: float) -> str:
-    """A count such as parameters or FLOPs: ``431 k``; a whole number below a thousand as it is."""
+    """Format a count such as parameters or FLOPs: ``431 k``; a whole number below a thousand is unchanged."""
     if abs(value) < 1000 and value == int(value):
         return f"{value:.0f}"
     return _scaled(value, "", _UP).rstrip()
 
 
 def format_seconds(value: float) -> str:
-    """A time: ``12.3 ms`` and ``119 s`` with three digits; from two minutes ``2.5 min`` and ``46 min``, from two hours
+    """Format a time: ``12.3 ms`` and ``119 s`` with three digits; from two minutes ``2.5 min`` and ``46 min``, from two hours
     ``3 h 26 min``, from two days ``4 d 2 h``, from two months ``75 d``, from two years ``2.50 years``.
 
-    It says no more than a prediction knows: from two minutes on it is off by at most 2.5 %, from ten minutes by 5 %.
+    The digits match the accuracy of predictions: the rounding error is at most 2.5 % from two minutes on, and 5 % from ten
+        minutes on.
     """
     if not math.isfinite(value) or value < 119.5:
         return _scaled(value, "s", _DOWN)
@@ -195,7 +197,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_seconds_range(low: float, high: float, like: float) -> str:
-    """``36-92 min``: a range of seconds, both ends in the largest unit that ``format_seconds(like)`` has."""
+    """Format a range of seconds, ``36-92 min``, with both ends in the largest unit of ``format_seconds(like)``."""
     unit = format_seconds(like).split()[1]
     digits = digits3 if unit.endswith("s") else _two_digits
     ends = [digits(end / _SECONDS[unit]) for end in (low, high)]
@@ -203,11 +205,11 @@ def format_seconds_range(low: float, high: float, like: float) -> str:
 
 
 def _in_two(smaller: float, unit: str, parts: int, part: str) -> str:
-    """A number of the smaller unit in two units: ``3 h 26 min``, ``6 h``."""
+    """Format a number of the smaller unit in two units: ``3 h 26 min``, ``6 h``."""
     whole, rest = divmod(round(smaller), parts)
     return f"{whole} {unit} {rest} {part}" if rest else f"{whole} {unit}"
 
 
 def _two_digits(value: float) -> str:
-    """``0.012``, ``2.5``, ``46``, ``115``."""
+    """Format a number with at least two digits: ``0.012``, ``2.5``, ``46``, ``115``."""
     return f"{value:.0f}" if value >= 9.95 else f"{float(f'{value:.2g}'):g}"

@@ -1,4 +1,4 @@
-"""The verbs as a person writes them: names where there are values, a strategy by its choices, one predictor behind all."""
+"""Verbs with names instead of values: a strategy by its choices, and one predictor behind all."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def explain(
     predictor: Predictor | None = None,
     **choices: Any,
 ) -> Explained:
-    """Find what limits a training step, and the next limit. Arguments and errors as ``predict``.
+    """Find the bottleneck of a training step, and the next one. Arguments and errors as ``predict``.
 
     Args:
         run: a run directory whose measured step is compared with the predicted one.
@@ -134,8 +134,7 @@ def ask(
     """Ask whether a run fits, how fast it is, what it costs: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
 
     Args:
-        cluster: None: the cheapest of what is listed for rent.
-        target: how much is trained; by default a million samples.
+        cluster: None selects the cheapest listed rental. target: amount of training; by default a million samples.
         by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
         budget: dollars.
 
@@ -175,9 +174,9 @@ def plan(
     """Find the best configuration for a goal: ``paceline.plan("resnet-50", "8x8 A100", "deadline=6h", network="100Gb/s")``.
 
     Args:
-        cluster: the largest that there can be; every smaller number of its devices and nodes is tried too. Or a ``Space``.
+        cluster: the largest cluster, of which every smaller number of devices and nodes is tried too, or a ``Space``.
         goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
-        target: how much is trained; by default a million samples. Its sequences' length is that of a ``workload`` by name.
+        target: amount of training; by default a million samples. Its sequences' length is that of a ``workload`` by name.
         space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
 
     Raises:
@@ -226,7 +225,7 @@ def _prediction_inputs(
 
 
 def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> Strategy:
-    """The strategy on all devices with ``choices`` by name; the others are as ``predict`` takes them. Raises UserError."""
+    """Return the strategy on all devices with ``choices`` by name; other arguments as for ``predict``. Raises UserError."""
     usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
     whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
@@ -263,7 +262,7 @@ def _change(given: Any) -> Change:
 
 
 def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str, target: TrainingTarget | None = None) -> Workload:
-    """A workload by name has the target's sequences unless a length is stated."""
+    """Return a workload by name, with the target's sequence length unless another one is given."""
     if isinstance(given, Workload):
         if seq_len is not None:
             raise UserError(f"seq_len {seq_len} for a workload that is made already", "name the workload, or leave it out")

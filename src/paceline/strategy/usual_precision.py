@@ -1,4 +1,4 @@
-"""Default precision of a run: the usual one for the network on the device.
+"""Default precision of a run, by network and device.
 
 Sources: Micikevicius et al. 2018, Mixed precision training, arXiv:1710.03740; Kalamkar et al. 2019, A study of bfloat16 for
 deep learning training, arXiv:1905.12322; PyTorch, CUDA semantics, TensorFloat-32 (``cudnn.allow_tf32`` is on, that of products
@@ -23,7 +23,7 @@ _RECURRENT = ("LSTM", "GRU", "RNN")
 
 @dataclass(frozen=True, slots=True)
 class UsualPrecision:
-    """A precision, with the reason why it is usual."""
+    """Precision with the reason why it is usual."""
 
     name: str
     reason: str
@@ -51,6 +51,6 @@ def _on_matrix_units(device: Device) -> bool:
 
 
 def _by_cudnn(workload: Workload) -> bool:
-    """Return whether most FLOPs are of convolutions and recurrent layers. PyTorch runs these in tf32 by default."""
+    """Return whether most FLOPs are in convolutions and recurrent layers. PyTorch runs these in tf32 by default."""
     flops = sum(o.flops for layer in workload.layers for o in layer.operations if o.kind == "conv" or layer.kind in _RECURRENT)
     return 2 * flops > workload.flops_per_sample

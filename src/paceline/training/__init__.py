@@ -1,4 +1,4 @@
-"""Training with PyTorch, in four rooms. Each imports only those before it.
+"""Training with PyTorch, in four packages. Each imports only those before it.
 
 - ``exchanges``: gradients between ranks: codecs on wires, error feedback, sums by ring, owners or nodes.
 - ``attach``: an exchange for a model of your own script: ``attach``, ``attach_local``, their options and hooks.

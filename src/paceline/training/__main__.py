@@ -1,4 +1,4 @@
-"""``torchrun … -m paceline.training --model … --data …``: one worker of a run, on one machine or several."""
+"""One worker of a run on one machine or several: ``torchrun … -m paceline.training --model … --data …``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from paceline.training.runs.launcher import LAUNCHER, follow_launcher, leave_err
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 done, 1 a peer was lost or the replicas drifted apart, 2 a user's mistake, 128 + n for signal n."""
+    """Run a worker and return the exit code: 0 done, 1 a lost peer or diverged replicas, 2 a user's mistake, 128 + n for signal
+    n.
+    """
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.codecs import PayloadError
@@ -70,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _place(error: Exception) -> str:
-    """Place in the user's code where an error was raised, in parentheses; empty if none was."""
+    """Return the place in the user's code where an error was raised, in parentheses; empty if it was raised elsewhere."""
     others = {"paceline", "torch", "__main__", *sys.stdlib_module_names}
     places = [
         f" ({frame.f_code.co_filename}:{line})"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class LostRank(RuntimeError):
-    """A worker vanished while gradients were exchanged, or its link did."""
+    """Error for a worker that vanished, or whose link failed, during an exchange of gradients."""
 
 
 class ReplicasDiverged(RuntimeError):
-    """The workers no longer hold the same weights."""
+    """Error for workers that no longer have equal weights."""

@@ -1,4 +1,4 @@
-"""Predictions against published measurements: what the error is on data that no constant was fitted to."""
+"""Predictions compared with published measurements to which no constant was fitted."""
 
 from paceline.validation.case import Info
 from paceline.validation.sets import NAMES

@@ -17,17 +17,17 @@ from paceline.validation.pollux import PolluxForm
 
 
 def per_device(case: Case) -> float:
-    """Measured samples per second of one device."""
+    """Return measured samples per second of one device."""
     return case.samples / case.step_s / case.keys.devices
 
 
 def mfu(case: Case) -> float:
-    """FLOPs of forward and backward per second of one device, over its peak."""
+    """Return the model FLOPs utilisation: FLOPs of forward and backward per second of one device, divided by its peak."""
     return per_device(case) * case.workload.flops_per_sample / _peak(case)
 
 
 class Baselines:
-    """Predictors that know ``visible`` rows, and for figures that need another device or model also ``held_in`` ones.
+    """Predictors that know ``visible`` rows and, for figures of another device or model, also ``held_in`` ones.
 
     Args:
         visible: rows that may be seen.
@@ -67,7 +67,7 @@ class Baselines:
         return per_device(_nearest_batch(case, [row for row in rows if row.keys.devices == smallest]))
 
     def _alike(self, case: Case) -> Sequence[Case]:
-        """Visible rows of the same model and device, with samples as long and of the same system where there are any."""
+        """Return visible rows of the same model and device, preferably with equal sample length and of the same system."""
         rows = _same_sample(case, self._same.get((case.keys.model, case.keys.device), ()))
         return [row for row in rows if row.keys.system == case.keys.system] or rows
 
@@ -100,9 +100,7 @@ class Baselines:
         return {name: per_device(row) * ratio for name, ratio in ratios.items()}
 
     def _pollux(self, case: Case) -> PolluxForm | None:
-        """Return the form fitted to the visible rows; None for several nodes if no visible row has them, since no data fit that
-        parameter.
-        """
+        """Return the form fitted to the visible rows; None for several nodes if no visible row has several."""
         work, several = f"{case.workload.flops_per_sample:.6g}", str(case.keys.nodes > 1)
         key = (case.keys.model, case.keys.device, case.keys.system, work, several)
         if key not in self._forms:

@@ -1,4 +1,4 @@
-"""One measured row as something to predict, or the reason why it is not."""
+"""One measured row as a case to predict, or the reason against it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Keys:
 
     Attributes:
         model, device: as the file or the catalogue names them.
-        devices, nodes: how many of them worked.
-        system: whose machine it is (submitter, cluster, platform), so that a baseline compares like with like.
-        release: of the software, where the file says it: rows of another release are ignored if the same release has rows.
+        devices, nodes: numbers of them. system: owner of the machine (submitter, cluster, platform), so that a baseline
+            compares equal systems. release: of the software, if the file states it: rows of another release are ignored if the
+            same release has rows.
     """
 
     model: str
@@ -43,11 +43,10 @@ UNREADABLE = Keys("", "")
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A row that is not predicted.
+    """Row that is not predicted.
 
     Attributes:
-        good: the row could serve, it is the model that falls short.
-        detail: of a row that cannot be read: where it is and what is wrong with it.
+        good: True if the row is usable but the model cannot predict it. detail: place and error of a row that cannot be read.
     """
 
     keys: Keys
@@ -58,7 +57,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the job runs: on what, and with which choices."""
+    """Setting of a job: its devices and choices."""
 
     cluster: Cluster
     strategy: Strategy
@@ -66,13 +65,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A row that is predicted.
+    """Row that is predicted.
 
     Attributes:
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
-        step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, where the file says it.
-        published: what others predicted for this row, seconds by name.
+        step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it.
+            published: predictions of others for this row, seconds by name.
         year: of the software, where the set says it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
@@ -94,7 +93,7 @@ class Case:
 
     @property
     def samples(self) -> int:
-        """Samples of a step, over all devices."""
+        """Number of samples of a step, over all devices."""
         return self.setting.strategy.global_batch_size
 
     @property
@@ -116,7 +115,7 @@ class Info:
 
     @classmethod
     def parse(cls, text: str) -> Info:
-        """``none``, ``one_device``, ``one_node`` or ``up_to=8``. Raises UserError otherwise."""
+        """Parse ``none``, ``one_device``, ``one_node`` or ``up_to=8``. Raises UserError otherwise."""
         if text in ("none", "one_device", "one_node"):
             return cls(text)  # type: ignore[arg-type]
         if matched := re.fullmatch(r"up_to=([1-9][0-9]{0,8})", text):
@@ -135,7 +134,9 @@ class Info:
 
     @property
     def hold_out(self) -> HoldOut:
-        """Rows excluded from the fit of the shipped constants by default. All boards of a device's chip count as the device."""
+        """Kind of rows excluded from the fit of the shipped constants by default. All boards of a device's chip count as the
+        device.
+        """
         return {"none": "device", "one_device": "model"}.get(self.kind, "scale")  # type: ignore[return-value]
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The predictor that is validated: corrected by what the visible rows teach, as by a user's own records."""
+"""Predictor to validate, corrected by the visible rows as by a user's own records."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ class InformedPredictor:
     """A ``Predictor`` with constants fitted without the held-out rows, corrected by visible rows.
 
     Args:
-        visible: the rows that may be seen for a case; the same object for cases that see the same.
-        info: which rows those are.
-        hold_out: what the fitted constants must not have seen of a case.
+        visible: returns the visible rows for a case, the same object for cases with equal rows. info: description of the
+            visible rows. hold_out: kind of rows excluded from the fit of constants for a case.
     """
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
@@ -41,9 +40,9 @@ class InformedPredictor:
         )
 
     def held_out(self, case: Case) -> str:
-        """Return the chip, the workload or the scale that the constants must not have seen.
+        """Return the chip, the workload or the scale that is excluded from the fit of constants.
 
-        Rows on several nodes are held out where all that fit in one node are in sight.
+        Rows on several nodes are held out if all rows within one node are visible.
         """
         if self._hold_out == "device":
             return case.setting.cluster.device.chip
@@ -66,7 +65,7 @@ class InformedPredictor:
 
 @cache
 def _efficiency(software: Software, without: str) -> Efficiency:
-    """Return the constants of a software level that did not see ``without``."""
+    """Return the constants of a software level that were fitted without ``without``."""
     typical = efficiency("ordinary" if software == "ordinary" else "tuned", without)
     if software == "eager":
         typical = replace(typical, launch_s=efficiency("ordinary", without).launch_s)
@@ -74,7 +73,7 @@ def _efficiency(software: Software, without: str) -> Efficiency:
 
 
 def _observation(row: Case) -> Observation:
-    """Return a row as the step that it measured."""
+    """Return a row as a measured step."""
     setting = row.setting
     return Observation(
         workload=row.workload, cluster=setting.cluster, strategy=setting.strategy, step_s=row.step_s, sync_s=row.sync_s

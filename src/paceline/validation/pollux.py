@@ -1,4 +1,4 @@
-"""The step time of Pollux, fitted to the rows in sight (Qiao et al. 2021, Pollux, OSDI, section 4.1, equations 9 to 11)."""
+"""Step time model of Pollux, fitted to the visible rows (Qiao et al. 2021, Pollux, OSDI, section 4.1, equations 9 to 11)."""
 
 from __future__ import annotations
 

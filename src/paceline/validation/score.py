@@ -1,4 +1,4 @@
-"""Errors of predictions, summed up: of all points, and by model, device and scale."""
+"""Errors of predictions, summarized over all points, and by model, device and scale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.validation.case import Case, Keys, Skip
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Predicted seconds of a step with its 80 % interval, and of the exchange that the step waits for; bytes on a device."""
+    """Predicted seconds of a step with the 80 % interval, seconds of its wait for the exchange, and bytes on a device."""
 
     step_s: float
     low_s: float
@@ -24,7 +24,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class ScoredCase:
-    """A row that was predicted, by the model and by those baselines that could."""
+    """Row that was predicted by the model and by those baselines that could."""
 
     case: Case
     estimate: Estimate
@@ -32,12 +32,12 @@ class ScoredCase:
 
     @property
     def error(self) -> float:
-        """|predicted - measured| / measured."""
+        """Relative error: |predicted - measured| / measured."""
         return abs(self.estimate.step_s / self.case.step_s - 1)
 
     @property
     def inside(self) -> bool:
-        """True if the measurement lies in the interval."""
+        """True if the measurement is within the interval."""
         return self.estimate.low_s <= self.case.step_s <= self.estimate.high_s
 
     @property
@@ -49,17 +49,17 @@ class ScoredCase:
 
     @property
     def memory_error(self) -> float | None:
-        """|predicted - measured| / measured of the peak memory."""
+        """Relative error of the peak memory: |predicted - measured| / measured."""
         if not self.case.memory_bytes:
             return None
         return abs(self.estimate.memory_bytes / self.case.memory_bytes - 1)
 
 
 def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> dict[str, Any]:
-    """Return the figures of one group: shares and errors are fractions (0.09 is 9 %), None where there is no point.
+    """Return the figures of one group: shares and errors are fractions (0.09 is 9 %), None without a point.
 
-    A baseline speaks of the rows for which it has what it needs: ``baseline_points`` counts them, and
-    ``mape_on_baseline_rows`` is the error of the model itself on these.
+    A baseline applies to rows for which it has enough data: ``baseline_points`` counts them, and ``mape_on_baseline_rows`` is
+        the error of the model itself on these.
 
     Args:
         cases: rows that can be modelled, scored or not.
@@ -98,7 +98,9 @@ def _mape(name: str, points: Sequence[ScoredCase]) -> float:
 
 
 def grouped(points: Sequence[ScoredCase], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
-    """``summary`` by model, by device and by scale (number of devices), named by ``by`` and ``name``; those with good rows."""
+    """Return ``summary`` by model, by device and by scale (number of devices), named by ``by`` and ``name``, if there are good
+    rows.
+    """
     keys: Mapping[str, Callable[[Keys], Any]] = {
         "model": lambda k: k.model,
         "device": lambda k: k.device,

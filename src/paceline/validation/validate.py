@@ -1,4 +1,4 @@
-"""``validate(name, path, info)``: read a set, predict what was not seen of it, and sum up the errors."""
+"""Validation of a set: read it, predict the rows that were not visible, and summarize the errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FROM: Mapping[PrecisionSource, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The errors of a set's predictions.
+    """Errors of a set's predictions.
 
     Attributes:
         total: figures of all scored rows (``score.summary``); ``groups``: the same by model, device and scale.
         skipped: reason to number of rows, most first.
-        precisions: in which rows ran and what says so, to number of rows, most first.
-        seen: rows that the predictor saw, and that are therefore not scored. ``points``: those that are.
+        precisions: precision of rows, with its source, to number of rows, most first.
+        seen: rows that the predictor saw, and that are therefore not scored. ``points``: rows that are scored.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Validation:
     points: tuple[ScoredCase, ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """``total`` with ``groups``, ``skipped`` and how it was done."""
+        """Return ``total`` with ``groups``, ``skipped`` and the method."""
         keys = ("points", "coverage", "mape", "median", "p90", "worst", "interval_share", "baselines")
         return {
             **{key: self.total[key] for key in keys},
@@ -73,9 +73,9 @@ def validate(
 
     Args:
         name: of the set, which knows what the columns mean.
-        hold_out: what the shipped constants are fitted without; by default device for ``none``, model for ``one_device``,
+        hold_out: kind of rows excluded from the fit of the constants; by default device for ``none``, model for ``one_device``,
             else scale.
-        say: told how far it is.
+        say: receives messages about the progress.
 
     Raises:
         UserError: an unknown name; a file that cannot be read or lacks columns.
@@ -116,7 +116,7 @@ def validate(
 
 
 def _visible(seen: Sequence[Case], info: Info) -> Callable[[Case], Sequence[Case]]:
-    """Return the rows that may be seen for a case.
+    """Return the visible rows for a case.
 
     ``one_device`` shows those of the same model and device only. If the file states the software's release, the rows of the
     same model, device and release are shown, if there are any: a user's records come from the running release.

@@ -67,8 +67,8 @@ def names() -> tuple[str, ...]:
 
 
 def canonical(name: str) -> str:
-    """Return the package's spelling of a name: in any case, with any separators, behind its organisation, with the version of
-    its weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
+    """Return the package's spelling of a name in any case, with any separators, after its organisation, with the version of its
+    weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
     """
     if ":" in name or name in names():
         return name
@@ -76,7 +76,7 @@ def canonical(name: str) -> str:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """``name``, then without organisation, then without the last words while they say which weights it has."""
+    """Yield ``name``, then the same without the organisation, then without the last words that describe the weights."""
     yield name
     words = _WORD.split(name.strip().rpartition("/")[2])
     yield "-".join(words)
@@ -89,7 +89,7 @@ OWN = "a network of your own is its config.json (Hugging Face) or module:functio
 
 
 def _unknown(name: str) -> UserError:
-    """Return the error for a name that is none: which networks begin with it, else the nearest ones."""
+    """Return the error for an unknown name, with the networks that begin with it, or else the nearest ones."""
     if name.endswith(".py"):
         return unnamed_class(Path(name).expanduser())
     beginning = fold(name)

@@ -1,4 +1,4 @@
-"""From the text ``module:function`` or ``file.py:Class`` to what it names, and from texts to its arguments and inputs."""
+"""Look-up of objects named by ``module:function`` or ``file.py:Class``, with their arguments and inputs as text."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
 
 
 def unnamed_class(path: Path) -> UserError:
-    """Return the error for a file of Python without a class: those that it defines, modules alone where there are. Runs
-    nothing.
+    """Return the error for a Python file without a named class, with the classes that it defines, preferably modules. No code
+    is run.
     """
     try:
         body = ast.parse(path.read_bytes()).body
@@ -86,7 +86,7 @@ def call_factory(text: str) -> Any:
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Parse ``hidden=512,layers=4``: values are Python literals or words without quotes. Raises UserError for other text."""
+    """Parse ``hidden=512,layers=4``: values are Python literals or unquoted words. Raises UserError for other text."""
     try:
         call = ast.parse(f"f({text})", mode="eval").body
         assert isinstance(call, ast.Call) and not call.args
@@ -104,7 +104,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _with_arguments(text: str, function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:
-    """Call ``function`` with the given arguments. Raises UserError where it takes no such argument, or needs others."""
+    """Call ``function`` with the given arguments. Raises UserError for unknown or missing arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of C code
@@ -121,7 +121,7 @@ def _with_arguments(text: str, function: Callable[..., Any], given: Mapping[str,
 
 def example_input(text: str) -> Any:
     """Return two samples of the input that ``text`` describes, on the meta device: ``3x224x224`` are fp32 numbers,
-    ``tokens:512`` whole ones; several are positional arguments, or by name. Raises UserError for anything else.
+    ``tokens:512`` whole ones; several inputs are positional arguments, or are named. Raises UserError for anything else.
     """
     import torch
 
@@ -146,7 +146,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def user_module(name: str) -> ModuleType:
-    """Return a module of the user's, by name or by the path of its file. Raises UserError where it cannot be imported."""
+    """Return a user's module by name or by the path of its file. Raises UserError if it cannot be imported."""
     return _import_file(Path(name).expanduser()) if name.endswith(".py") else _import(name)
 
 

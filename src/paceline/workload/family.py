@@ -27,7 +27,7 @@ _CONVOLVES = 0.1
 
 
 def family(table: LayerTable) -> str:
-    """Return the family, in words, by the kinds of its layers: recurrent before attention, attention before convolutions."""
+    """Return the name of the family, by the kinds of its layers: recurrent before attention, attention before convolutions."""
     kinds = {layer.kind for layer in table.layers}
     if known := next((_KINDS[kind] for kind in _KINDS if kind in kinds), ""):
         return known

@@ -124,7 +124,7 @@ class Layer:
     activation_bytes_half: float | None = None
 
     def kept_bytes(self, numbers: Numbers) -> float:
-        """Bytes of one sample that are saved for the backward pass where the network computes on such numbers."""
+        """Return the bytes of one sample that are saved for the backward pass if the network computes on such numbers."""
         if numbers == "fp32":
             return self.activation_bytes
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
@@ -156,7 +156,9 @@ class Layer:
 
     @property
     def turns(self) -> int:
-        """How often a loop of the network runs the layer in a pass: every product of it. A recurrent layer is one call."""
+        """Number of times that a loop of the network runs the layer in a pass, from every product of it. A recurrent layer is
+        one call.
+        """
         if self.kind in _RECURRENT:
             return 1
         return min((o.calls for o in self.operations if not o.backward and o.kind != "memory"), default=1)
@@ -168,48 +170,48 @@ class Layer:
 
     @property
     def flops_forward(self) -> float:
-        """FLOPs of one sample."""
+        """FLOPs of the forward pass of one sample."""
         return sum((o.flops for o in self.operations if not o.backward), start=0.0)
 
     @property
     def flops_backward(self) -> float:
-        """FLOPs of one sample."""
+        """FLOPs of the backward pass of one sample."""
         return sum((o.flops for o in self.operations if o.backward), start=0.0)
 
     @property
     def bytes_forward(self) -> float:
-        """Bytes of one sample at fp32."""
+        """Bytes of the forward pass of one sample at fp32."""
         return sum((o.bytes for o in self.operations if not o.backward), start=0.0)
 
     @property
     def bytes_backward(self) -> float:
-        """Bytes of one sample at fp32."""
+        """Bytes of the backward pass of one sample at fp32."""
         return sum((o.bytes for o in self.operations if o.backward), start=0.0)
 
     @property
     def fixed_bytes_forward(self) -> float:
-        """Bytes once a step at fp32."""
+        """Bytes of the forward pass once a step at fp32."""
         return sum((o.fixed_bytes for o in self.operations if not o.backward), start=0.0)
 
     @property
     def fixed_bytes_backward(self) -> float:
-        """Bytes once a step at fp32."""
+        """Bytes of the backward pass once a step at fp32."""
         return sum((o.fixed_bytes for o in self.operations if o.backward), start=0.0)
 
     @property
     def ops_forward(self) -> int:
-        """Kernels launched."""
+        """Number of kernels launched in the forward pass."""
         return sum(o.calls for o in self.operations if not o.backward)
 
     @property
     def ops_backward(self) -> int:
-        """Kernels launched."""
+        """Number of kernels launched in the backward pass."""
         return sum(o.calls for o in self.operations if o.backward)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The coverage of a trace: which operations have a known FLOP count. ``unknown`` maps names of others to calls."""
+    """Coverage of a trace: the share of operations with a known FLOP count. ``unknown`` maps names of others to calls."""
 
     ops: int
     known: int
@@ -223,13 +225,13 @@ class Coverage:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LayerTable:
-    """A network as data: the whole input of a prediction, without PyTorch.
+    """Network as data, the whole input of a prediction, without PyTorch.
 
     Attributes:
         layers: in forward order.
         parameters: in ``named_parameters()`` order.
         input_bytes: bytes of one sample as it enters the network.
-        sample: what one sample is, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
+        sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights.
         tables: embedding tables that lie divided among all devices; their rows are no ``parameters``.
@@ -247,11 +249,12 @@ class LayerTable:
 
     @cached_property
     def _results(self) -> dict[Hashable, Any]:
-        """Results of ``once``."""
+        """Cached results of ``once``."""
         return {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of ``make()``, computed once for this network and ``key``. It lives as long as the network."""
+        """Return the result of ``make()``, computed once for this network and ``key``. It is cached as long as the network
+        lives."""
         if key not in self._results:
             self._results[key] = make()
         result: T = self._results[key]
@@ -263,7 +266,7 @@ class LayerTable:
 
     @cached_property
     def num_parameters(self) -> int:
-        """Trained elements."""
+        """Number of trained elements."""
         return sum(p.size for p in self.parameters)
 
     @cached_property
@@ -278,7 +281,7 @@ class LayerTable:
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of a sample that is one sequence; 0 where a sample is something else."""
+        """Tokens of a sample that is one sequence, else 0."""
         match = _SEQUENCE.fullmatch(self.sample)
         return int(match[1]) if match else 0
 
@@ -289,7 +292,7 @@ class LayerTable:
 
     @cached_property
     def fuses_attention(self) -> bool:
-        """True if some of its attention is a fused kernel."""
+        """True if any of its attention is a fused kernel."""
         return any(o.kind == "attention" for layer in self.layers for o in layer.operations)
 
     @cached_property
@@ -298,12 +301,12 @@ class LayerTable:
         return sum(layer.activation_bytes for layer in self.layers)
 
     def kept_bytes(self, numbers: Numbers) -> float:
-        """Bytes kept for the backward pass where the network computes on such numbers, per sample."""
+        """Return the bytes kept for the backward pass per sample if the network computes on such numbers."""
         return sum(layer.kept_bytes(numbers) for layer in self.layers)
 
     @cached_property
     def counts_half(self) -> bool:
-        """True if activations under autocast were counted, not taken as half of those at fp32."""
+        """True if activations under autocast were counted, instead of assumed to be half of those at fp32."""
         return all(layer.activation_bytes_half is not None for layer in self.layers)
 
     @cached_property
@@ -312,14 +315,14 @@ class LayerTable:
         return tuple(sorted(self.parameters, key=lambda p: p.ready))
 
     def __repr__(self) -> str:
-        """One line, since the table has thousands of numbers."""
+        """Return one line, because the table has thousands of numbers."""
         return (
             f"{type(self).__name__}({self.name!r}, {len(self.layers)} layers, {self.num_parameters:,} parameters, "
             f"{self.flops_per_sample:.3g} FLOPs a sample, {self.sample})"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dict, its operations and parameters as rows; ``from_json`` gives an equal one back."""
+        """Return a plain dict with operations and parameters as rows; inverted by ``from_json``."""
         return {
             "name": self.name,
             "layers": [[x.name, x.kind, _kept_row(x), *(o.to_row() for o in x.operations)] for x in self.layers],
@@ -359,7 +362,7 @@ class LayerTable:
 
 
 def _kept_row(layer: Layer) -> float | list[float]:
-    """Bytes at fp32 and under autocast; the first alone where the second was not counted, as in tables of before."""
+    """Return bytes at fp32 and under autocast; only the first if the second was not counted, as in older tables."""
     half = layer.activation_bytes_half
     return layer.activation_bytes if half is None else [layer.activation_bytes, half]
 
@@ -371,7 +374,7 @@ def _kept_fields(row: float | Sequence[float]) -> dict[str, float]:
 
 
 def once_per_network(function: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """Compute a function of a network and of hashable choices once for each network; equal choices give the same object."""
+    """Cache a function of a network and of hashable choices for each network; equal choices give the same object."""
 
     @wraps(function)
     def cached(network: Table, /, *choices: P.args, **named: P.kwargs) -> T:

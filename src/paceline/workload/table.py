@@ -1,4 +1,4 @@
-"""A workload: the layer table of a network by name, by tracing a module, or from dimensions."""
+"""Workload: the layer table of a network by name, by tracing a module, or from dimensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Workload(LayerTable):
-    """A network as the input of a prediction. Its attributes are those of ``LayerTable``.
+    """Network as the input of a prediction. Its attributes are those of ``LayerTable``.
 
     ``Workload.named``, ``trace``, ``from_shape`` and ``from_config`` make one; all attributes by name do too.
 
@@ -143,7 +143,7 @@ class Workload(LayerTable):
         """Return the network with its weights frozen and adapters added: ``with_lora("r=16,targets=q_proj+v_proj")``.
 
         Raises:
-            UserError: as ``paceline.workload.builders.lora.with_adapters``, or text that says no LoRA.
+            UserError: as ``paceline.workload.builders.lora.with_adapters``, or text that describes no LoRA.
         """
         if not isinstance(lora, LoRA | str):
             raise UserError(f"LoRA {shown(lora)}", EXAMPLE)
@@ -152,7 +152,7 @@ class Workload(LayerTable):
 
 @cache
 def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
-    """One object per name, because results computed from a workload are cached with it."""
+    """Return one object per name, because results computed from a workload are cached with it."""
     return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
 
 
@@ -164,7 +164,7 @@ def is_config(name: str) -> bool:
 
 
 def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Workload:
-    """Return the workload of a path: under the file's own name for its model, else that of its folder."""
+    """Return the workload of a path, named after the file's model name, or else after its folder."""
     settings, source = _settings(path)
     file = Path(source).resolve()
     usual = file.parent.name if file.name == "config.json" else file.stem

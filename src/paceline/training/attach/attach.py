@@ -1,4 +1,4 @@
-"""``attach``: a gradient exchange on a stock DistributedDataParallel model, as its communication hook."""
+"""Attachment of a gradient exchange to a stock DistributedDataParallel model, as its communication hook."""
 
 from __future__ import annotations
 
@@ -135,14 +135,15 @@ def attach_momentum(
 
 
 class _Request(NamedTuple):
-    """The exchange of all ranks and its options. For ``auto``: the exchanges to try, of which the first runs meanwhile."""
+    """Exchange of all ranks with its options. For ``auto``, it has the exchanges to try; the first one runs until the
+    decision."""
 
     exchanges: Sequence[GradientExchange]
     options: AttachOptions
 
 
 def _on_every_rank(model: DistributedDataParallel, arguments: Arguments) -> tuple[_Request, Mapping[int, TensorSpec]]:
-    """The request and the tensors to exchange, after all ranks have compared theirs.
+    """Return the request and the tensors to exchange, after a comparison of all ranks' settings.
 
     Raises:
         UserError: on every rank. If one rank refused alone, the others would wait for it.
@@ -169,7 +170,7 @@ def _on_every_rank(model: DistributedDataParallel, arguments: Arguments) -> tupl
 
 
 def wrap(model: nn.Module, strategy: Strategy) -> DistributedDataParallel:
-    """A stock DDP model with the strategy's buckets."""
+    """Wrap a model in stock DDP with the strategy's buckets."""
     first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
     if (first, rest) == (FIRST_BUCKET_BYTES, BUCKET_BYTES):
         return DistributedDataParallel(model)

@@ -1,4 +1,4 @@
-"""Arguments of ``attach`` as a caller writes them, and the values that they stand for: an exchange and options."""
+"""Arguments of ``attach``, and their conversion to an exchange and options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Arguments:
 
     @property
     def exchange_keywords(self) -> dict[str, Any]:
-        """Every choice of ``EXCHANGE``, as given or by default."""
+        """All choices of ``EXCHANGE``, given or default."""
         return {**EXCHANGE, **{name: value for name, value in self.keywords.items() if name in EXCHANGE}}
 
     @property
@@ -77,7 +77,7 @@ class Arguments:
 
     @property
     def names_exchange(self) -> bool:
-        """True if the caller has chosen who sends to whom."""
+        """True if the caller has chosen the exchange pattern."""
         return isinstance(self.compression, GradientExchange) or bool(self.keywords.get("exchange"))
 
     def compared(self) -> dict[str, Any]:
@@ -90,13 +90,13 @@ class Arguments:
         return {**given, "grad_scaler": given["grad_scaler"] is not None}
 
     def options(self) -> AttachOptions:
-        """The options of the run."""
+        """Options of the run."""
         if self.run is not None and not isinstance(self.run, AttachOptions):
             raise UserError(f"options={self.run!r}", "give a paceline.AttachOptions")
         return replace(self.run or AttachOptions(), **{n: v for n, v in self.keywords.items() if n in RUN})
 
     def exchanges(self, workers: int) -> list[GradientExchange]:
-        """The exchange to run, with the ranks of a node here; for ``auto`` those to try, dense first."""
+        """Exchange to run, with this machine's ranks of a node; for ``auto`` the exchanges to try, dense first."""
         self._check()
         options = self.options()
         name = self.compression.compression.name if isinstance(self.compression, GradientExchange) else self.compression
@@ -109,14 +109,14 @@ class Arguments:
         return [self._exchange(workers)]
 
     def sharded_exchange(self, owners: int) -> GradientExchange:
-        """The exchange for a sharded model, over ``owners`` ranks."""
+        """Return the exchange for a sharded model, over ``owners`` ranks."""
         self._check()
         if self.compression == "auto" or tuple(self.options().candidates) != CANDIDATES:
             raise UserError("auto measures the steps of DistributedDataParallel only", "name a compression")
         return self._exchange(owners)
 
     def _check(self) -> None:
-        """Raises UserError for the first value of a wrong type, naming what is legal."""
+        """Raise UserError for the first value of a wrong type, with the legal ones."""
         if not isinstance(self.compression, str | GradientExchange):
             raise UserError(f"compression={self.compression!r}", "give a name or a GradientExchange")
         given = self.exchange_keywords
@@ -125,7 +125,7 @@ class Arguments:
                 raise UserError(f"{name}={given[name]!r}", legal)
 
     def _exchange(self, workers: int) -> GradientExchange:
-        """The given exchange or the one of the keywords, with the ranks of a node."""
+        """Return the given exchange or the one of the keywords, with the ranks of a node."""
         value, given, options = self.compression, self.exchange_keywords, self.compression_options
         per_node = given["ranks_per_node"]
         if isinstance(value, GradientExchange):
@@ -147,7 +147,7 @@ class Arguments:
         return result
 
     def _check_names(self) -> None:
-        """Raises UserError for a keyword that no compression takes and that is almost one of ``attach``."""
+        """Raise UserError for a keyword that no compression takes and that is similar to one of ``attach``."""
         options = {option.name for compression in COMPRESSIONS.values() for option in compression.options}
         for name in self.compression_options.keys() - options:
             meant = likeliest(name, [*options, *EXCHANGE, *RUN])
@@ -155,7 +155,7 @@ class Arguments:
                 raise UserError(f"attach takes no {name}", f"did you mean {meant}?")
 
     def _candidates(self, options: AttachOptions, workers: int) -> list[GradientExchange]:
-        """The exchanges that ``auto`` tries, each with the keywords that it takes."""
+        """Return the exchanges that ``auto`` tries, each with the keywords that apply to it."""
         given = self.exchange_keywords
         if self.compression_options or given["exchange"] or given["codec_at"]:
             raise UserError("auto chooses exchange, place and options itself", "leave them out, or name a compression")
@@ -177,7 +177,7 @@ class Arguments:
         return exchanges_to_try(options.candidates, make, workers, per_node)
 
     def _rule(self, compression: str) -> DenseRule | None:
-        """The compression's rule for dense tensors with the caller's values; None if the caller gave none."""
+        """Return the compression's rule for dense tensors with the caller's values; None if the caller gave none."""
         given = self.exchange_keywords
         if given["min_elements"] is None and not len(given["dense"]):
             return given["dense_rule"]  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""``attach_local``: local steps between exchanges, for a plain model and links that are too slow for gradients."""
+"""Attachment of local steps between exchanges to a plain model, for links that are too slow for gradients."""
 
 from __future__ import annotations
 
@@ -96,14 +96,14 @@ def attach_local(
 
 
 def _local_steps(local: LocalSteps | None, changes: Mapping[str, Any]) -> LocalSteps:
-    """The steps with some fields changed. Raises UserError if nothing says how often workers exchange."""
+    """Return the local steps with some fields changed. Raises UserError if the interval between exchanges is unknown."""
     if local is None and "sync_every" not in changes:
         raise UserError("attach_local without sync_every", "give sync_every, the steps from one exchange to the next")
     return replace(local or LocalSteps(), **changes)
 
 
 def _exchange(given: str | GradientExchange, workers: int) -> GradientExchange:
-    """The exchange, with the ranks of a node that torchrun has set."""
+    """Return the exchange with the ranks of a node that torchrun has set."""
     if given == "auto":
         raise UserError("auto compares steps with an exchange in each of them", "name a compression")
     exchange = given if isinstance(given, GradientExchange) else GradientExchange(given)
@@ -118,14 +118,16 @@ def _inner(model: nn.Module) -> nn.Module:
 
 
 def _check_first(model: nn.Module) -> None:
-    """Raises UserError for a model that another ``LocalSync`` exchanges."""
+    """Raise UserError for a model that another ``LocalSync`` exchanges."""
     before = _attached.get(_inner(model))
     if before is not None and before() is not None:
         raise UserError("this model has local steps already", "call attach_local once, and keep what it returned")
 
 
 def _trained(model: nn.Module) -> dict[str, TensorSpec]:
-    """The trained tensors in ``named_parameters()`` order, by name. Raises UserError for a model that cannot be exchanged."""
+    """Return the trained tensors in ``named_parameters()`` order, by name. Raises UserError for a model that cannot be
+    exchanged.
+    """
     if isinstance(model, DistributedDataParallel):
         raise UserError(
             "attach_local takes the model itself, not one in DistributedDataParallel, which exchanges in every step",

@@ -20,22 +20,22 @@ noticed at once. This time is for a silent process and a cut link; with gloo PyT
 
 
 def is_whole(value: object, least: float = -math.inf) -> bool:
-    """True if ``value`` is a whole number of at least ``least``, NumPy's included, and no bool."""
+    """Return True if ``value`` is a whole number of at least ``least``, NumPy's included, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def is_number(value: object, least: float, most: float) -> bool:
-    """True if ``value`` is a real number from ``least`` to ``most``, NumPy's included, and no bool."""
+    """Return True if ``value`` is a real number from ``least`` to ``most``, NumPy's included, and no bool."""
     return isinstance(value, Real) and not isinstance(value, bool) and least <= float(value) <= most  # False for NaN
 
 
 def is_names(value: object) -> bool:
-    """True if ``value`` is a sequence of strings and no string."""
+    """Return True if ``value`` is a sequence of strings and no string."""
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(name, str) for name in value)
 
 
 def plain(value: Any) -> Any:
-    """NumPy's numbers as Python's: a state that holds them cannot be loaded by default."""
+    """Convert NumPy's numbers to Python's, because torch does not load NumPy's by default."""
     if isinstance(value, Mapping):
         return {name: plain(of) for name, of in value.items()}
     if isinstance(value, bool) or value is None:
@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
 
 
 def _check(is_legal: Callable[[Any], bool], legal: str, everywhere: bool = False) -> dict[str, Any]:
-    """The check of a field, the text of its error, and whether every exchange takes it or hooks of gradients alone."""
+    """Check of a field, the text of its error, and whether every exchange takes it or only hooks of gradients."""
     return {"is_legal": is_legal, "legal": legal, "everywhere": everywhere}
 
 
@@ -60,7 +60,7 @@ _BITS = _check(is_whole, f"give one of {', '.join(map(str, GATHER_BITS))}")
 
 @dataclass(frozen=True, kw_only=True)
 class AttachOptions:
-    """Options of an attached exchange that are no part of the exchange: seed, checks, time limit, measurements.
+    """Options of an attached exchange that are not choices of the exchange: seed, checks, time limit, measurements.
 
     Attributes:
         seed: seed of the stochastic rounding; the same on every rank.
@@ -103,7 +103,7 @@ class AttachOptions:
     def everywhere(
         caller: str, options: AttachOptions | None, changes: Mapping[str, Any], others: Iterable[str] = ()
     ) -> AttachOptions:
-        """The options of a caller that takes seed, checks and time limit alone, with single fields changed.
+        """Return the options of a caller that takes only seed, checks and time limit, with single fields changed.
 
         Args:
             caller: name of the function or class in errors.

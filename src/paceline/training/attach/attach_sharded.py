@@ -1,4 +1,4 @@
-"""``attach`` on a model that ``fully_shard`` (FSDP2) has sharded, over one dimension of a mesh or over two (HSDP)."""
+"""Attachment to a model that ``fully_shard`` (FSDP2) has sharded, over one dimension of a mesh or over two (HSDP)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def attach_sharded(model: nn.Module, arguments: Arguments) -> ShardedHook:
 
 
 def exchange_to_run(units: Sequence[Unit], arguments: Arguments) -> GradientExchange:
-    """The checked exchange of a sharded model. If the caller leaves it open, it is the usual one of sharded models."""
+    """Return the checked exchange of a sharded model. If the caller does not choose it, it is the usual one of sharded
+    models."""
     replicated = any(unit.replicate_group is not None for unit in units)
     if arguments.options().noise_scale:
         raise UserError("noise_scale is measured with DistributedDataParallel only", "leave noise_scale out")
@@ -71,7 +72,7 @@ def exchange_to_run(units: Sequence[Unit], arguments: Arguments) -> GradientExch
 
 
 def _check_communication(units: list[Unit]) -> None:
-    """Raises UserError where something is in the place of FSDP2's exchanges already."""
+    """Raise UserError if FSDP2's exchanges have been replaced already."""
     for name in filter(None, (unit.communication for unit in units)):
         own = name in (UnitReduceScatter.__name__, UnitAllGather.__name__)
         raise UserError(
@@ -81,14 +82,14 @@ def _check_communication(units: list[Unit]) -> None:
 
 
 def check_gather_bits(units: Sequence[Unit], bits: int) -> None:
-    """Raises UserError for more bits than FSDP2 gathers."""
+    """Raise UserError for more bits than FSDP2 gathers."""
     narrowest = min((unit.gathered for unit in units), key=lambda dtype: dtype.itemsize)
     instead = "leave gather_bits out, or change the MixedPrecisionPolicy"
     check_no_wider(bits, 8 * narrowest.itemsize, str(narrowest).removeprefix("torch."), instead)
 
 
 def _tell_of_unsent(model: nn.Module, units: Sequence[Unit]) -> None:
-    """Warn of trained tensors that ``fully_shard`` was told to ignore: the script may exchange them itself."""
+    """Warn of trained tensors that ``fully_shard`` was told to ignore, because the script may exchange them itself."""
     known = {name for unit in units for name in (*unit.frozen, *(t.name for t in unit.tensors))}
     unsent = [name for name, p in model.named_parameters() if p.requires_grad and name not in known]
     if unsent and dist.get_rank() == 0:

@@ -1,4 +1,6 @@
-"""Models that ``attach`` can serve. For all others the error says why not, and what to do."""
+"""Checks of models that ``attach`` can serve, with advice for all others. For all others the error says why not, and what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 
 
 def ddp_of(model: object, or_sharded: bool = True) -> DistributedDataParallel:
-    """The DDP model to attach to: ``model`` itself, or the one that ``torch.compile`` has wrapped.
+    """Return the DDP model to attach to: ``model`` itself, or the one inside a compiled model.
 
     Args:
-        or_sharded: whether the caller serves models of ``fully_shard`` too, so that the message names both ways.
+        or_sharded: True if the caller also accepts models of ``fully_shard``, so that the message names both ways.
 
     Raises:
         UserError: a model without DDP.
@@ -47,7 +49,7 @@ def ddp_of(model: object, or_sharded: bool = True) -> DistributedDataParallel:
 
 
 def replicated() -> UserError:
-    """Error for a model that ``replicate`` has taken."""
+    """Return the error for a model of ``replicate``."""
     return UserError(
         "this model is replicated by replicate(), which no exchange can be attached to",
         "wrap it in DistributedDataParallel instead, or shard it with fully_shard, and attach to that",
@@ -55,7 +57,7 @@ def replicated() -> UserError:
 
 
 def check_model(model: DistributedDataParallel) -> None:
-    """Raises UserError for a DDP model whose gradients cannot be exchanged here."""
+    """Raise UserError for a DDP model whose gradients cannot be exchanged here."""
     if model.mixed_precision is not None:
         raise UserError(
             "DDP's mixed_precision exchanges gradients through its own communication hook, and DDP takes one",
@@ -70,7 +72,7 @@ def check_model(model: DistributedDataParallel) -> None:
 
 
 def check_embeddings(model: nn.Module) -> None:
-    """Raises UserError for a trained embedding with sparse gradients."""
+    """Raise UserError for a trained embedding with sparse gradients."""
     sparse = [
         name or type(module).__name__
         for name, module in model.named_modules()
@@ -81,9 +83,9 @@ def check_embeddings(model: nn.Module) -> None:
 
 
 def refuse_sparse_gradients(model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
-    """Raise UserError at the first gradient of a parameter that is sparse, as of ``F.embedding(sparse=True)``.
+    """Raise UserError at a parameter's first gradient if it is sparse, as with ``F.embedding(sparse=True)``.
 
-    DDP would only say that it cannot access a storage. Later gradients are not looked at.
+    DDP would only say that it cannot access a storage. Later gradients are not checked.
     """
     for parameter in model.module.parameters():
         if id(parameter) in tensors and parameter.requires_grad:
@@ -104,6 +106,7 @@ def look_once(parameter: torch.Tensor, name: str) -> None:
 
 
 def _is_a(package: str, name: str, value: object) -> bool:
-    """Return whether an object is an instance of a class whose package may not be loaded. If it is not, no object is one."""
+    """Return whether an object is an instance of a class whose package may not be loaded. If it is not loaded, the result is
+    False."""
     kind = getattr(sys.modules.get(package), name, None)
     return isinstance(kind, type) and isinstance(value, kind)

@@ -1,4 +1,4 @@
-"""``attach(model, "auto")``: time the link and the codecs on this cluster, then send gradients the fastest way, dense included.
+"""Choice of the fastest exchange on this cluster by measurement, dense included: ``attach(model, "auto")``.
 
 Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
 through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. An exchange that the
@@ -40,16 +40,16 @@ WORTH: float = assumed("auto_worth")
 
 
 class AutoDecision(NamedTuple):
-    """The exchange for the next steps, the same on every rank. ``reason`` is empty while there is more to measure."""
+    """Exchange for the next steps, the same on every rank. ``reason`` is empty until the measurements are complete."""
 
     exchange: GradientExchange
     reason: str = ""
 
 
 class Auto:
-    """Measures during the first steps of a dense run and decides once, with the same result on every rank.
+    """Measurement during the first steps of a dense run, with one decision that is equal on every rank.
 
-    Every method runs on the exchange thread and counts the steps that this thread has ended: the backward pass of a fast
+    Every method runs on the exchange thread and counts the steps that this thread has completed: the backward pass of a fast
     rank may be a bucket ahead.
 
     Args:
@@ -68,12 +68,12 @@ class Auto:
         self._measured = ""
 
     def seen(self, buffer: torch.Tensor) -> None:
-        """Keep the gradient of the largest bucket of the step before the trials."""
+        """Keep the gradient of the largest bucket in the step before the trials."""
         if not self._on_trial and buffer.numel() > self._gradient.numel() and len(self._ends) == WARM + TIMED:
             self._gradient = buffer[: max(ELEMENTS)].detach().clone()
 
     def end_step(self, backward_end_s: float) -> AutoDecision | None:
-        """Called after each step's exchange; None until there is something to decide.
+        """Process the end of a step's exchange, and return a decision if there is one.
 
         Args:
             backward_end_s: when the step's last bucket was ready, on this process's clock.
@@ -101,7 +101,7 @@ class Auto:
         return AutoDecision(self.exchanges[0], f"stays {self._measured}; nothing else saves {100 * WORTH:.0f} % of a step")
 
     def _promising(self, step: float, exposed: float) -> list[GradientExchange]:
-        """Exchanges to try, the best first."""
+        """Return the exchanges to try, the best first."""
         seconds = [self._seconds(exchange) for exchange in self.exchanges]
         self._dense_s, exposed, *seconds = self._slowest(step, exposed, *seconds)
         times = ", ".join(f"{exchange} {format_seconds(s)}" for exchange, s in zip(self.exchanges, seconds, strict=True))
@@ -115,7 +115,7 @@ class Auto:
         return list(best.values())[:TRIALS]
 
     def _seconds(self, exchange: GradientExchange) -> float:
-        """Time of one exchange of the whole model's gradients, from two trials."""
+        """Return the time of one exchange of the whole model's gradients, from two trials."""
         setup = make_setup(exchange, self._wire, Sample())
         sizes = [min(n, self._gradient.numel()) for n in ELEMENTS]
         low, high = (min(_trial(exchange, setup, self._wire, self._gradient[:n]) for _ in range(REPEATS)) for n in sizes)
@@ -123,7 +123,7 @@ class Auto:
         return high + rate * max(0, self._elements - sizes[1]) if self._elements > sizes[1] else high
 
     def _slowest(self, *seconds: float) -> list[float]:
-        """Each number as the slowest rank has it, so that all compute with the same."""
+        """Return each number's maximum over the ranks, so that all ranks compute with the same values."""
         shared = torch.tensor(seconds, dtype=torch.float64, device=self._wire.device)
         return list(self._wire.all_reduce(shared, dist.ReduceOp.MAX, "auto").wait().tolist())
 
@@ -131,7 +131,7 @@ class Auto:
 def exchanges_to_try(
     candidates: Sequence[str], make: Callable[[str, str], GradientExchange], workers: int, ranks_per_node: int
 ) -> list[GradientExchange]:
-    """Dense as the engine sends it, then every candidate over its default exchange and the others that may be faster.
+    """Return dense by the engine, then every candidate over its default exchange and over others that may be faster.
 
     Args:
         candidates: compressions, ``"int8"``, each perhaps over one exchange, ``"int8:ring"``.
@@ -157,7 +157,7 @@ def exchanges_to_try(
 
 
 def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
-    """Indices of the candidates that are worth it, the fastest first; the first of all, the dense one, never is.
+    """Return the indices of the candidates that are faster than dense, the fastest first. Index 0 (dense) is never among them.
 
     Args:
         step, exposed: of the dense run; what its exchange makes the step wait.

@@ -1,6 +1,6 @@
-"""From DDP's buckets to groups of gradients, which are the same in every step.
+"""Conversion of DDP's buckets to groups of gradients that are equal in every step.
 
-DDP has one bucket in its first step and rebuilds its buckets afterwards; a resumed run does so again. The bounds of an exchange
+DDP has one bucket in its first step and rebuilds its buckets afterwards; a resumed run does so too. The bounds of an exchange
 determine where chunks, codec blocks and shards begin. Groups therefore depend only on the model and on DDP's settings, so
 that a resumed run has the same bits.
 """
@@ -38,7 +38,7 @@ class Group:
 
 
 class Groups:
-    """Collects buckets and returns groups, in one fixed order.
+    """Collector of buckets that returns groups in a fixed order.
 
     The last tensors of the model come first, since their gradients do. Groups have the sizes of DDP's buckets.
 
@@ -61,12 +61,12 @@ class Groups:
         self._waiting: list[tuple[int, Waiting]] = []  # each with the last group that the bucket needs
 
     def of(self, bucket: Any) -> Mapping[str, torch.Tensor]:
-        """The flat gradients of a ``GradBucket`` by name."""
+        """Return the flat gradients of a ``GradBucket`` by name."""
         tensors = [self._tensors[id(p)] for p in bucket.parameters()]
         return dict(zip((t.name for t in tensors), bucket.buffer().split([t.elements for t in tensors]), strict=True))
 
     def add(self, bucket: Any, future: Future) -> Iterator[Group]:
-        """Add a bucket. Returns the groups that it completes."""
+        """Add a bucket, and return the groups that it completes."""
         parts = self.of(bucket)
         self._parts |= parts
         self._waiting.append((max(self._place[name] for name in parts), (bucket.buffer(), future)))

@@ -1,4 +1,4 @@
-"""Buffers of the replicas, such as BatchNorm's running statistics: which must be equal on all ranks, and whether they are.
+"""Comparison of the replicas' buffers, such as BatchNorm's running statistics, over the ranks.
 
 DDP broadcasts rank 0's buffers at the beginning of a forward pass; the pass then changes them on every rank by its own data.
 So they are compared as they are right after the broadcast. With ``broadcast_buffers=False`` each rank keeps its own by design,
@@ -28,7 +28,7 @@ UNSEEN = -1
 
 
 class BufferChecksums(NamedTuple):
-    """Checksums of the buffers that DDP has broadcast, of those that are equal by themselves, and of each rank's own."""
+    """Checksums of the buffers that DDP broadcasts, of those that are equal without it, and of each rank's own."""
 
     broadcast: int = UNSEEN
     alike: int = UNSEEN
@@ -36,9 +36,9 @@ class BufferChecksums(NamedTuple):
 
 
 class UnsentBuffers:
-    """Buffers that DDP does not broadcast: those that should be equal anyway, and those that each rank has for itself.
+    """Buffers that DDP does not broadcast: those that should be equal anyway, and those that differ by rank.
 
-    Buffers that no checkpoint holds, such as caches, are left out.
+    Buffers that are in no checkpoint, such as caches, are left out.
 
     Args:
         ranks: of the model's data, or those of them that this rank exchanges with.
@@ -63,12 +63,12 @@ class UnsentBuffers:
                     self.own_names.append(full)
 
     def unsent(self) -> tuple[int, int]:
-        """Checksums of those that should be equal, and of this rank's own."""
+        """Return checksums of those that should be equal, and of this rank's own."""
         alike, own = (checksum(_tensors(buffers)) if buffers else UNSEEN for buffers in (self._alike, self._own))
         return alike, own
 
     def tell_of_own(self) -> None:
-        """Warn once that ranks have different buffers, and say what follows."""
+        """Warn once that ranks have different buffers, with the consequences."""
         if not self._told:
             self._told = True
             names = ", ".join(self.own_names[:3]) + (", ..." if len(self.own_names) > 3 else "")
@@ -81,12 +81,12 @@ class UnsentBuffers:
 
 
 def buffers_of_sharded(model: nn.Module, ranks: Collection[int]) -> UnsentBuffers:
-    """All buffers of an FSDP2 model: it leaves them alone. ``ranks`` as above."""
+    """Return all buffers of an FSDP2 model, which FSDP2 does not synchronize. ``ranks`` as above."""
     return UnsentBuffers(model, ranks, (), "FSDP2 does not broadcast them", "SyncBatchNorm makes them equal")
 
 
 class BufferWatch(UnsentBuffers):
-    """Checksums of a DDP model's buffers, for one step at a time."""
+    """Checksums of a DDP model's buffers for one step at a time."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         copied = model.modules_buffers if model.broadcast_buffers and not hasattr(model, "buffer_hook") else []
@@ -105,7 +105,7 @@ class BufferWatch(UnsentBuffers):
         self._broadcasts = bool(copied)
 
     def arm(self) -> None:
-        """Look at the buffers in the next forward pass in which DDP broadcasts them."""
+        """Compute checksums in the next forward pass in which DDP broadcasts the buffers."""
         model = self._model()
         if self._broadcasts and self._handle is None and model is not None:
             self._handle = model.module.register_forward_pre_hook(_AfterBroadcast(self._look))
@@ -120,13 +120,13 @@ class BufferWatch(UnsentBuffers):
         self._handle = None
 
     def checksums(self) -> BufferChecksums:
-        """Checksums of the step that ends. Call it once in a step that is checked."""
+        """Return the checksums of the step that ends. Call this once in each checked step."""
         seen, self._seen = self._seen, UNSEEN
         return BufferChecksums(seen, *self.unsent())
 
 
 class _AfterBroadcast:
-    """A forward pre-hook. A copy of the model, or a saved one, has one that does nothing."""
+    """Forward pre-hook that does nothing in a copied or saved model."""
 
     def __init__(self, look: Callable[[], None] | None = None) -> None:
         self._look = look
@@ -140,7 +140,7 @@ class _AfterBroadcast:
 
 
 def _spans(module: nn.SyncBatchNorm, ranks: Collection[int]) -> bool:
-    """Return whether its statistics cover all these ranks."""
+    """Return whether the statistics of a module cover all these ranks."""
     return set(ranks).issubset(dist.get_process_group_ranks(module.process_group))
 
 

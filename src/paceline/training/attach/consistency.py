@@ -1,4 +1,4 @@
-"""Checks against silent errors: ranks with different settings, replicas that drifted apart."""
+"""Checks against silent errors: ranks with different settings, or replicas that diverged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODE = "code"
 
 
 def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[TensorSpec]) -> None:
-    """Compare settings and tensors over the ranks before anything is exchanged.
+    """Compare settings and tensors over the ranks before any exchange.
 
     Raises:
         UserError: on every rank, naming what differs and where.
@@ -35,7 +35,7 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
 
 
 def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: str) -> None:
-    """Compare values by name over the ranks. Raises UserError on every rank, naming what differs and where."""
+    """Compare values by name over the ranks. Raises UserError on every rank, with the differences and their ranks."""
     everyone: list[dict[str, Any]] = [{}] * dist.get_world_size(group)
     dist.all_gather_object(everyone, mine, group=group)
     names = sorted({name for other in everyone for name in other})
@@ -47,7 +47,7 @@ def same_everywhere(group: dist.ProcessGroup | None, mine: dict[str, Any], fix: 
 
 
 def _by_rank(values: Sequence[Any]) -> str:
-    """Ranks and their values, as text; for mappings only the differing fields."""
+    """Format ranks and their values; for mappings only the differing fields."""
     ranks: dict[str, list[int]] = {}
     for rank, value in enumerate(_differing_fields(values)):
         ranks.setdefault(str(value), []).append(rank)
@@ -55,7 +55,7 @@ def _by_rank(values: Sequence[Any]) -> str:
 
 
 def _runs(ranks: Sequence[int]) -> str:
-    """Ascending ranks; three and more in a row as ``2-7``."""
+    """Format ascending ranks, with three or more consecutive ones as ``2-7``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][-1] == rank - 1:
@@ -66,7 +66,7 @@ def _runs(ranks: Sequence[int]) -> str:
 
 
 def _differing_fields(values: Sequence[Any]) -> list[Any]:
-    """Differing fields of mappings, as text; other values unchanged."""
+    """Format the differing fields of mappings; other values are unchanged."""
     if not all(isinstance(value, Mapping) for value in values):
         return list(values)
     flat = [dict(_flat(value)) for value in values]
@@ -76,7 +76,7 @@ def _differing_fields(values: Sequence[Any]) -> list[Any]:
 
 
 def _flat(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any]]:
-    """The fields of mappings within mappings, by their path."""
+    """Flatten nested mappings to one, keyed by path."""
     for name, field in value.items():
         if isinstance(field, Mapping):
             yield from _flat(field, f"{inside}{name}.")
@@ -86,7 +86,7 @@ def _flat(value: Mapping[str, Any], inside: str = "") -> Iterator[tuple[str, Any
 
 @functools.cache
 def code_version() -> str:
-    """Version of this package and a digest of its Python source. Ranks with equal code have equal digests."""
+    """Return the version of this package and a digest of its Python source. Ranks with equal code have equal digests."""
     digest, root = hashlib.sha256(), Path(__file__).parents[2]
     for path in sorted(root.rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode())
@@ -95,8 +95,9 @@ def code_version() -> str:
 
 
 def module_version(name: str) -> str:
-    """A digest of the source of a user's module, ``module:function``; empty for what has none. Raises UserError where it cannot
-    be imported."""
+    """Return a digest of the source of a user's module, ``module:function``; empty for other names. Raises UserError where it
+    cannot be imported.
+    """
     file = getattr(user_module(name.partition(":")[0]), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 
@@ -107,7 +108,7 @@ def same_weights(
     """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank.
 
     Args:
-        left_out: this rank's weights are behind, as it has run out of data, and are not compared.
+        left_out: True if this rank has run out of data, so that its weights are outdated and not compared.
     """
     (sums,) = of_all_ranks(group, [-1 if left_out else checksum(weights)], device)
     refuse_unequal("weights", sums)
@@ -126,12 +127,13 @@ def same_in_mesh(
 def odd_in_mesh(
     own: int, same: Sequence[dist.ProcessGroup], others: Iterable[dist.ProcessGroup], device: torch.device
 ) -> dict[int, int]:
-    """The ranks whose checksum differs from that of the first rank that should have the same, with that rank; on every rank.
+    """Return the ranks whose checksum differs from the first rank that should have an equal one, and that first rank. The
+    result is equal on all ranks.
 
     Args:
         own: the checksum of this rank.
-        same: groups; over one after another this rank reaches all ranks that should have the same checksum.
-        others: groups; over these too it reaches all ranks of the mesh.
+        same: groups that together connect this rank to all ranks that should have the same checksum. others: further groups
+            that connect it to all ranks of the mesh.
     """
     known = [dist.get_rank(), own]
     for group in same:
@@ -148,12 +150,12 @@ def odd_in_mesh(
 
 
 def _told_by_all(group: dist.ProcessGroup, numbers: Sequence[int], device: torch.device) -> list[int]:
-    """The numbers of all ranks, one rank after another."""
+    """Return the numbers of all ranks, in order of ranks."""
     return [number for of_rank in zip(*of_all_ranks(group, numbers, device), strict=True) for number in of_rank]
 
 
 def checksum(tensors: Iterable[torch.Tensor]) -> int:
-    """A number from 0 on, of 63 bits, of the bytes of tensors in this order."""
+    """Return a number of 63 bits from the bytes of tensors in this order."""
     total = 0
     for index, tensor in enumerate(tensors):
         body = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -163,7 +165,7 @@ def checksum(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: torch.device) -> list[list[int]]:
-    """For each checksum those of all ranks, in the order of ranks."""
+    """Return each checksum on all ranks, in order of ranks."""
     mine = torch.tensor(list(checksums), device=device)
     sums = torch.empty(dist.get_world_size(group) * len(checksums), dtype=torch.int64, device=device)
     with collective():
@@ -173,14 +175,14 @@ def of_all_ranks(group: dist.ProcessGroup, checksums: Sequence[int], device: tor
 
 
 def odd_ranks(sums: Sequence[int]) -> tuple[list[int], int]:
-    """The ranks whose checksum is not that of the first rank that has one (from 0 on), and that rank."""
+    """Return the ranks whose checksum differs from the first rank with one (from 0 up), and that rank."""
     of_rank = {rank: value for rank, value in enumerate(sums) if value >= 0}
     first = min(of_rank, default=0)
     return [rank for rank, value in of_rank.items() if value != of_rank[first]], first
 
 
 def refuse_unequal(what: str, sums: Sequence[int]) -> None:
-    """Raises ReplicasDiverged, naming the ranks whose checksum differs."""
+    """Raise ReplicasDiverged with the ranks whose checksum differs."""
     odd, first = odd_ranks(sums)
     if odd:
         raise ReplicasDiverged(f"{what} of rank {', '.join(map(str, odd))} differ from those of rank {first}")

@@ -1,7 +1,7 @@
-"""Daemon threads that end before the interpreter does.
+"""Daemon threads that end before the interpreter.
 
-A script can end although a lost peer keeps one waiting; but one that comes back from C++, or frees something of it, while the
-interpreter is being taken down aborts the process, with exit code -6 after a run that went well.
+A daemon thread lets a script end although the thread waits for a lost peer. But a thread that returns from C++, or frees C++
+objects, during the interpreter's shutdown aborts the process with exit code -6.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ _started: dict[threading.Thread, Callable[[], object]] = {}
 
 
 def start(owner: object, target: Callable[..., object], args: tuple[Any, ...], name: str, stop: Callable[[], object]) -> None:
-    """Run ``target`` on a thread until ``owner`` is gone or the interpreter ends.
+    """Run ``target`` on a thread until ``owner`` is deleted or the interpreter ends.
 
     Args:
-        args: of ``target``; nothing in them keeps the owner.
-        stop: makes ``target`` return soon. It may be called twice, by the thread itself too, where that is the last to let
-            go of the owner.
+        args: arguments of ``target``, which must not refer to the owner. stop: makes ``target`` return soon. It may be called
+            twice, also by the thread itself if that held the last reference to the owner.
     """
     for ended in [thread for thread in _started if not thread.is_alive()]:
         del _started[ended]

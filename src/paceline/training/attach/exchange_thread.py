@@ -1,4 +1,4 @@
-"""A thread next to the backward pass that runs functions in order, and the exchanges of a model on it."""
+"""Thread that runs a model's exchanges in order, in parallel with the backward pass."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Waiting = tuple[torch.Tensor, Future]
 
 
 class Background:
-    """Runs tasks one after another until its owner is gone.
+    """Thread that runs tasks one after another until its owner is deleted.
 
-    The thread knows only its queue, so a model that is thrown away takes its hook and its buffers with it.
+    The thread knows only its queue, so a deleted model frees its hook and its buffers.
     """
 
     def __init__(self, owner: object, name: str) -> None:
@@ -36,14 +36,14 @@ class Background:
         daemons.start(owner, _serve, (self._tasks,), name, partial(self._tasks.put, None))
 
     def submit(self, task: Task) -> None:
-        """Run ``task`` when those before it are done."""
+        """Run ``task`` after all earlier tasks."""
         self._tasks.put(task)
 
 
 class Exchanges:
-    """Exchanges in the background, in the order that every rank shares; the first that fails fails all after it.
+    """Exchanges in the background, in an order that all ranks share. After one fails, all later ones fail.
 
-    A future always gets its buffer, for DDP makes a RuntimeError of whatever a future raises. ``after_backward`` raises the
+    A future always gets its buffer, because DDP turns any error of a future into a RuntimeError. ``after_backward`` raises the
     error with its own type.
 
     Args:
@@ -59,11 +59,11 @@ class Exchanges:
         self._work = Background(self, "paceline-exchange")
 
     def submit(self, exchange: Task, waiting: Sequence[Waiting]) -> None:
-        """Run ``exchange`` in its turn; the futures then hold their buffers, of any content where it failed."""
+        """Queue ``exchange``. The futures then hold their buffers, with undefined content if it failed."""
         self._work.submit(partial(self._finish, [exchange], waiting))
 
     def _finish(self, exchange: list[Task], waiting: Sequence[Waiting]) -> None:
-        """Run the one exchange of the list and set its futures, which free the caller: nothing here refers to it by then."""
+        """Run the one exchange of the list and set its futures, without a remaining reference to it."""
         try:
             if self._failed is not None:  # the ranks are no longer in step
                 raise self._failed
@@ -75,7 +75,7 @@ class Exchanges:
             future.set_result(buffer)
 
     def _fail(self, error: Exception) -> Exception:
-        """Error to raise from now on: the first of any thread, with the lost ranks named."""
+        """Return the error to raise from now on: the first of any thread, with the names of lost ranks."""
         with self._failing:
             if self._failed is None:
                 lost = self._ranks > 1 and isinstance(error, WireError | dist.DistError)
@@ -87,20 +87,19 @@ class Exchanges:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """A collective on the caller's own thread: a lost rank fails all exchanges, and is named here too."""
+        """Run a collective on the caller's own thread. A lost rank fails all exchanges, and is named here too."""
         try:
             yield
         except (WireError, dist.DistError) as error:
             raise self._fail(error) from error
 
     def check(self) -> None:
-        """Raise what an exchange has raised, again and again: the ranks are no longer in step."""
+        """Raise the error of an exchange, on every call, because the ranks are no longer in step."""
         if self._failed is not None:
             raise self._failed
 
     def after_backward(self, then: Task) -> None:
-        """Within a backward pass: call ``check`` and then ``then`` at its end, after DDP's own callback, which waits for all
-        futures of the step and writes the means into the gradients.
+        """Call ``check`` and then ``then`` at the end of the current backward pass, after DDP's own callback.
 
         DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
         """
@@ -114,7 +113,7 @@ class Exchanges:
 
 
 def promise(buffer: torch.Tensor) -> Future:
-    """A future that a bucket's buffer will be set in."""
+    """Return a future for a bucket's buffer."""
     return torch.futures.Future(devices=[buffer.device] if buffer.is_cuda else [])
 
 

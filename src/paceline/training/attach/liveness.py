@@ -1,4 +1,6 @@
-"""Who is still there: every rank leaves a beat in the store, so that after a failed exchange the lost one has a name."""
+"""Detection of lost ranks: every rank updates a heartbeat in the store, so that a lost one can be named after a failed
+exchange.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _LOSS = re.compile(r"gloo|NCCL|[Cc]onnection|[Tt]imed out|[Tt]imeout|socket", re
 
 
 class Roll:
-    """The beats of all ranks of a group; every rank of it makes one at the same time. They are named as in the whole job."""
+    """Heartbeats of all ranks of a group, made by every rank of it at the same time. Ranks are named as in the whole job."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._rank, self._ranks = dist.get_rank(), dist.get_process_group_ranks(group)
@@ -43,7 +45,7 @@ class Roll:
             daemons.start(self, _beat, beat, "paceline-beat", self._stop.set)
 
     def verdict(self, error: Exception) -> LostRank:
-        """Name the ranks whose beat stands still. The first rank to find out tells the others."""
+        """Name the ranks whose heartbeat has stopped. The first rank that detects it tells the others."""
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         # On a thread: over a link that is cut the store's operations wait for minutes.
         answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -60,7 +62,7 @@ class Roll:
         return LostRank(f"rank {lost} is lost: it was ended, it stands still, or its link is cut ({why})")
 
     def _still(self) -> str | None:
-        """The ranks whose beat stands still, which may be none; None if the store cannot be asked."""
+        """Return the ranks whose heartbeat has stopped, possibly none; None if the store does not answer."""
         try:
             if self._store.add("lost/told", 0):
                 return self._heard(str(self._store.get("lost/ranks").decode()))
@@ -77,7 +79,7 @@ class Roll:
             return None
 
     def _heard(self, lost: str) -> str:
-        """Rank 0 may host the store, and ends when it has its verdict: not before the others have theirs."""
+        """Return the verdict after all ranks have it, because rank 0 may host the store and end after this."""
         self._store.add("lost/heard", 1)
         alive = len(self._ranks) - len(lost.split(", ") if lost else ())
         until = time.monotonic() + LINGER_S
@@ -88,7 +90,8 @@ class Roll:
 
 @contextmanager
 def naming_lost_ranks() -> Iterator[None]:
-    """Errors of collectives in here, over any group, become a LostRank that names the rank. Every rank enters it."""
+    """Convert errors of collectives in this block, over any group, to a LostRank that names the rank. Every rank must enter the
+    block."""
     roll = Roll(dist.distributed_c10d._get_default_group()) if dist.get_world_size() > 1 else None
     try:
         yield
@@ -100,16 +103,16 @@ def naming_lost_ranks() -> Iterator[None]:
 
 
 def tells_of_a_loss(error: Exception) -> bool:
-    """Return whether an error is that of a lost peer; gloo raises plain RuntimeErrors."""
+    """Return whether an error means a lost peer; gloo raises plain RuntimeErrors."""
     if isinstance(error, LostRank | dist.DistError):
         return True
     return type(error) is RuntimeError and bool(_LOSS.search(str(error)))
 
 
 def _label(group: dist.ProcessGroup) -> str:
-    """A name that no other hook in the store has, equal on every rank: the group's first rank chooses it.
+    """Return a name that no other hook in the store has, equal on every rank, chosen by the group's first rank.
 
-    Ranks count their hooks, and torchrun the restarts of its workers, but not every rank has been in as many of them.
+    Counts of hooks or restarts would not do, since ranks may have taken part in different numbers of them.
     """
     mine = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}-{dist.get_rank()}-{next(_hooks)}"
     labels = [""] * dist.get_world_size(group)

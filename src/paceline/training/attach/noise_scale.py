@@ -1,4 +1,4 @@
-"""Norms of the gradient before and after the exchange, as the hook sees them go by."""
+"""Norms of the gradient before and after the exchange, measured in the hook."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MEASURABLE = ("dense", "bf16")
 class NoiseMeter:
     """Squared norms of this rank's gradients and of their mean, summed over a step's buckets.
 
-    The mean gradient is the same on every rank, so one scalar a step is all that is exchanged. It is under way while the next
-    step computes: no step waits for it. Sums stay on the device until then.
+    The mean gradient is the same on every rank, so only one scalar a step is exchanged. It is in flight while the next step
+    computes, so no step waits for it. Sums stay on the device until then.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -30,32 +30,34 @@ class NoiseMeter:
 
     @property
     def scale(self) -> NoiseScale | None:
-        """The estimate from every step so far; None on one rank, which shows no noise. Read it between two steps."""
+        """Return the noise scale estimated from all steps so far; None on one rank, which has no noise. Call this between two
+        steps.
+        """
         self._finish()
         return self._scale
 
     def state_dict(self) -> dict[str, float]:
-        """The estimate's numbers, the same on every rank; empty on one rank."""
+        """Return the numbers of the estimate, equal on every rank; empty on one rank."""
         return asdict(self.scale) if self.scale is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse; from an empty state it restarts."""
+        """Load the numbers of the estimate. From an empty state it restarts."""
         self._finish()
         if self._scale is not None:
             self._scale = NoiseScale(**(state or {"workers": self._scale.workers}))
 
     def local(self, gradient: torch.Tensor) -> None:
-        """A bucket of this rank's gradients, before anything is done to them."""
+        """Add a bucket of this rank's gradients before any other operation on them."""
         if self._scale is not None:
             self._local = self._local + _square(gradient)
 
     def mean(self, gradient: torch.Tensor) -> None:
-        """A part of the mean gradient."""
+        """Add a part of the mean gradient."""
         if self._scale is not None:
             self._mean = self._mean + _square(gradient)
 
     def end_step(self, usable: bool, factor: float) -> None:
-        """Count the step unless a gradient was not finite. ``factor``: that of a gradient scaler."""
+        """Count the step unless a gradient was not finite. ``factor``: factor of the gradient scaler."""
         local, mean = self._local, self._mean
         self._local = self._mean = torch.zeros((), device=self._wire.device)
         self._finish()
@@ -72,7 +74,7 @@ class NoiseMeter:
         self._under_way = finish
 
     def _finish(self) -> None:
-        """Count the step whose scalar was under way."""
+        """Count the step whose scalar was in flight."""
         finish, self._under_way = self._under_way, None
         if finish is not None:
             finish()

@@ -1,4 +1,4 @@
-"""The parameters that DDP's reducer exchanges, and those that no rank has used in a step."""
+"""Parameters that DDP's reducer exchanges, and those that no rank has used in a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 
 def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
-    """The tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the parameter.
+    """Return the tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the
+    parameter.
 
     Tensors that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and tensors that DDP averages
     apart (``delay_all_reduce_named_params``) are left out.
@@ -48,14 +49,16 @@ def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
 
 
 def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
-    """The parameters that DDP keeps equal on every rank: all trained ones except those that the script told it to ignore."""
+    """Return the parameters that DDP keeps equal on every rank: all trained ones except those that the script told it to
+    ignore.
+    """
     apart = {id(p) for p in model._delay_all_reduce_params}
     named = model.module.named_parameters()
     return [p for n, p in named if p.requires_grad and (n not in model.parameters_to_ignore or id(p) in apart)]
 
 
 class Usage:
-    """Tensors that a backward pass has used, in a model that DDP searches for unused ones.
+    """Tensors used in a backward pass, for a model in which DDP searches for unused ones.
 
     If no rank has used a tensor, DDP leaves its ``grad`` as it was and discards the mean of a hook.
     """
@@ -79,7 +82,9 @@ class Usage:
 
 
 def unused_by_all(wire: Wire, names: Sequence[str], used: Collection[str]) -> set[str]:
-    """Tensors among ``names`` that no rank has used. Every rank calls it with the same names and those that it has used."""
+    """Return the tensors among ``names`` that no rank has used. Every rank must call this with the same names and its own used
+    ones.
+    """
     flags = torch.tensor([float(name in used) for name in names], device=wire.device)
     ranks = wire.note(flags)().tolist()
     return {name for name, count in zip(names, ranks, strict=True) if not count}

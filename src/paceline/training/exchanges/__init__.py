@@ -1,4 +1,4 @@
-"""The exchanges: each replaces a chunk of a stream by its sum over the workers.
+"""Exchanges, each of which replaces a chunk of a stream by its sum over the workers.
 
 ``exchange_group`` is the entry: it exchanges a group of gradients. ``streams`` encode and decode, ``wires`` carry messages,
 ``gradients`` hold places, samples and residuals. Each exchange has one module: ``ring``, ``allgather``, ``push_pull``, ...
@@ -41,7 +41,7 @@ def exchange_streams(
 ) -> None:
     """Replace the values of each stream by their sum over the workers, by the named exchange.
 
-    The exchange works on chunks, several of which are in flight.
+    The exchange processes chunks, several of which are in flight.
     """
     pipeline(
         _with_buffers(_chunk(exchange, compress_pull), stream, start, min(start + chunk_elements, stream.count), wire)
@@ -51,13 +51,13 @@ def exchange_streams(
 
 
 def _with_buffers(execute: ChunkExchange, stream: Stream, start: int, stop: int, wire: Wire) -> CollectiveSteps[None]:
-    """Exchange one chunk. At its end all its messages are sent and read, so that another may use their memory."""
+    """Exchange one chunk. At the end all its messages are sent and read, so that another chunk may use their memory."""
     with wire.pool.lent() as buffers:
         yield from execute(stream, start, stop, wire, buffers)
 
 
 def _chunk(exchange: Exchange, compress_pull: bool) -> ChunkExchange:
-    """Return what executes one chunk of an exchange."""
+    """Return a generator that executes one chunk of an exchange."""
     if compress_pull or not exchange.has_pull:
         return CHUNKED[exchange]
     return partial(push_pull, exchange=exchange, compress_pull=False)

@@ -1,4 +1,5 @@
-"""All-gather: every rank sends all its elements to all ranks. It compresses once and moves N times the bytes."""
+"""All-gather, in which every rank sends all its elements to all ranks. Each rank compresses once, and N times the bytes are
+moved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's own ring all-reduce, for formats whose numbers can be added."""
+"""Ring all-reduce of the engine, for formats whose numbers can be added."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 
 def begin_allreduce(values: torch.Tensor, fmt: Format, wire: Wire) -> Callable[[], None]:
-    """Start to replace ``values`` by their mean over the workers. The result waits for it.
+    """Start to replace ``values`` by their mean over the workers. Returns a function that waits for the mean.
 
     A 16-bit format halves fp32's bytes and adds in bfloat16. As in stock DDP each rank multiplies by 1 / N first, so that a sum
     of fp16 does not overflow; fp32 gives stock DDP's bits.

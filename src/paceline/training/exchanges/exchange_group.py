@@ -1,4 +1,4 @@
-"""One exchange of several tensors' gradients: gather, agree, compress, exchange, scatter."""
+"""Exchange of several tensors' gradients: gather, agree, compress, exchange, scatter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeSetup:
-    """The setup of an exchange of gradients.
+    """Setup of an exchange of gradients.
 
     Attributes:
         world: the wire among all workers. They agree on scales, and on whether all gradients are fit for the codec.
@@ -64,13 +64,13 @@ class ExchangeSetup:
             raise ValueError(f"{self.codec.name} with error feedback: the scale of its values changes in every step")
 
     def device(self, gradients: torch.device) -> torch.device:
-        """The device of the codecs: that of the gradients if it has kernels, else the host."""
+        """Device of the codecs: that of the gradients if it has kernels, else the host."""
         here = gradients.type == "cpu" or (backends.triton() is not None and backends.triton().serves(self.codec))
         return gradients if here else torch.device("cpu")
 
     @property
     def narrow(self) -> bool:
-        """True if numbers that the codec does not encode travel as bfloat16."""
+        """True if numbers that the codec does not encode are sent as bfloat16."""
         return isinstance(self.dense, Bf16)
 
     @property
@@ -81,7 +81,7 @@ class ExchangeSetup:
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """The inputs of one exchange.
+    """Inputs of one exchange.
 
     Attributes:
         parts: flat gradients by tensor name; the exchange replaces them by their means.
@@ -127,7 +127,7 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
 
 
 def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
-    """``(start, stop)`` of the compressed elements that this rank sends: all of them, or its share within the node."""
+    """Return ``(start, stop)`` of the compressed elements that this rank sends: all of them, or its share within the node."""
     if setup.inner is None:
         return 0, layout.compressed
     size = _padded(setup, layout.compressed) // setup.inner.world_size
@@ -135,8 +135,9 @@ def share(setup: ExchangeSetup, layout: Layout) -> tuple[int, int]:
 
 
 def room(setup: ExchangeSetup, layout: Layout) -> int:
-    """Elements of the workspace: compressed and dense ones, each rounded up to equal shares for the ranks of a node, and then
-    this rank's shares of both."""
+    """Return the elements of the workspace: compressed and dense ones, each rounded up to equal shares of a node's ranks, and
+    this rank's shares of both.
+    """
     return sum(_rooms(setup, layout))
 
 
@@ -152,7 +153,7 @@ def _padded(setup: ExchangeSetup, count: int) -> int:
 
 
 class _Share(NamedTuple):
-    """The inputs of this rank to the exchange between nodes.
+    """Inputs of this rank to the exchange between nodes.
 
     Attributes:
         parts: gradients of compressed tensors, each with its position in ``packed``.
@@ -168,7 +169,7 @@ class _Share(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """The result of an exchange between nodes.
+    """Result of an exchange between nodes.
 
     Attributes:
         finite: whether every gradient of every rank was finite.
@@ -182,7 +183,7 @@ class _Sums(NamedTuple):
 
 
 class _Agreement(NamedTuple):
-    """The agreement of all ranks about their gradients.
+    """Agreement of all ranks about their gradients.
 
     Attributes:
         fit: whether the codec can encode all gradients of all ranks.
@@ -203,8 +204,9 @@ def _over_nodes(
     room: Sequence[torch.Tensor],
     dense: bool,
 ) -> _Sums:
-    """Put the means into the compressed elements and the sums into the dense ones. Each rank exchanges its share of the node's
-    sums, for which there is ``room``."""
+    """Write the means into the compressed elements and the sums into the dense ones. Each rank exchanges its share of the
+    node's sums, in the memory counted by ``room``.
+    """
     (packed, kept), inner, layout = wholes, setup.inner, gradients.layout
     assert inner is not None
     packed[layout.compressed :].zero_()
@@ -278,7 +280,7 @@ def _agree(setup: ExchangeSetup, layout: Layout, share: _Share, dense: bool, los
 def _compressed(
     setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement
 ) -> tuple[Stream, Sequence[float]]:
-    """The gradients as a stream, and the value of 1 in each tensor's sum."""
+    """Return the gradients as a stream, and the value of 1 in each tensor's sum."""
     codec, packed, layout = setup.codec, share.packed, gradients.layout
     draws, first = _draws(setup, gradients, share)
     if codec.agrees:
@@ -297,7 +299,7 @@ def _compressed(
 
 
 def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Stream | None:
-    """The gradients as a stream that leaves means in them; None where a packed copy is needed."""
+    """Return the gradients as a stream that leaves means in them; None if a packed copy is needed."""
     if not setup.compress_pull:
         return None
     draws = _draws(setup, gradients, share)
@@ -310,12 +312,12 @@ def _in_place(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreeme
 
 
 def _draws(setup: ExchangeSetup, gradients: Gradients, share: _Share) -> tuple[Key, int]:
-    """This rank's random stream, and the draw of the first element of the share."""
+    """Return this rank's random stream, and the draw of the first element of the share."""
     return key(gradients.seed, gradients.step, setup.outer.rank), gradients.layout.first + share.start
 
 
 def _scalings(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreement: _Agreement) -> Sequence[MessageScaling]:
-    """The scaling of each part, from the agreement; the sample sees it."""
+    """Return the scaling of each part from the agreement, and record it in the sample."""
     scalings = [setup.codec.finish(*pair) for pair in zip(agreement.own, agreement.agreed, strict=True)]
     limits = [(scaling.bound, scaling.unit) for scaling in scalings]
     setup.sample.take(share.parts, agreement.moments, limits, *_draws(setup, gradients, share), gradients.step)
@@ -323,7 +325,7 @@ def _scalings(setup: ExchangeSetup, gradients: Gradients, share: _Share, agreeme
 
 
 def _fp32(part: GradientSlice, room: torch.Tensor) -> torch.Tensor:
-    """The gradient as fp32 where it is; one of another type on the same device as its slice of ``room``."""
+    """Return the gradient as fp32 in place; one of another type on the same device is converted into its slice of ``room``."""
     (_, start, stop), gradient = part
     if gradient.dtype == torch.float32 or gradient.device != room.device:
         return gradient.float()
@@ -346,7 +348,7 @@ def _dense(setup: ExchangeSetup, values: torch.Tensor) -> Stream:
 
 
 def _run(setup: ExchangeSetup, *streams: tuple[Stream, bool]) -> None:
-    """Exchange the streams; the flag of each says whether it is encoded. Cards see only what they may compress."""
+    """Exchange the streams, each with a flag that is True if it is encoded. Cards get only data that they may compress."""
     carried = [(stream, setup.exchange.carrier(encoded)) for stream, encoded in streams]
     size = setup.exchange.chunk_elements
     in_card = [(stream, name) for stream, name in carried if isinstance(stream, CardStream)]

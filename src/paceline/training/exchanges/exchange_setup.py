@@ -1,4 +1,4 @@
-"""From a gradient exchange, described, to what executes it: codec, wires, error feedback."""
+"""Creation of the setup of an exchange from its description: codec, wires, error feedback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOT_THE_CODECS = {"ratio", "momentum", "warmup_steps"}  # options of a compress
 
 
 def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> ExchangeSetup | None:
-    """Setup of ``exchange_group``; None for the engine's all-reduce, which works on the bucket in place.
+    """Return the setup of ``exchange_group``; None for the engine's all-reduce, which works on the bucket in place.
 
     Raises:
         UserError: nodes of unequal size.
@@ -60,12 +60,12 @@ def make_setup(exchange: GradientExchange, wire: Wire, sample: Sample) -> Exchan
 
 
 def dense_codec(exchange: GradientExchange) -> Codec:
-    """The codec of what that of a gradient exchange does not encode."""
+    """Return the codec of numbers that the codec of a gradient exchange does not encode."""
     return codecs.get("bf16" if exchange.dense_bits == 16 else "fp32")
 
 
 def codec_of(exchange: GradientExchange) -> Codec:
-    """The codec of a gradient exchange, with its options."""
+    """Return the codec of a gradient exchange, with its options."""
     compression = exchange.description
     options: dict[str, Any] = {k: v for k, v in compression.option_values.items() if k not in _NOT_THE_CODECS}
     if compression.clips:
@@ -74,7 +74,7 @@ def codec_of(exchange: GradientExchange) -> Codec:
 
 
 def codec_at(exchange: GradientExchange, codec: Codec, step: int) -> Codec:
-    """The codec of a step: denser during a warm-up of the sparsity."""
+    """Return the codec of a step, which is denser during a warm-up of the sparsity."""
     values = exchange.description.option_values
     warmup_steps = int(values.get("warmup_steps", 0))
     if step >= warmup_steps:
@@ -84,20 +84,20 @@ def codec_at(exchange: GradientExchange, codec: Codec, step: int) -> Codec:
 
 
 def setup_at(setup: ExchangeSetup, exchange: GradientExchange, step: int) -> ExchangeSetup:
-    """The setup of a step."""
+    """Return the setup of a step."""
     codec = codec_at(exchange, setup.codec, step)
     return setup if codec is setup.codec else replace(setup, codec=codec)
 
 
 def _card_wire(wire: Wire) -> CardWire:
-    """A wire over the same ranks whose sockets are marked for the cards."""
+    """Return a wire over the same ranks whose sockets are marked for the cards."""
     ranks = dist.get_process_group_ranks(wire.group)
     marked = own_wire(wire.group, ranks, wire.device, wire.meter, wire.timeout_s, wire.soundness, marked=True)
     return CardWire(marked, wire)
 
 
 def own_wires(wire: Wire, ranks_per_node: int) -> tuple[Wire | None, Wire]:
-    """The ranks of this node, and the ranks with this rank's place on every node.
+    """Return the wire of this node's ranks, and that of the ranks with this rank's place on every node.
 
     Raises:
         UserError: the ranks do not divide into such nodes.

@@ -1,4 +1,4 @@
-"""The sum in the switch: each rank sends its contribution up once, and takes the finished sum down once."""
+"""Sum in the switch: each rank sends its contribution up once, and receives the complete sum once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's collectives inside a node, of fp32 numbers or of bfloat16."""
+"""Collectives of the engine inside a node, for fp32 numbers or bfloat16."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 
 def reduce_scatter(wire: Wire, part: torch.Tensor, whole: torch.Tensor, narrow: bool) -> torch.Tensor:
-    """Put the sum over the ranks of this rank's equal part of ``whole`` into ``part``, which is the result.
+    """Write the sum over the ranks of this rank's equal part of ``whole`` into ``part``, and return it.
 
     Args:
-        narrow: whether it travels in bfloat16.
+        narrow: True to send bfloat16.
     """
     with wire.pool.lent() as buffers:
         if not narrow or whole.element_size() <= 2:
@@ -22,7 +22,7 @@ def reduce_scatter(wire: Wire, part: torch.Tensor, whole: torch.Tensor, narrow: 
 
 
 def all_gather(wire: Wire, whole: torch.Tensor, part: torch.Tensor, narrow: bool) -> None:
-    """Put the ``part`` of all ranks, in rank order, into ``whole``: the same bits on every rank."""
+    """Write the ``part`` of all ranks, in rank order, into ``whole``, with equal bits on every rank."""
     if not narrow:
         wire.all_gather(whole, part, "inner_gather").wait()
         return

@@ -1,4 +1,4 @@
-"""The pipeline of chunks: while one chunk is on the wire, the codec works on another.
+"""Pipeline of chunks, in which the codec works on one chunk while another is on the wire.
 
 The order of collectives depends only on the number of chunks, so it is the same on every rank.
 """

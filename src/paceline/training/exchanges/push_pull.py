@@ -1,4 +1,6 @@
-"""Push to the owner, sum there, pull the sum: ``sharded`` and ``parameter_server`` differ only in who owns what."""
+"""Exchange by push to the owner, sum there, and pull of the sum; ``sharded`` and ``parameter_server`` differ only in the
+owners.
+"""
 
 from __future__ import annotations
 

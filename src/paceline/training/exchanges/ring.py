@@ -1,4 +1,4 @@
-"""INCEPTIONN's gradient-centric exchange: a ring whose every hop carries compressed gradients (Li et al. 2018, Algorithm 1)."""
+"""INCEPTIONN's gradient-centric exchange: a ring with compressed gradients on every hop (Li et al. 2018, Algorithm 1)."""
 
 from __future__ import annotations
 

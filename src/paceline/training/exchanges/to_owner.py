@@ -1,4 +1,4 @@
-"""Reduce-scatters of encoded rows: row j of every rank's matrix is added up at rank j, and nothing returns.
+"""Reduce-scatters of encoded rows: row j of every rank's matrix is summed at rank j, and nothing is returned.
 
 A stream holds ``rows`` rows of ``columns`` elements each, one row for each rank. This is the first half of ``push_pull`` and of
 ``ring``: FSDP2 and ZeRO need no more of an exchange (Rajbhandari et al. 2020, ZeRO, SC, section 7).
@@ -21,7 +21,7 @@ Rows = list[tuple[int, int]]
 
 
 def push_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
-    """Every rank sends each owner its own contribution; the owner adds."""
+    """Send each owner this rank's contribution, and add at the owner."""
     me = wire.rank
     others = [rank for rank in range(wire.world_size) if rank != me]
     start, stop = rows[me]
@@ -37,7 +37,7 @@ def push_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRE
 
 
 def ring_to_owner(stream: Stream, rows: Rows, wire: Wire, buffers: Buffers = FRESH) -> CollectiveSteps[None]:
-    """Partial sums pass N-1 ranks and end at their owner; each hop encodes them again (Li et al. 2018, Algorithm 1)."""
+    """Pass partial sums over N-1 ranks to their owner; each hop encodes them again (Li et al. 2018, Algorithm 1)."""
     n, me = wire.world_size, wire.rank
     for hop in range(1, n):
         out, into = rows[(me - hop) % n], rows[(me - hop - 1) % n]
@@ -58,7 +58,7 @@ TO_OWNER: Mapping[Exchange, Callable[[Stream, Rows, Wire, Buffers], CollectiveSt
 
 
 def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: Exchange) -> None:
-    """Replace this rank's row of each stream by its sum over the ranks; other rows are used up.
+    """Replace this rank's row of each stream by its sum over the ranks; other rows are overwritten.
 
     Several chunks of columns are in flight. A stream has one row for each rank of ``wire``.
     """
@@ -70,12 +70,12 @@ def reduce_to_owners(streams: list[Stream], wire: Wire, exchange: Exchange) -> N
 
 
 def _with_buffers(exchange: Exchange, stream: Stream, rows: Rows, wire: Wire) -> CollectiveSteps[None]:
-    """One chunk. At its end all its messages are sent and read, so that another may use their memory."""
+    """Reduce one chunk. At the end all its messages are sent and read, so that another chunk may use their memory."""
     with wire.pool.lent() as buffers:
         yield from TO_OWNER[exchange](stream, rows, wire, buffers)
 
 
 def _starts(stream: Stream, wire: Wire) -> range:
-    """The first element of every row."""
+    """Return the first element of every row."""
     columns = stream.count // wire.world_size
     return range(0, stream.count, columns)

@@ -1,4 +1,6 @@
-"""Optimizers for large batches: LARS and LAMB in their published variants, at memory speed, whole or sharded."""
+"""Optimizers for large batches: LARS and LAMB in their published variants, whole or sharded, limited only by memory
+bandwidth.
+"""
 
 from paceline.training.optimizers.exclusion import RULES
 from paceline.training.optimizers.lamb import LAMB

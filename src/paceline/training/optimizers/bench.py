@@ -1,4 +1,4 @@
-"""Speed of a step of LARS and LAMB on this machine, with the least memory traffic and other libraries as comparison."""
+"""Measurement of the speed of LARS and LAMB on this machine, compared with the least memory traffic and other libraries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WORDS = {"lars": 7, "lamb": 10}
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpeed:
-    """One optimizer's step on fp32 tensors, and its comparisons; times are medians, in ms.
+    """Step time of one optimizer on fp32 tensors, with comparisons; times are medians, in ms.
 
     Contenders take turns, so that a neighbour on the machine slows all of them; before each turn weights and gradients are
     set back and as many bytes as the parameters have are copied or added, which leaves the same in the cache to each.
@@ -100,7 +100,7 @@ def measure(
     device: str = "cpu",
     repetitions: int | None = None,
 ) -> list[OptimizerSpeed]:
-    """Every named optimizer (None: both) on tensors of a network's shapes.
+    """Measure every named optimizer (None: both) on tensors of a network's shapes.
 
     Args:
         network: a name of ``paceline.models``.
@@ -139,7 +139,7 @@ def measure(
 
 
 class _Room:
-    """Parameters with gradients, what both are set back to, and a flat buffer to copy into."""
+    """Parameters with gradients, their initial values, and a flat buffer for copies."""
 
     def __init__(self, shapes: Sequence[torch.Size], device: torch.device) -> None:
         self.device = device
@@ -156,20 +156,20 @@ class _Room:
 
     @torch.no_grad()
     def set_back(self) -> None:
-        """Some peers write to gradients."""
+        """Restore weights and gradients, because some optimizers write to gradients."""
         now: list[Tensor] = [*self.parameters, *(p.grad for p in self.parameters if p.grad is not None)]
         torch._foreach_copy_(now, self._kept)
 
     def copy(self) -> None:
-        """Copy the bytes of the parameters."""
+        """Copy as many bytes as the parameters have."""
         self.target.copy_(self.first)
 
     def add(self) -> None:
-        """Add the elements of the parameters."""
+        """Add as many elements as the parameters have."""
         self.target.add_(self.first)
 
     def milliseconds(self, call: OptimizerStep) -> float:
-        """Time of one call on an idle device, by the GPU's clock if there is one, else by the host's."""
+        """Return the time of one call on an idle device, by the GPU's clock if there is one, else by the host's."""
         if self.device.type == "cuda":
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             torch.cuda.synchronize(self.device)
@@ -230,7 +230,7 @@ def _ours(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: b
 
 
 def _in_turn(room: _Room, calls: Mapping[str, OptimizerStep], repetitions: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, one a round, and of a copy or a sum before every one of them."""
+    """Return the milliseconds of each call, once a round, and of a copy or a sum before each of them."""
     taken: dict[str, list[float]] = {name: [] for name in (*calls, COPY, ADD)}
     began = time.perf_counter()
     for repetition in range(WARM_UP + repetitions):

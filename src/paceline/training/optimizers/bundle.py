@@ -1,4 +1,4 @@
-"""Tensors of one parameter group that take the same path: the unit of both passes."""
+"""Tensors of one parameter group that take the same path, which both passes process together."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BITS = {8: torch.int64, 4: torch.int32}
 
 
 def listed(tensors: object) -> list[Tensor]:
-    """The result of a foreach function as a list."""
+    """Return the result of a foreach function as a list."""
     return list(cast(Iterable[Tensor], tensors))
 
 
 def dense(weight: Tensor, words: list[Tensor]) -> bool:
-    """Return whether weight and fp32 state lie without gaps and in one order, so that one loop over memory serves them."""
+    """Return whether weight and fp32 state are contiguous and in one order, so that one loop over memory serves them."""
     if not weight.is_contiguous() and not (weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last)):
         return False
     order = weight.stride()
@@ -29,27 +29,27 @@ def dense(weight: Tensor, words: list[Tensor]) -> bool:
 
 
 def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
-    """The gradient in the weight's precision and order: itself or a copy."""
+    """Return the gradient in the weight's precision and order: itself or a copy."""
     if gradient.dtype == weight.dtype and gradient.stride() == weight.stride() and not gradient.is_neg():
         return gradient
     return torch.empty_like(weight).copy_(gradient)
 
 
 def scalar_dtype(weight: Tensor) -> torch.dtype:
-    """The type of norms, ratios and corrections for such weights: fp64 on CPUs, which compute it as fast."""
+    """Return the type of norms, ratios and corrections for such weights: fp64 on CPUs, where it is as fast."""
     return torch.float64 if weight.device.type == "cpu" or weight.dtype == torch.float64 else torch.float32
 
 
 @dataclass(slots=True)
 class Bundle:
-    """Parallel lists, one entry a parameter.
+    """Parallel lists with one entry per parameter.
 
     Attributes:
         group: the parameter group with its options.
-        excluded: neither decay nor ratio.
+        excluded: True if neither decay nor ratio applies.
         kernels: the module whose kernels serve them; None: torch's foreach functions do.
-        parameters: as the user gave them, DTensors and 16-bit ones included.
-        weights: what is computed on: this rank's part; the fp32 master of 16-bit parameters.
+        parameters: the user's, DTensors and 16-bit ones included. weights: tensors for the computation: this rank's part; the
+            fp32 master of 16-bit parameters.
         gradients: this rank's part, in the parameter's precision.
         words: for each of the state's tensors the list of this rank's parts.
         steps: counters of steps done, numbers on the device.
@@ -89,11 +89,11 @@ class Bundle:
 
     @property
     def decay(self) -> float:
-        """The weight decay of these tensors."""
+        """Weight decay of these tensors."""
         return 0.0 if self.excluded else float(self.group["weight_decay"])
 
     def chunks(self) -> Iterator[slice]:
-        """Slices of the lists, of up to 16M elements or one tensor each."""
+        """Return slices of the lists, of up to 16M elements or one tensor each."""
         first = count = 0
         for i, weight in enumerate(self.weights):
             if i > first and count + weight.numel() > _CHUNK:
@@ -103,9 +103,10 @@ class Bundle:
         yield slice(first, len(self.weights))
 
     def scaled(self, part: slice, finite: Tensor | None = None) -> list[Tensor]:
-        """Gradients of a slice in the weights' precision, times ``scale``; all zero where ``finite`` is given and false.
+        """Return the gradients of a slice in the weights' precision, times ``scale``; all zero if ``finite`` is given and
+        false.
 
-        They may be the gradients themselves: not to be written to.
+        They may be the gradients themselves, so do not write to them.
         """
         dtype, gradients = self.weights[0].dtype, self.gradients[part]
         if gradients[0].dtype != dtype:

@@ -1,4 +1,4 @@
-"""Checks of parameter groups and of states to load; everything illegal is one clear error."""
+"""Checks of parameter groups and of states to load, with one clear error for each mistake."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _TYPES = (torch.float64, torch.float32, *LOW)
 
 
 def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_all: Mapping[str, Any]) -> None:
-    """Raises UserError for a key of a group that looks like an option and would be without effect.
+    """Raise UserError for a key of a group that looks like an option but would have no effect.
 
-    Others are let pass, as torch does: programs keep their own notes there.
+    Other keys are legal, as in torch, because programs store notes there.
 
     Args:
         of_all: options of the whole optimizer, which ZeroRedundancyOptimizer also puts into groups.
@@ -42,7 +42,7 @@ def check_keys(kind: str, group: Mapping[str, Any], options: Iterable[str], of_a
 
 
 def check_group(kind: str, index: int, group: Mapping[str, Any], variants: Mapping[str, Any], *, may_be_empty: bool) -> None:
-    """Raises UserError for a parameter group that an optimizer of this kind cannot serve."""
+    """Raise UserError for a parameter group that an optimizer of this kind cannot use."""
     if not group["params"] and not may_be_empty:
         raise UserError(
             f"{kind}: parameter group {index} is empty",
@@ -91,12 +91,12 @@ def _check_numbers(kind: str, group: Mapping[str, Any]) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Return whether it is an int or a float, NaN too; no bool."""
+    """Return whether a value is an int or a float, NaN included, and no bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _in_range(kind: str, name: str, value: Any, low: float, high: float) -> None:
-    """Low included, high excluded. NaN is in no range."""
+    """Raise UserError unless ``value`` is at least ``low`` and below ``high``. NaN is refused."""
     if not is_number(value) or not low <= value < high:
         legal = f"{low:g} or more, below {high:g}" if high < math.inf else f"{low:g} or more, finite"
         raise UserError(f"{kind}: {name}={value!r}; legal: {legal}")
@@ -110,7 +110,7 @@ def check_state(
     options: Iterable[str],
     of_all: Mapping[str, Any],
 ) -> None:
-    """Raises UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options.
+    """Raise UserError unless ``saved`` is the state of the same optimizer, variant, groups, shapes and options.
 
     Args:
         of_all: options of the whole optimizer, which a state may name.
@@ -148,7 +148,7 @@ def check_state(
 
 
 def check_of_all(kind: str, saved: Mapping[str, Any], of_all: Mapping[str, Any]) -> None:
-    """Raises UserError where a saved group names another value for an option of the whole optimizer."""
+    """Raise UserError if a saved group has another value for an option of the whole optimizer."""
     for option, value in of_all.items():
         if option in saved and _plain(saved[option]) != _plain(value):
             raise UserError(
@@ -193,7 +193,9 @@ def _sharding(tensor: Tensor) -> object:
 
 
 def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """A copy of a saved state for this parameter: on its device, in fp32 or better; a master for 16-bit parameters alone."""
+    """Return a copy of a saved state for this parameter: on its device, in fp32 or better, with a master only for 16-bit
+    parameters.
+    """
     wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
     state = {key: value for key, value in state.items() if key != "master" or parameter.dtype in LOW}
     return {

@@ -1,4 +1,4 @@
-"""Trust ratio, |w| and |u| of every tensor over a run: kept on the device, fetched now and then."""
+"""Trust ratio, |w| and |u| of every tensor over a run, stored on the device and fetched at intervals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Diagnostics:
         self._steps: list[int] = []
 
     def record(self, names: list[str], rows: Tensor) -> None:
-        """Keep one step's (ratio, |w|, |u|), shape (3, T). Rows of steps that were skipped hold what led to that."""
+        """Record one step's (ratio, |w|, |u|), shape (3, T). Rows of skipped steps show why."""
         if names != self._called:
             self._find_columns(names, rows.device)
         if self._columns is not None:
@@ -61,7 +61,7 @@ class Diagnostics:
                 self.fetch()
 
     def _find_columns(self, names: list[str], device: torch.device) -> None:
-        """Columns of these tensors; new tensors get new columns, NaN in earlier rows."""
+        """Return the columns of these tensors; new tensors get new columns, NaN in earlier rows."""
         new = [name for name in names if name not in set(self.names)]
         if new:
             self.fetch()
@@ -74,7 +74,7 @@ class Diagnostics:
         self._called = list(names)
 
     def fetch(self) -> None:
-        """Bring new rows to the host; waits for the device."""
+        """Fetch new rows to the host, waiting for the device."""
         if self._rows is None or self._seen is None:
             return
         seen, rows = int(self._seen), self._rows.double().cpu().numpy()
@@ -89,19 +89,19 @@ class Diagnostics:
             self._steps, self._values = [self._steps[i] for i in kept], [self._values[i] for i in kept]
 
     def clear(self) -> None:
-        """Forget the rows on the host: a long run that has written them down keeps every step of the next."""
+        """Forget the rows on the host, so that a long run that has saved them keeps every later step."""
         self.fetch()
         self._values, self._steps, self._stride = [], [], 1
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """Calls of ``step``, counted from 1, that have a row; length S, at most 1000 of them evenly spaced."""
+        """Numbers of steps with a row, counted from 1; length S, at most 1000, evenly spaced."""
         self.fetch()
         return np.array(self._steps, np.int64)
 
     @property
     def trust_ratio(self) -> NDArray[np.float64]:
-        """Shape (S, T); 1 for excluded tensors."""
+        """Trust ratios, shape (S, T); 1 for excluded tensors."""
         return self._part(0)
 
     @property
@@ -111,23 +111,24 @@ class Diagnostics:
 
     @property
     def update_norm(self) -> NDArray[np.float64]:
-        """|u|, shape (S, T): of LAMB's update, of LARS's gradient (with its decay in ``joint``)."""
+        """|u|, shape (S, T): of LAMB's update, or of LARS's gradient (with its decay in ``joint``)."""
         return self._part(2)
 
     @property
     def history(self) -> TrustHistory:
-        """All of it as one value."""
+        """Return all rows as one value."""
         return TrustHistory(tuple(self.names), self.steps, self.trust_ratio, self.weight_norm, self.update_norm)
 
     def write(self, directory: str | Path, run: str = "run") -> None:
-        """Put a hundred steps into ``trust.csv`` of a run directory, in place of what ``run`` had there.
+        """Write a hundred steps to ``trust.csv`` of a run directory, replacing those of ``run``.
 
-        ``paceline report`` shows it. For one rank: all have the same. Raises UserError when it cannot be written.
+        ``paceline report`` shows them. One rank should call this, since all have equal ratios. Raises UserError if the file
+        cannot be written.
         """
         RunDir(directory).write_trust(run, self.history)
 
     def state_dict(self) -> dict[str, Any]:
-        """State with which a resumed run has the rows of an uninterrupted one."""
+        """Return a state with which a resumed run has the rows of an uninterrupted one."""
         self.fetch()
         values = torch.from_numpy(np.array(self._values).reshape(len(self._values), 3, len(self.names)))
         return {
@@ -139,7 +140,7 @@ class Diagnostics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken."""
+        """Continue from a state of ``state_dict``."""
         self.names, self._steps, self._stride = list(state["names"]), list(state["steps"]), state["stride"]
         self._values, self._fetched = list(state["values"].numpy().copy()), state["seen"]
         self._rows = self._seen = None

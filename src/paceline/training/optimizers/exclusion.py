@@ -1,4 +1,4 @@
-"""Tensors without weight decay and trust ratio: by a named rule, by patterns of names, or by a function."""
+"""Exclusion of tensors from weight decay and trust ratio: by a named rule, by patterns of names, or by a function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_RULE = "biases-and-norms"
 
 
 def check_rule(rule: Exclude, named: bool) -> None:
-    """Raises UserError for an unknown rule, and for patterns where the parameters have no names."""
+    """Raise UserError for an unknown rule, or for patterns if the parameters have no names."""
     if callable(rule):
         return
     if isinstance(rule, str):
@@ -52,7 +52,7 @@ def is_excluded(rule: Exclude, name: str, tensor: Tensor) -> bool:
 
 
 def check_patterns_match(rules: Sequence[Exclude], names: Sequence[str]) -> None:
-    """Raises UserError for a pattern that no name matches: a misspelt one would leave its tensors in without a word."""
+    """Raise UserError for a pattern that matches no name, because a misspelt one would silently exclude nothing."""
     for rule in rules:
         if isinstance(rule, str) or callable(rule):
             continue

@@ -1,4 +1,4 @@
-"""Both passes by Triton kernels, for dense fp32 tensors of an NVIDIA GPU: one launch a pass, whatever the number of tensors.
+"""Both passes by Triton kernels, for dense fp32 tensors of an NVIDIA GPU, with one launch per pass for all tensors.
 
 Every tensor is cut into blocks, one program each, which finds its tensor in a table of addresses. For the trust ratio a third
 kernel adds the sums of the blocks in a fixed order. Nothing waits for the GPU: whether the step is
@@ -27,7 +27,7 @@ _ROW = 256  # blocks that are added up at a time
 
 @triton.jit
 def _place(tensors, starts, sizes, BLOCK: tl.constexpr):
-    """This program's tensor, offsets into it, and which of them are its own."""
+    """Return this program's tensor, offsets into it, and a mask of its elements."""
     tensor = tl.load(tensors + tl.program_id(0))
     k = tl.load(starts + tl.program_id(0)) + tl.arange(0, BLOCK)
     return tensor, k, k < tl.load(sizes + tensor)
@@ -45,7 +45,7 @@ def _add_up(values, sums, row, programs):
 
 @triton.jit
 def _totals(partials, firsts, sums, n, programs, ROW: tl.constexpr):
-    """Sums of a tensor's blocks in their order, one program a tensor and row."""
+    """Sum a tensor's blocks in order, with one program per tensor and row."""
     row, tensor = tl.program_id(0) // n, tl.program_id(0) % n
     end = tl.load(firsts + tensor + 1)
     total = tl.zeros((ROW,), tl.float64)
@@ -82,7 +82,7 @@ def _lars_step(
 
 @triton.jit
 def _lamb(w, g, m, v, scale, correct1, correct2, tensor, k, own, beta1, rest1, beta2, rest2, eps, decay):
-    """Weight, gradient, new moments and update."""
+    """Return weight, gradient, new moments and update."""
     weight = tl.load(_at(w, tensor) + k, mask=own, other=0.0)
     gradient = tl.load(_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
     first = beta1 * tl.load(_at(m, tensor) + k, mask=own, other=0.0) + rest1 * gradient
@@ -157,7 +157,7 @@ def _lamb_step(
 
 
 class _Blocks(NamedTuple):
-    """Every tensor's blocks, in order, on the device."""
+    """Blocks of all tensors, in order, on the device."""
 
     tensors: Tensor  # int32, of each block
     starts: Tensor  # int64, its first element
@@ -174,27 +174,27 @@ class Tables(NamedTuple):
 
     @property
     def programs(self) -> int:
-        """Blocks of all tensors."""
+        """Number of blocks of all tensors."""
         return len(self.blocks.tensors)
 
     @property
     def places(self) -> tuple[Tensor, ...]:
-        """Arguments that every kernel begins with."""
+        """First arguments of every kernel."""
         return (*self.addresses, *self.blocks[:3], self.scale)
 
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
-    """Return whether the kernels can take this tensor and its state."""
+    """Return whether the kernels support this tensor and its state."""
     return weight.is_cuda and weight.dtype == torch.float32 and dense(weight, words)
 
 
 def gradient_squares(bundle: Bundle) -> Tensor:
-    """Sums of squares of the gradients, shape (n,)."""
+    """Return sums of squares of the gradients, shape (n,)."""
     return squares(bundle.scaled(slice(None)), torch.float32)
 
 
 def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
-    """Pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp32, shape (2, n)."""
+    """Run pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp32, shape (2, n)."""
     with _device(bundle):
         tables = bundle.tables = _tables(bundle)
         w, g, _, *places = tables.places
@@ -205,7 +205,7 @@ def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
 
 
 def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> None:
-    """Pass 2 of LARS: v <- momentum * v + gain * (g + decay * w);  w <- w - rate * v; nothing where ``finite`` is false."""
+    """Run pass 2 of LARS unless ``finite`` is false: v <- momentum * v + gain * (g + decay * w); w <- w - rate * v."""
     with _device(bundle):
         tables: Tables = bundle.tables
         run(
@@ -223,7 +223,7 @@ def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> Non
 
 
 def lamb_sums(bundle: Bundle) -> Tensor:
-    """Pass 1 of LAMB: squares of w, of the update and of g; fp32, shape (3, n)."""
+    """Run pass 1 of LAMB: squares of w, of the update and of g; fp32, shape (3, n)."""
     with _device(bundle):
         tables = bundle.tables = _tables(bundle)
         partials = torch.empty(3, tables.programs, dtype=torch.float32, device=bundle.device)
@@ -241,7 +241,7 @@ def lamb_sums(bundle: Bundle) -> Tensor:
 
 
 def lamb_step(bundle: Bundle, rate: Tensor, finite: Tensor) -> None:
-    """Pass 2 of LAMB: new moments;  w <- w - rate * u; nothing where ``finite`` is false."""
+    """Run pass 2 of LAMB unless ``finite`` is false: new moments; w <- w - rate * u."""
     with _device(bundle):
         tables: Tables = bundle.tables
         run(
@@ -293,5 +293,5 @@ def _blocks(sizes: tuple[int, ...], device: torch.device) -> _Blocks:
 
 
 def _device(bundle: Bundle) -> AbstractContextManager[Any]:
-    """Make the device of the tensors the current one, on which kernels start. The tests' interpreter works on the CPU."""
+    """Make the device of the tensors current, because kernels start there. The tests' interpreter works on the CPU."""
     return torch.cuda.device(bundle.device) if bundle.device.type == "cuda" else nullcontext()

@@ -1,4 +1,4 @@
-"""Kernels for a tensor: C++ on the CPU, Triton on NVIDIA GPUs; torch's foreach functions serve everything else."""
+"""Choice of kernels for a tensor: C++ on the CPU, Triton on NVIDIA GPUs, or else torch's foreach functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.training.optimizers import native
 
 @cache
 def gpu() -> Any:
-    """The GPU's kernels; None where there is no CUDA device or no Triton."""
+    """Return the GPU's kernels; None without a CUDA device or Triton."""
     try:
         return importlib.import_module("paceline.training.optimizers.gpu") if torch.cuda.is_available() else None
     except ImportError:
@@ -21,8 +21,9 @@ def gpu() -> Any:
 
 
 def callable_now() -> list[Any]:
-    """Modules of kernels that can be called here: none while torch traces the step, and not the GPU's in a CUDA graph, whose
-    replays would read the addresses of this step's gradients."""
+    """Return the kernel modules that can be called now: none while torch traces the step, and not the GPU's in a CUDA graph,
+    whose replays would read the addresses of this step's gradients.
+    """
     if torch.compiler.is_compiling():
         return []
     modules = [native] if native.built() else []

@@ -18,7 +18,8 @@ from paceline.training.optimizers.published_variants import LAMB_VARIANTS, trust
 
 
 class LAMB(Layerwise):
-    """LAMB in the published form that ``variant`` names (``LAMB_VARIANTS``): two words of state, eleven moved, a parameter.
+    """LAMB in the published form that ``variant`` names (``LAMB_VARIANTS``), with two words of state and eleven moved per
+    parameter.
 
     With Adam's moments m and v, u = m' / (sqrt(v') + eps) + weight_decay * w, where m' and v' are corrected for their bias;
     w <- w - lr * phi(|w|) / |u| * u. Excluded tensors have neither the decay nor the ratio.
@@ -149,7 +150,10 @@ class LAMB(Layerwise):
 
 
 def _count(bundle: Bundle, finite: Tensor) -> None:
-    """The steps done. As a list: one tensor for all would be read on the host, for which a compiled step stops."""
+    """Count a finite step of each tensor.
+
+    The counts are a list, because one tensor for all would be read on the host, which stops a compiled step.
+    """
     torch._foreach_add_(bundle.steps, [finite.to(torch.float32)] * len(bundle.steps))
 
 
@@ -161,7 +165,7 @@ def _gradient_squares(bundle: Bundle) -> Tensor:
 
 
 def _corrections(bundle: Bundle) -> tuple[Tensor, Tensor]:
-    """Factors of the first moment and of the root of the second in the coming step, shape (n,) each."""
+    """Return factors of the first moment and of the root of the second in the coming step, shape (n,) each."""
     dtype = scalar_dtype(bundle.weights[0])
     if not LAMB_VARIANTS[bundle.group["variant"]].bias_correction:
         ones = torch.ones(len(bundle.steps), dtype=dtype, device=bundle.device)
@@ -173,7 +177,7 @@ def _corrections(bundle: Bundle) -> tuple[Tensor, Tensor]:
 
 
 def _direction(bundle: Bundle, part: slice, first: list[Tensor], second: list[Tensor]) -> list[Tensor]:
-    """u: the corrected first moment over the root of the corrected second, plus decay."""
+    """Return u: the corrected first moment over the root of the corrected second, plus decay."""
     dtype = bundle.weights[0].dtype
     correct1, correct2 = (c.to(dtype).unbind()[part] for c in bundle.corrections)
     root = torch._foreach_sqrt(second)

@@ -1,4 +1,4 @@
-"""The common part of LARS and LAMB: checks, state, and a step in two passes.
+"""Common part of LARS and LAMB: checks, state, and a step in two passes.
 
 The first pass only reads: it gives every tensor's sums of squares. One reduction makes them those of whole tensors, whatever
 the sharding. They give the trust ratios, and one flag that says whether everything was finite. The second pass writes weights
@@ -26,7 +26,7 @@ from paceline.training.optimizers.norms import NormGroup, add_ranks, add_shards,
 
 
 class Layerwise(torch.optim.Optimizer, ABC):
-    """An optimizer whose step is scaled by a trust ratio for each tensor. Not for use by itself: see ``LARS`` and ``LAMB``."""
+    """Optimizer whose step is scaled by a trust ratio for each tensor. Use its subclasses ``LARS`` and ``LAMB``."""
 
     _words: tuple[str, ...] = ()
     """Names of the state's tensors of the parameter's shape."""
@@ -79,16 +79,16 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     @property
     def _of_all(self) -> dict[str, Any]:
-        """Options of the whole optimizer, which no group has its own of."""
+        """Return the options of the whole optimizer, which groups cannot override."""
         return {"foreach": self._foreach, "norm_group": self._norm_group, "diagnostics_every": self._diagnostics.every}
 
     @property
     def _shared(self) -> dict[str, Any]:
-        """The options that a state names."""
+        """Return the options that a state includes."""
         return {name: getattr(self, name) for name in self._saved}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``. Raises UserError for parameters or options that are not legal."""
+        """Add a group as ``torch.optim.Optimizer`` does. Raises UserError for illegal parameters or options."""
         check_keys(self._kind, param_group, self.defaults, self._of_all)
         try:
             super().add_param_group(param_group)
@@ -112,7 +112,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
             self._skipped = torch.zeros((), dtype=torch.int64, device=local(group["params"][0]).device)
 
     def _learn_names(self) -> None:
-        """Names and exclusions of every group, as the rules say."""
+        """Determine names and exclusions in every group, by the rules."""
         self._names = [
             list(group.get("param_names") or [f"{index}.{i}" for i in range(len(group["params"]))])
             for index, group in enumerate(self.param_groups)
@@ -123,7 +123,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         ]
 
     def excluded(self) -> list[str]:
-        """Names of the tensors that have neither weight decay nor a ratio, in order.
+        """Names of the tensors without weight decay and ratio, in order.
 
         Parameters that were passed without names are called ``group.index``.
         """
@@ -137,7 +137,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     @property
     def skipped_steps(self) -> int:
-        """Steps that changed nothing because a gradient was not finite. Reading it waits for the device."""
+        """Number of steps skipped because a gradient was not finite. Reading it waits for the device."""
         return 0 if self._skipped is None else int(self._skipped)
 
     @property
@@ -187,11 +187,11 @@ class Layerwise(torch.optim.Optimizer, ABC):
             self._diagnostics.record(names, torch.cat(rows, dim=1))
 
     def _without_tensors(self) -> torch.device:
-        """A rank that owns nothing joins the collectives of ``norm_group`` here."""
+        """Join the collectives of ``norm_group`` on a rank without tensors."""
         return torch.device("cuda" if dist.get_backend(self.norm_group) == "nccl" else "cpu")
 
     def _finite(self, bundles: list[Bundle], sums: Tensor) -> Tensor:
-        """Return whether every sum of squares is a number that the weights' type holds, over all ranks of ``norm_group``."""
+        """Return whether every sum of squares is representable in the weights' type, over all ranks of ``norm_group``."""
         ends = itertools.accumulate((len(bundle.parameters) for bundle in bundles), initial=0)
         own = [
             (sums[:, first:last] <= torch.finfo(bundle.weights[0].dtype).max).all()
@@ -203,24 +203,26 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return add_ranks((~within).to(torch.float32), self.norm_group) == 0
 
     def _scale_gradients(self, bundles: list[Bundle], home: torch.device) -> None:
-        """Factor of each gradient before anything else: -1 to maximise; LAMB adds its clip."""
+        """Return the factor of each gradient before any other operation: -1 to maximise; LAMB adds its clip."""
         for bundle in bundles:
             bundle.scale = -1.0 if bundle.group["maximize"] else 1.0
 
     @abstractmethod
     def _sums(self, bundle: Bundle) -> Tensor:
-        """Pass 1: sums of squares, shape (k, n): of weights, of what the ratio divides by, and of what must be finite too."""
+        """Run pass 1: sums of squares of shape (k, n): of weights, of the ratio's divisor, and of others that must be finite
+        too.
+        """
 
     @abstractmethod
     def _ratio(self, bundle: Bundle, norms: Tensor) -> Tensor:
-        """Trust ratios, shape (n,), from norms of shape (k, n)."""
+        """Return trust ratios, shape (n,), from norms of shape (k, n)."""
 
     @abstractmethod
     def _write(self, bundle: Bundle, ratio: Tensor, finite: Tensor) -> None:
-        """Pass 2: the new weights and state; the old ones where ``finite`` (a number) is false."""
+        """Run pass 2: write the new weights and state, or the old ones if ``finite`` (a number) is false."""
 
     def _bundles(self) -> Iterator[Bundle]:
-        """Parameters with a gradient, in bundles that take the same path."""
+        """Yield parameters with a gradient, in bundles that take the same path."""
         bundles: dict[tuple[Any, ...], Bundle] = {}
         modules = [] if self._foreach else callable_now()
         for index, group in enumerate(self.param_groups):
@@ -246,7 +248,9 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return iter(bundles.values())
 
     def _state_of(self, parameter: Tensor) -> dict[str, Any]:
-        """Its state, with what is missing made: zeros of at least fp32, and an fp32 copy of 16-bit weights."""
+        """Return the state of a parameter, with missing entries created: zeros of at least fp32, and an fp32 copy of 16-bit
+        weights.
+        """
         state: dict[str, Any] = self.state[parameter]
         low = parameter.dtype in LOW
         if low and "master" not in state:
@@ -259,7 +263,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return state
 
     def state_dict(self) -> dict[str, Any]:
-        """See ``torch.optim.Optimizer``; the exclusion rule and the group of ranks are the program's and are left out."""
+        """Return the state as ``torch.optim.Optimizer`` does, without the exclusion rule and the group of ranks."""
         packed = dict(super().state_dict())
         programs = ("exclude", "norm_group")  # the latter put there by ZeroRedundancyOptimizer
         groups = [{k: v for k, v in group.items() if k not in programs} for group in packed["param_groups"]]
@@ -267,7 +271,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``; moments and masters keep their precision with 16-bit weights.
+        """Load a state as ``torch.optim.Optimizer`` does; moments and masters keep their precision with 16-bit weights.
 
         Raises:
             UserError: a state of other groups, shapes, another variant or another optimizer. Nothing was loaded then.
@@ -306,12 +310,12 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
 
 def rates(group: Mapping[str, Any], ratio: Tensor) -> Tensor:
-    """Learning rate times ratio, shape (n,); the rate is a number or a tensor of one, wherever it lies."""
+    """Return learning rate times ratio, shape (n,). The rate is a number or a tensor of one, on any device."""
     lr = group["lr"]
     return ratio * (lr.to(ratio.device, ratio.dtype) if isinstance(lr, Tensor) else lr)
 
 
 def kept(factor: float, finite: Tensor, dtype: torch.dtype) -> Tensor:
-    """Factor of a moment: ``factor``, or 1 if the step is skipped."""
+    """Return the factor of a moment: ``factor``, or 1 if the step is skipped."""
     whole = torch.full((), factor, dtype=dtype, device=finite.device)
     return torch.where(finite, whole, torch.ones_like(whole))

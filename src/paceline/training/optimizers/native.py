@@ -1,4 +1,4 @@
-"""Both passes by the C++ kernels (``csrc/optimizers.cpp``), for dense fp32 tensors on the CPU: one call a pass."""
+"""Both passes by the C++ kernels (``csrc/optimizers.cpp``), for dense fp32 tensors on the CPU, with one call per pass."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def built() -> bool:
 
 
 def serves(weight: Tensor, words: list[Tensor]) -> bool:
-    """Return whether the kernels can take this tensor and its state."""
+    """Return whether the kernels support this tensor and its state."""
     return weight.is_cpu and weight.dtype == torch.float32 and dense(weight, words)
 
 
 def gradient_squares(bundle: Bundle) -> Tensor:
-    """Sums of squares of the gradients, fp64, shape (n,)."""
+    """Return sums of squares of the gradients, fp64, shape (n,)."""
     sums = torch.empty(len(bundle.weights), dtype=torch.float64)
     _native.squares(_addresses(bundle.gradients), _sizes(bundle), sums.numpy(), torch.get_num_threads())
     return sums
 
 
 def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
-    """Pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp64, shape (2, n)."""
+    """Run pass 1 of LARS: squares of w and of g, or with ``joint`` of g + decay * w; fp64, shape (2, n)."""
     sums = torch.empty(2, len(bundle.weights), dtype=torch.float64)
     _native.lars_sums(
         _addresses(bundle.weights),
@@ -46,7 +46,7 @@ def lars_sums(bundle: Bundle, joint: bool) -> Tensor:
 
 
 def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> None:
-    """Pass 2 of LARS: v <- momentum * v + gain * (g + decay * w);  w <- w - rate * v; nothing where ``finite`` is false."""
+    """Run pass 2 of LARS unless ``finite`` is false: v <- momentum * v + gain * (g + decay * w); w <- w - rate * v."""
     if not finite:
         return
     _native.lars_step(
@@ -65,14 +65,14 @@ def lars_step(bundle: Bundle, gain: Tensor, rate: Tensor, finite: Tensor) -> Non
 
 
 def lamb_sums(bundle: Bundle) -> Tensor:
-    """Pass 1 of LAMB: squares of w, of the update and of g; fp64, shape (3, n)."""
+    """Run pass 1 of LAMB: squares of w, of the update and of g; fp64, shape (3, n)."""
     sums = torch.empty(3, len(bundle.weights), dtype=torch.float64)
     _native.lamb_sums(*_lamb(bundle), sums.numpy(), torch.get_num_threads())
     return sums
 
 
 def lamb_step(bundle: Bundle, rate: Tensor, finite: Tensor) -> None:
-    """Pass 2 of LAMB: new moments;  w <- w - rate * u; nothing where ``finite`` is false."""
+    """Run pass 2 of LAMB unless ``finite`` is false: new moments; w <- w - rate * u."""
     if finite:
         _native.lamb_step(*_lamb(bundle), rate.to(torch.float32).numpy(), torch.get_num_threads())
 

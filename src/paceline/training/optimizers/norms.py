@@ -1,4 +1,4 @@
-"""Norms of tensors that lie in shards: every rank sums its own squares, one all-reduce adds them up."""
+"""Norms of sharded tensors: every rank sums its own squares, and one all-reduce adds them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NormGroup: TypeAlias = "dist.ProcessGroup | str | None"
 
 
 def zero_group() -> NormGroup:
-    """The ranks of the ZeroRedundancyOptimizer that is making an optimizer now, or None.
+    """Return the ranks of the ZeroRedundancyOptimizer that is creating an optimizer now, or None.
 
-    It tells nothing of them to the optimizer that it makes, which would take its shard for the whole model.
+    It does not pass them to that optimizer, which would mistake its shard for the whole model.
     """
     loaded = sys.modules.get("torch.distributed.optim")
     if loaded is None:
@@ -34,18 +34,18 @@ def zero_group() -> NormGroup:
 
 
 def is_sharded(tensor: Tensor) -> bool:
-    """Return whether this is a DTensor, as ``fully_shard`` makes of parameters."""
+    """Return whether a tensor is a DTensor, as made by ``fully_shard``."""
     kind = type(tensor)
     return kind is not torch.nn.Parameter and kind is not Tensor and hasattr(tensor, "placements")
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This rank's part of a DTensor; any other tensor itself. Writes to it reach the DTensor (under ``no_grad``)."""
+    """Return this rank's part of a DTensor, or any other tensor itself. Writes to it reach the DTensor (under ``no_grad``)."""
     return cast(Any, tensor).to_local() if is_sharded(tensor) else tensor
 
 
 def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The part of the gradient that belongs to this rank's part of the parameter."""
+    """Return the part of the gradient that belongs to this rank's part of the parameter."""
     if not is_sharded(parameter):
         return gradient
     wanted, given = cast(Any, parameter), cast(Any, gradient)
@@ -55,10 +55,10 @@ def like_parameter(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 
 def add_shards(sums: Tensor, parameters: Sequence[Tensor]) -> Tensor:
-    """Sums over whole tensors from sums over this rank's parts.
+    """Return sums over whole tensors from sums over this rank's parts.
 
-    One all-reduce of everything for each dimension of the mesh that parameters are sharded over, so one a step with
-    ``fully_shard`` on one dimension, and with a second one of replicas (HSDP) too: what is replicated is not added.
+    There is one all-reduce for each dimension of the mesh that shards parameters. So there is one per step with ``fully_shard``
+    on one dimension, also with a second dimension of replicas (HSDP), over which nothing is added.
 
     Args:
         sums: shape (k, n), one column a parameter.
@@ -83,7 +83,7 @@ def add_shards(sums: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def add_ranks(total: Tensor, group: dist.ProcessGroup | None) -> Tensor:
-    """The sum over the group's ranks of one number; NaN and infinity stay what they are. Without a group: the number."""
+    """Return the sum of one number over the group's ranks; without a group, the number. NaN and infinity are preserved."""
     if group is not None:
         total = total.clone()
         dist.all_reduce(total, group=group)
@@ -91,5 +91,5 @@ def add_ranks(total: Tensor, group: dist.ProcessGroup | None) -> Tensor:
 
 
 def squares(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
-    """The sum of squares of each tensor, shape (n,), added up in ``dtype``."""
+    """Return the sum of squares of each tensor, shape (n,), in ``dtype``."""
     return torch.stack(torch._foreach_norm(tensors, 2, dtype)).square()

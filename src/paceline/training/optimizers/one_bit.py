@@ -1,8 +1,9 @@
-"""1-bit Adam and 1-bit LAMB: after a warm-up the variance is frozen, and workers exchange the momentum in signs.
+"""1-bit Adam and 1-bit LAMB: after a warm-up the variance is frozen, and workers exchange the momentum as signs.
 
 Tang et al. 2021, 1-bit Adam, ICML, arXiv 2102.02888, Algorithm 1; Li et al. 2021, 1-bit LAMB, arXiv 2104.06069, Algorithm 1.
-Gradients are averaged dense until then; afterwards DDP exchanges none. Each rank adds its own gradient to the common momentum,
-and what signs lose of it on the way to its owner and back is owed to later steps (``hooks/momentum``). Signs have a scale for
+During the warm-up gradients are averaged dense; afterwards DDP exchanges none. Each rank adds its own gradient to the common
+momentum, and what signs lose of it on the way to its owner and back is owed to later steps (``hooks/momentum``). Signs have a
+scale for
 each block of elements, not one a tensor, and move all elements of a block by like amounts: freeze only when every weight has
 had gradients of its usual size, else one with a tiny variance explodes. Elements without any gradient before the freeze stay
 as they are after it, as do whole tensors of an unused branch.
@@ -33,7 +34,9 @@ CHANGE = 0.1  # and the largest relative change of it a step (r_threshold)
 
 
 class _OneBit(torch.optim.Optimizer):
-    """The common part: the freeze, the exchange of momentum, the skipped steps. ``hook`` has the errors: save its state too."""
+    """Common part of both optimizers: the freeze, the exchange of momentum, the skipped steps. ``hook`` has the residuals, so
+    save its state too.
+    """
 
     _step_supports_amp_scaling = True  # so that a GradScaler leaves the step to ``step``, which refuses it
 
@@ -59,22 +62,22 @@ class _OneBit(torch.optim.Optimizer):
 
     @property
     def steps_done(self) -> int:
-        """Steps so far, by the state of the parameters."""
+        """Number of steps so far, from the state of the parameters."""
         return max((int(self.state[p]["step"]) for _, p in self._each() if "step" in self.state.get(p, {})), default=0)
 
     @property
     def frozen(self) -> bool:
-        """True if the variance is frozen: from ``freeze_step`` steps on."""
+        """True if the variance is frozen, which is so from ``freeze_step`` steps on."""
         return self.steps_done >= self.freeze_step
 
     def state_dict(self) -> dict[str, Any]:
-        """See ``torch.optim.Optimizer``; ``freeze_step`` is in every group."""
+        """Return the state as ``torch.optim.Optimizer`` does, with ``freeze_step`` in every group."""
         packed = dict(super().state_dict())
         packed["param_groups"] = [{**group, "freeze_step": self.freeze_step} for group in packed["param_groups"]]
         return packed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """See ``torch.optim.Optimizer``; ``hook.load_state_dict`` takes the errors, on any number of ranks.
+        """Load a state as ``torch.optim.Optimizer`` does; ``hook.load_state_dict`` takes the residuals, on any number of ranks.
 
         Raises:
             UserError: a state of another ``freeze_step``, or of none. Nothing was loaded then.
@@ -87,7 +90,7 @@ class _OneBit(torch.optim.Optimizer):
         self.hook.frozen = self.frozen
 
     def _check_freeze(self, saved: Mapping[str, Any]) -> None:
-        """Raises UserError for a state that was or will be frozen at another step: its variance would be corrected wrongly."""
+        """Raise UserError for a state frozen at another step, whose variance would be corrected wrongly."""
         own = f"this {type(self).__name__} has freeze_step={self.freeze_step}"
         for group in saved["param_groups"]:
             step = group.get("freeze_step") if isinstance(group, Mapping) else None
@@ -97,10 +100,10 @@ class _OneBit(torch.optim.Optimizer):
                 raise UserError(f"this state is of freeze_step={step!r}, {own}", f"make it with freeze_step={step!r}")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """One step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen.
+        """Take one step of all parameters, or of none if a gradient of any rank is not finite and the variance is frozen.
 
         Raises:
-            UserError: a ``torch.amp.GradScaler`` makes the step.
+            UserError: a ``torch.amp.GradScaler`` runs the step.
         """
         self._refuse_scaler()
         if not self.frozen:
@@ -116,7 +119,7 @@ class _OneBit(torch.optim.Optimizer):
         return loss
 
     def _refuse_scaler(self) -> None:
-        """Gradients are a rank's own after the freeze: a scaler would skip the step of one rank, for which the others wait."""
+        """Refuse a gradient scaler: after the freeze it would skip the step of one rank, and the others would wait."""
         if "found_inf" not in self.__dict__:  # grad_scale is None after ``unscale_``
             return
         for name in ("grad_scale", "found_inf"):  # the scaler deletes them after a step that returns only
@@ -151,7 +154,7 @@ class _OneBit(torch.optim.Optimizer):
                 self._apply(group, p, state, before, max(1, int(state["step"]) - since))
 
     def _frozen_state(self, p: Tensor) -> dict[str, Any]:
-        """Its state; zeros for one that never had a gradient, so that every rank exchanges every tensor."""
+        """Return the state of a parameter, with zeros if it never had a gradient, so that every rank exchanges every tensor."""
         state: dict[str, Any] = self.state[p]
         if "exp_avg" not in state:
             zeros = {word: torch.zeros_like(p) for word in ("exp_avg", "exp_avg_sq")}
@@ -163,7 +166,9 @@ class _OneBit(torch.optim.Optimizer):
         return -p.grad if group["maximize"] else p.grad
 
     def _corrected(self, group: Mapping[str, Any], state: Mapping[str, Any], seen: int) -> tuple[Tensor, Tensor]:
-        """Momentum and root of the frozen variance, corrected for their bias: that of the variance at the freeze."""
+        """Return the momentum and the root of the frozen variance, each corrected for its bias (of the variance at the
+        freeze).
+        """
         beta1, beta2 = group["betas"]
         root = (state["exp_avg_sq"] / (1 - beta2**seen)).sqrt()
         return state["exp_avg"] / (1 - beta1 ** int(state["step"])), root
@@ -172,12 +177,13 @@ class _OneBit(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _apply(self, group: Mapping[str, Any], p: Tensor, state: dict[str, Any], before: Tensor, seen: int) -> None:
-        """Change the parameter by the new momentum. ``before``: that of the step before; ``seen``: steps of the variance."""
+        """Change the parameter by the new momentum. ``before``: momentum of the previous step; ``seen``: steps of the
+        variance."""
         raise NotImplementedError
 
 
 class OneBitAdam(_OneBit, torch.optim.Adam):
-    """Adam that sends one bit an element after ``freeze_step`` steps (Tang et al. 2021); until then ``torch.optim.Adam``.
+    """Adam that sends one bit per element after ``freeze_step`` steps (Tang et al. 2021); until then ``torch.optim.Adam``.
 
     Args:
         params: parameters or groups, fp32, all that ``model`` trains; ``model.parameters()`` is usual.
@@ -228,7 +234,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
 
 
 class OneBitLamb(_OneBit, LAMB):
-    """LAMB that sends one bit an element after ``freeze_step`` steps (Li et al. 2021); until then ``paceline.LAMB``.
+    """LAMB that sends one bit per element after ``freeze_step`` steps (Li et al. 2021); until then ``paceline.LAMB``.
 
     After the freeze a tensor's trust ratio is its average before, times a factor: how much smaller a variance of the gradients
     that follow from the momentum would be (``exp_avg_sq_fresh``), within ``FACTOR`` and ``CHANGE``.
@@ -299,7 +305,7 @@ class OneBitLamb(_OneBit, LAMB):
 
 
 def _trust(weights: Tensor, update: Tensor) -> Tensor:
-    """|w| / |u|, or 1 where either is 0, as LAMB has it."""
+    """Return |w| / |u|, or 1 if either is 0, as in LAMB."""
     w, u = weights.norm(), update.norm()
     return torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w))
 

@@ -1,4 +1,4 @@
-"""Comparisons of ``bench``: LARS and LAMB of other libraries, and plain ones in torch's foreach functions."""
+"""Comparisons for ``bench``: LARS and LAMB of other libraries, and plain ones in torch's foreach functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PEERS: Mapping[str, Mapping[str, tuple[str, str, Mapping[str, Any]]]] = {
 
 
 def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, OptimizerStep], dict[str, str]]:
-    """A step of every peer that can be imported, by name; and why each of the others cannot.
+    """Return a step of every other implementation that can be imported, by name, and why each of the others cannot.
 
     All of them update the same parameters, each with separate state.
 
@@ -62,7 +62,7 @@ def peers(optimizer: str, parameters: Sequence[Tensor]) -> tuple[dict[str, Optim
 
 @torch.no_grad()
 def foreach_lars(parameters: Sequence[Tensor]) -> OptimizerStep:
-    """One step of the paper's LARS on every tensor, none excluded: torch's multi-tensor functions and nothing else."""
+    """Take one step of the paper's LARS on every tensor, none excluded, with torch's multi-tensor functions only."""
     weights, buffers = list(parameters), [torch.zeros_like(p) for p in parameters]
 
     @torch.no_grad()
@@ -80,7 +80,7 @@ def foreach_lars(parameters: Sequence[Tensor]) -> OptimizerStep:
 
 @torch.no_grad()
 def foreach_lamb(parameters: Sequence[Tensor]) -> OptimizerStep:
-    """One step of the paper's LAMB on every tensor, none excluded: torch's multi-tensor functions and nothing else."""
+    """Take one step of the paper's LAMB on every tensor, none excluded, with torch's multi-tensor functions only."""
     weights = list(parameters)
     first, second = ([torch.zeros_like(p) for p in parameters] for _ in range(2))
     steps = 0

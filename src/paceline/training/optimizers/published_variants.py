@@ -1,4 +1,4 @@
-"""The trust ratio, in one function, and the published variants of LARS and LAMB, as data.
+"""Trust ratio in one function, and the published variants of LARS and LAMB as data.
 
 LARS: You, Gitman and Ginsburg 2017 (arXiv:1708.03888). LAMB: You et al. 2020 (ICLR, arXiv:1904.00962). The variants differ
 by up to tens of percent in the weights after twenty steps: a recipe tuned for one is not the other's.
@@ -19,7 +19,7 @@ from paceline.names import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class LarsVariant:
-    """One published LARS. d = g + decay * w; the ratio is ``trust_ratio`` of |w| and the denominator.
+    """Published variant of LARS.
 
     Attributes:
         denominator: ``sum``: |g| + decay * |w|; ``joint``: |d|.
@@ -40,12 +40,12 @@ class LarsVariant:
 
 @dataclass(frozen=True, slots=True)
 class LambVariant:
-    """One published LAMB.
+    """Published variant of LAMB.
 
     Attributes:
         bias_correction: whether the moments are divided by 1 - beta ** step.
         max_grad_norm: the gradient of all tensors together is scaled down to this norm before anything else; None: never.
-        source: where it is written down.
+        source: its publication.
     """
 
     name: str
@@ -76,7 +76,7 @@ V = TypeVar("V")
 
 
 def variant_of(optimizer: str, name: str, variants: Mapping[str, V]) -> V:
-    """The variant of that name. Raises UserError naming the nearest."""
+    """Return the variant of that name. Raises UserError naming the nearest."""
     if not isinstance(name, str) or name not in variants:
         other, of_other = ("LAMB", LAMB_VARIANTS) if optimizer == "LARS" else ("LARS", LARS_VARIANTS)
         near = did_you_mean(str(name), variants, 1)[0]
@@ -94,9 +94,9 @@ def trust_ratio(
     eps: float = 0.0,
     bounds: tuple[float, float] | None = None,
 ) -> Tensor:
-    """``coefficient * phi(|w|) / (|u| + decay * |w| + eps)``, and 1 where |w| or |u| is zero.
+    """Return ``coefficient * phi(|w|) / (|u| + decay * |w| + eps)``, or 1 if |w| or |u| is zero.
 
-    Every variant is this: LARS with |u| = |g| and its decay (``sum``) or |u| = |g + decay * w| and none (``joint``);
+    Every variant has this form: LARS with |u| = |g| and its decay (``sum``) or |u| = |g + decay * w| and none (``joint``);
     LAMB with |u| = |m / (sqrt(v) + eps) + decay * w| and coefficient 1.
 
     Args:

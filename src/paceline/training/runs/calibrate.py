@@ -1,4 +1,4 @@
-"""A short calibration run on this machine: the seconds of compute and of the exchange, with all ranks at work.
+"""Calibration run on this machine: the seconds of compute and of the exchange, with all ranks at work.
 
 It times compute on the network without any exchange, and the exchange on synthetic gradients of two sizes with the code of
 training. The prediction combines the two; this module never measures a whole step.
@@ -107,14 +107,14 @@ def _steps(compute: _ComputeStep, strategy: Strategy, elements: int, device: tor
 
 
 def _middle(steps: Sequence[Parts]) -> Parts:
-    """Mean of each part over the middle half of the steps by total time, so that the parts sum to a median step."""
+    """Return the mean of each part over the middle half of the steps by total time, so that the parts sum to a median step."""
     ordered = sorted(steps, key=lambda parts: sum(parts.values()))
     kept = ordered[len(ordered) // 4 : max(1, len(ordered) - len(ordered) // 4)]
     return {part: statistics.fmean(parts[part] for parts in kept) for part in kept[0]}
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> Line:
-    """Least squares fit of ``seconds = fixed + per_unit * size`` with relative weights; both terms are at least 0."""
+    """Fit ``seconds = fixed + per_unit * size`` by least squares with relative weights; both terms are at least 0."""
     if not points:
         return Line(0.0, 0.0)
     if len({size for size, _ in points}) == 1:
@@ -131,7 +131,7 @@ def fit_line(points: Sequence[tuple[float, float]]) -> Line:
 
 
 class _ComputeStep:
-    """Forward, backward and optimizer of one micro batch under DDP without an exchange. Returns the seconds of each."""
+    """Step of one micro batch under DDP without an exchange: forward, backward and optimizer. Returns the seconds of each."""
 
     def __init__(self, model: nn.Module, batch: tuple[Tensor, Tensor], strategy: Strategy) -> None:
         self.model, (self.x, self.y) = wrap(model.train(), strategy), batch
@@ -164,20 +164,20 @@ def _timed(work: Callable[[], Any], device: torch.device) -> float:
 
 
 def _keep_local(state, bucket):  # type: ignore[no-untyped-def]
-    """A hook that hands the bucket to a thread like training, and returns it unchanged."""
+    """Return the bucket unchanged from a thread, as in training."""
     future: torch.futures.Future[Tensor] = torch.futures.Future()
     state.submit(future.set_result, bucket.buffer())
     return future
 
 
 def _phase_bytes(strategy: Strategy, elements: int) -> dict[str, float]:
-    """Bytes that the busiest rank sends in each collective of one bucket of ``elements``."""
+    """Return the bytes that the busiest rank sends in each collective of one bucket of ``elements``."""
     collectives = strategy.traffic(BucketPlan(elements, 1, 0)).phases
     return {phase.name: max(phase.sent(rank) for rank in range(strategy.world_size)) for phase in collectives}
 
 
 class _Vector(nn.Module):
-    """One tensor to exchange."""
+    """Tensor to exchange."""
 
     def __init__(self, elements: int) -> None:
         super().__init__()
@@ -192,6 +192,6 @@ def means_over_ranks(values: Iterable[float], device: torch.device) -> list[floa
 
 
 def _spread(values: Sequence[float]) -> float:
-    """Half the distance between the quartiles, relative to the median."""
+    """Return half the distance between the quartiles, relative to the median."""
     low, middle, high = np.percentile(values, [25, 50, 75])
     return float((high - low) / 2 / middle)

@@ -1,7 +1,8 @@
-"""CIFAR-10 (Krizhevsky 2009) from a tree of pictures, as 24x24 crops: what the CIFAR network of TernGrad takes.
+"""CIFAR-10 (Krizhevsky 2009) from a tree of image files, as 24x24 crops for TernGrad's CIFAR network.
 
-The tree is ``train/<class>/<number>.jpg`` and ``test/<class>/<number>.jpg``, as it is or in one ``.tar``, ``.tar.xz`` or
-``.tar.gz``. Copies in JPEG are lossy: say so next to results. Decoded pictures are kept in the user's cache directory.
+The tree is ``train/<class>/<number>.jpg`` and ``test/<class>/<number>.jpg``, as files or in one ``.tar``, ``.tar.xz`` or
+``.tar.gz``. JPEG copies are lossy, which must be stated next to results. Decoded pictures are kept in the user's cache
+directory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PICTURES = (".jpg", ".jpeg", ".png")
 
 
 def load(directory: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training images and labels, then test images and labels.
+    """Load training images and labels, then test images and labels.
 
     Images are float32 (n, 3, 24, 24), the middle of each picture; every channel has mean 0 and deviation 1 over the training
     images. Labels are int64: the classes in alphabetical order.
@@ -45,9 +46,9 @@ def load(directory: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def pictures(directory: Path) -> dict[str, NDArray[np.uint8]]:
-    """Whole pictures ``train_x`` and ``test_x`` (n, 3, 32, 32) and class numbers ``train_y`` and ``test_y`` (n,).
+    """Load whole images ``train_x`` and ``test_x`` (n, 3, 32, 32) and class numbers ``train_y`` and ``test_y`` (n,).
 
-    They come from the cache where it has them. Errors as ``load``.
+    They are read from the cache if possible. Errors as ``load``.
     """
     archives = sorted(p for p in directory.glob("*.tar*") if p.is_file())
     tree = all((directory / part).is_dir() for part in _PARTS)
@@ -69,7 +70,7 @@ def pictures(directory: Path) -> dict[str, NDArray[np.uint8]]:
 
 
 def cache_directory() -> Path:
-    """``$XDG_CACHE_HOME/paceline``, by default ``~/.cache/paceline``."""
+    """Return ``$XDG_CACHE_HOME/paceline``, by default ``~/.cache/paceline``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paceline"
 
 

@@ -1,4 +1,4 @@
-"""Training data: real digits that come with scikit-learn, the MNIST files, CIFAR-10, or a function of the user's."""
+"""Training data: digits of scikit-learn, the MNIST files, CIFAR-10, or a user's function."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Dataset:
 
 
 def load(spec: str) -> Dataset:
-    """``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function``.
+    """Load a dataset: ``digits``, ``mnist:DIR``, ``fashion-mnist:DIR``, ``cifar10:DIR`` or ``module:function``.
 
     Raises:
         UserError: an unknown name, a directory without the files, a function that returns something else.
@@ -56,7 +56,7 @@ def load(spec: str) -> Dataset:
 
 
 def _digits() -> Dataset:
-    """scikit-learn's 1,797 digits of 8x8, each pixel three by three, on a 28x28 field; every fifth held out.
+    """Load scikit-learn's 1,797 digits of 8x8, each pixel enlarged to three by three, in 28x28 images; every fifth is held out.
 
     Source: Alpaydin, Kaynak 1998, Optical Recognition of Handwritten Digits, UCI (test part).
     """
@@ -74,7 +74,7 @@ def _digits() -> Dataset:
 
 
 def _idx(kind: str, directory: Path) -> Dataset:
-    """The original files of MNIST and Fashion-MNIST; pixels scaled to 0 to 1."""
+    """Load the original files of MNIST and Fashion-MNIST, with pixels scaled to 0 to 1."""
 
     def read(part: str, what: str, dims: int) -> Tensor:
         path = directory / f"{part}-{what}-idx{dims}-ubyte.gz"

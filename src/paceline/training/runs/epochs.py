@@ -1,4 +1,4 @@
-"""The epochs of a run on one rank: train, evaluate, save, and stop in order when asked."""
+"""Epochs of a run on one rank: train, evaluate, save, and stop in order on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from paceline.units import format_seconds
 
 
 class _Last(NamedTuple):
-    """The last boundary of a step: where, the model's buffers, and what only this rank has."""
+    """Last boundary of a step: its place, the model's buffers, and the state of this rank alone."""
 
     epoch: int
     step: int
@@ -39,11 +39,11 @@ class _Last(NamedTuple):
 
 
 class Epochs:
-    """Trains the epochs of a run that are left, and writes its checkpoints.
+    """Loop over the remaining epochs of a run, which writes its checkpoints.
 
     Attributes:
         curve: an entry for each epoch so far, also those before a resumption.
-        histogram: of a gradient in the middle of the run; empty where its compression has none.
+        histogram: of a gradient in the middle of the run; empty if its compression has none.
         writer: of the checkpoints. Whoever ends the run calls its ``finish`` last.
     """
 
@@ -61,7 +61,7 @@ class Epochs:
         self._agreed = Wish()  # at the last step of an epoch, for its end
 
     def train(self, first: int) -> None:
-        """Train from epoch ``first``, or within it, to the last. Raises Interrupted on every rank when any is asked to stop."""
+        """Train from epoch ``first``, or within it, to the last. Raises Interrupted on every rank if any is asked to stop."""
         run, trainer = self._run, self._trainer
         self._stops.elastic = run.elastic
         with self._stops.while_training(), self._left_behind(), self._progress.epochs(first, trainer.steps_per_epoch) as show:
@@ -81,7 +81,7 @@ class Epochs:
 
     @contextmanager
     def _left_behind(self) -> Iterator[None]:
-        """When a rank is lost in an elastic run, leave the last step for those who go on."""
+        """Leave the state of the last step to the surviving ranks if a rank is lost in an elastic run."""
         try:
             yield
         except (RuntimeError, dist.DistError) as error:
@@ -94,13 +94,13 @@ class Epochs:
             raise
 
     def _remember(self, epoch: int, step: int) -> None:
-        """Copy what a step that fails will have changed; only in the update it changes weights and optimizer too (``torn``)."""
+        """Copy the state that a failing step may change. Weights and optimizer change only in the update (``torn``)."""
         if self._run.elastic:
             buffers = {name: buffer.clone() for name, buffer in self._trainer.model.module.named_buffers()}
             self._last = _Last(epoch, step, buffers, snapshot(own_state(self._trainer)))
 
     def _boundary(self, epoch: int, number: int) -> None:
-        """Between step ``number`` of an epoch and the next: save or stop if any rank has to."""
+        """Save or stop between step ``number`` of an epoch and the next, if any rank must."""
         step, whole = number + 1, self._trainer.steps_per_epoch
         self._remember(epoch, step)  # before the ranks confer: that may fail, and the weights are of this step already
         due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
@@ -145,7 +145,7 @@ class Epochs:
         return bool(self._every[0]) and steps % self._every[0] == 0
 
     def _due_by_time(self) -> bool:
-        """Seconds of a clock that is never set."""
+        """Return whether a checkpoint is due by the monotonic clock."""
         return bool(self._every[1]) and time.monotonic() - self._saved_at >= self._every[1]
 
     def _save(self, epoch: int, step: int) -> None:
@@ -156,7 +156,7 @@ class Epochs:
         self._saved_at = time.monotonic()
 
     def _stop(self, number: int, epoch: int, step: int) -> None:
-        """Save, say where the run is, and raise Interrupted when every rank is through."""
+        """Save, report the state of the run, and raise Interrupted after all ranks have finished."""
         self._save(epoch, step)
         where = checkpoint.place({"epoch": epoch, "step": step})
         kept = f"the checkpoint of {where} is kept; resume {self._run.out} to go on"
@@ -186,7 +186,8 @@ class Epochs:
             print(text, file=sys.stderr, flush=True)
 
     def _sampler(self) -> Callable[[], dict[str, Any]] | None:
-        """Request the stages of the largest compressed gradient from TernGrad. Returns what makes the histogram of them."""
+        """Request the stages of the largest compressed gradient from TernGrad. Returns a function that makes their
+        histogram."""
         trainer = self._trainer
         named = trainer.model.module.named_parameters()
         packed = {name: p for name, p in named if p.requires_grad and name not in trainer.hook.dense}
@@ -203,7 +204,7 @@ class Epochs:
 
 
 def _reached(trainer: Trainer, entry: Mapping[str, Any]) -> dict[str, float]:
-    """Place of the run after an epoch: the contents of ``progress.json``."""
+    """Return the place of the run after an epoch, the contents of ``progress.json``."""
     steps, batch = trainer.steps_per_epoch, trainer.strategy.global_batch_size
     numbers = {name: entry[name] for name in ("epoch", "accuracy", "loss")}
     rate = steps * batch / entry["seconds"] if entry["seconds"] else 0.0

@@ -1,4 +1,6 @@
-"""Start workers here with PyTorch's own elastic launcher (what ``torchrun`` runs), end them in order, say who failed."""
+"""Start of workers on this machine by PyTorch's elastic launcher (as in ``torchrun``), their end in order, and a report of
+failures.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ GRACE_S = 60.0
 
 
 class WorkerFailed(RuntimeError):
-    """A worker ended early; the message names its rank and what ended it. ``code`` is the exit code to pass on."""
+    """Error for a worker that ended early, with its rank and the cause. ``code`` is the exit code for this process."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code
@@ -55,7 +57,7 @@ class WorkerFailed(RuntimeError):
 
 
 def check_host_holds(workers: int) -> None:
-    """Raises UserError for more workers than the cores of this host can sensibly run."""
+    """Raise UserError for more workers than the cores of this host can run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     most = max(ALWAYS_HELD, WORKERS_A_CORE * cores)
     if workers > most:
@@ -69,10 +71,9 @@ class Interruption:
     """State of this process's signals in ``interruptible``.
 
     Attributes:
-        ask: hands a signal's number to workers that stop in order, or at once; None: there are none, and a signal raises
-            ``Interrupted``.
-        asked: the number that was handed to them; 0: none. A second signal raises, and so does one that ``grace_s`` later is
-            raised here if they still run.
+        ask: passes a signal's number to workers, which stop in order or at once. None: there are no workers, and a signal
+            raises ``Interrupted``. asked: number that was passed to them; 0: none. A second signal raises, as does one that is
+            raised here ``grace_s`` later if they still run.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
@@ -81,7 +82,7 @@ class Interruption:
         self._timer: threading.Timer | None = None
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The handler. Raises Interrupted unless workers are asked to stop."""
+        """Handle a signal. Raises Interrupted unless workers are asked to stop."""
         if self.ask is None:
             raise Interrupted(number)
         self.ask(number, bool(self.asked))
@@ -93,7 +94,7 @@ class Interruption:
         self._timer.start()
 
     def answered(self) -> None:
-        """The workers have ended."""
+        """Record that the workers have ended."""
         self.ask = None
         if self._timer is not None:
             self._timer.cancel()
@@ -106,7 +107,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
     ``Interrupted`` arrives here, the others are ended.
 
     Args:
-        restarts: how often all are started again when one was lost; after an error of a rank's own they are not.
+        restarts: number of restarts of all ranks after one was lost. An error of a rank itself causes no restart.
         interruption: of workers that stop in order (``StopRequests``); None: a signal ends them.
 
     Raises:
@@ -162,7 +163,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
 
 
 def _end_suspended(stop_file: Path, ended: threading.Event) -> None:
-    """Kill workers that are suspended (SIGSTOP) when another one has ended: no other signal ends them."""
+    """Kill suspended workers (SIGSTOP) after another one has ended, because no other signal ends them."""
     running: dict[int, int] = {}
     seen: set[int] = set()
     since = 0.0  # when the first of those of one start ended
@@ -189,9 +190,9 @@ def _ask(stop_file: Path, number: int, at_once: bool) -> None:
 
 
 def _stopped_by(failures: Mapping[int, ProcessFailure]) -> int:
-    """The signal for which all ranks have stopped in order, though it was sent to a worker alone; 0: something else ended them.
+    """Return the signal for which all ranks have stopped in order, even if it was sent to only one worker; 0 for another end.
 
-    The launcher ends those that are a moment later than the first.
+    The launcher ends those that stop slightly later than the first.
     """
     codes, in_order = {failure.exitcode for failure in failures.values()}, 128 + signal.SIGTERM
     return signal.SIGTERM if in_order in codes <= {in_order, -signal.SIGTERM} else 0
@@ -199,7 +200,9 @@ def _stopped_by(failures: Mapping[int, ProcessFailure]) -> int:
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in here, unless the script handles them, or ask workers to stop."""
+    """Make SIGINT, SIGTERM and SIGHUP raise ``Interrupted`` in the block, unless the script handles them, or ask workers to
+    stop.
+    """
     interruption = Interruption()
     usual: Any = signal.SIG_DFL
     defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual, signal.SIGHUP: usual}
@@ -215,7 +218,7 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def follow_launcher() -> None:
-    """End this worker as soon as the process that started it has ended, however that was."""
+    """End this worker as soon as the process that started it has ended in any way."""
     launcher = int(os.environ.get(LAUNCHER, os.getppid()))
     threading.Thread(target=_follow, args=(launcher,), name="paceline-launcher", daemon=True).start()
 
@@ -231,11 +234,10 @@ def _follow(launcher: int) -> None:
 
 
 def leave_error(message: str, fix: str = "", mistake: bool = False, lost: bool = False) -> bool:
-    """Hand an error to the launcher. False where there is no launcher to say it.
+    """Hand an error to the launcher. Returns False without a launcher.
 
     Args:
-        mistake: the user's.
-        lost: of another rank, so that a new start may help.
+        mistake: error of the user. lost: loss of another rank, so that a restart may help.
     """
     if LAUNCHER not in os.environ or ERROR_FILE not in os.environ:
         return False
@@ -258,22 +260,22 @@ def probe(workers: int) -> Cluster:
 
 
 def _left(failure: ProcessFailure) -> Mapping[str, Any]:
-    """The error that a rank has left; empty where it has left none."""
+    """Return the error that a rank has left; empty if there is none."""
     data = failure.error_file_data
     return data if "mistake" in data else {}
 
 
 def _only_lost(failures: Mapping[int, ProcessFailure]) -> bool:
-    """Return whether a new start may help: ranks were killed, ended silently or lost another, and no rank has an error."""
+    """Return whether a restart may help: ranks were killed, ended silently or lost another, and no rank has an error."""
     return all(_left(failure).get("lost", True) for failure in failures.values())
 
 
 def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
-    """The rank that failed first, which the others lost, and how.
+    """Return the rank that failed first and how; the other ranks then lost it.
 
-    A killed rank comes first, then one with a user's error, then one that ended without a word. Errors of the others often are
-    lost connections to it, and those that know so come after its own. Ranks that the launcher ended come last: by SIGTERM, and
-    by SIGKILL where they did not answer.
+    A killed rank comes first, then one with a user's error, then one that ended silently. Errors of others are often lost
+    connections to it, and come after its own error if they are recognized as such. Ranks that the launcher ended (by SIGTERM,
+    then SIGKILL) come last.
     """
     hung = any("timed out" in str(_left(failure).get("message", "")).lower() for failure in failures.values())
 

@@ -1,4 +1,4 @@
-"""The training loop of local steps: the same loop, with an exchange now and then in place of one in every backward pass."""
+"""Training loop of local steps, with an exchange at intervals instead of one in every backward pass."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from paceline.training.runs.training_run import TrainingRun
 
 
 def attached(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
-    """The model and what exchanges it, as a ``Trainer`` takes them. Raises UserError as ``attach_local``."""
+    """Return the model and its exchange as a ``Trainer`` needs them. Raises UserError as ``attach_local``."""
     sync = attach_local(module, run.strategy.gradient_exchange, run.attach_options, local=run.strategy.local)
     return cast(DistributedDataParallel, Alone(module)), cast(Hook, sync)
 
 
 def check_local(run: TrainingRun, data: Dataset) -> None:
-    """Raises UserError for local steps that the run has no use for: a round longer than it, more fragments than layers."""
+    """Raise UserError for local steps that do not fit the run: a round longer than the run, or more fragments than layers."""
     local, batch = run.strategy.local, run.strategy.global_batch_size
     steps = run.epochs * (len(data.train_y) // batch)
     if local.sync_every == 1:
@@ -45,13 +45,13 @@ def check_local(run: TrainingRun, data: Dataset) -> None:
 
 
 class LocalTrainer(Trainer):
-    """A rank of a run of local steps.
+    """Rank of a run of local steps.
 
-    It is evaluated and kept with the shared weights, which are equal on every rank; each rank's own weights and the state of
-    its optimizer are part of ``state``. The run ends with ``LocalSync.finish``, so that its last steps count.
+    It is evaluated and saved with the shared weights, which are equal on every rank. Each rank's own weights and optimizer
+    state are part of ``state``. The run ends with ``LocalSync.finish``, so that its last steps count.
 
     Attributes:
-        last_epoch: the run ends behind it.
+        last_epoch: number of the run's last epoch.
     """
 
     last_epoch = -1
@@ -63,10 +63,10 @@ class LocalTrainer(Trainer):
         self._ended: dict[str, Any] | None = None
 
     def settle_buckets(self) -> None:
-        """There are none."""
+        """Do nothing, because there are no buckets."""
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
-        """As ``Trainer``; behind the last epoch all ranks exchange what they have done since the last exchange."""
+        """Train one epoch as ``Trainer`` does. After the last epoch all ranks exchange their remaining changes."""
         loss = super().train_epoch(epoch, on_step)
         if epoch == self.last_epoch:
             self._ended = self.state()  # of before: a resumed run has other exchanges
@@ -107,13 +107,13 @@ class LocalTrainer(Trainer):
         return loss.detach()
 
     def _forget(self) -> None:
-        """Restart with an empty optimizer if its state may hold values that were not finite; all ranks do the same."""
+        """Restart with an empty optimizer if its state may hold non-finite values; all ranks decide equally."""
         state = self.optimizer.state_dict()
         self.optimizer.load_state_dict({**state, "state": {}})
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """As ``Trainer``, with the shared weights."""
+        """Evaluate the shared weights as ``Trainer`` does."""
         with self.sync.shared_weights():
             return super().evaluate()
 
@@ -122,18 +122,18 @@ class LocalTrainer(Trainer):
         self.sync.check_replicas()
 
     def weights(self) -> dict[str, Any]:
-        """The shared weights."""
+        """Return the shared weights."""
         with self.sync.shared_weights():
             return {name: value.clone() for name, value in self.model.module.state_dict().items()}
 
     def state(self) -> dict[str, Any]:
-        """State of this rank that, with the shared weights, continues the run bit for bit."""
+        """Return the state of this rank that, with the shared weights, continues the run bit for bit."""
         if self._ended is not None:
             return self._ended
         return {**self.sync.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
-        """Continue from the states of all ranks. Another number of ranks shares out the optimizers' states in turn."""
+        """Continue from the states of all ranks. Another number of ranks gets the optimizers' states in turn."""
         super().resume(model, optimizer, states)
         by_rank = {state["rank"]: state for state in states}
         own = by_rank.get(self.rank) or by_rank[self.rank % len(by_rank)]

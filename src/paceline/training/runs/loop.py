@@ -1,4 +1,4 @@
-"""The training loop: plain PyTorch, measured."""
+"""Training loop in plain PyTorch, with measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the m
 
 @dataclass
 class StepMeasurements:
-    """The measurements of one rank, one entry per step (seconds, bytes)."""
+    """Measurements of one rank, with one entry per step (seconds, bytes)."""
 
     step: list[float] = field(default_factory=list)
     exposed: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class StepMeasurements:
     events: list[list[Event]] = field(default_factory=list)
 
     def averaged(self, steps: int) -> StepMeasurements:
-        """The means over rounds of so many steps, with the events of the last of each; bytes are rounded up."""
+        """Return the means over rounds of this many steps, with the events of the last of each; bytes are rounded up."""
         if steps == 1 or len(self.step) < steps:
             return self
         ends = range(steps, len(self.step) + 1, steps)
@@ -75,7 +75,7 @@ def make_optimizer(
     diagnostics_every: int = 0,
     options: Mapping[str, float | str] = MappingProxyType({}),
 ) -> torch.optim.Optimizer:
-    """Stock PyTorch optimizers, LARS and LAMB, by default with the options that ``OPTIMIZERS`` names.
+    """Return an optimizer: stock PyTorch's, LARS or LAMB, by default with the options in ``OPTIMIZERS``.
 
     Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB. Raises UserError
     for an unknown variant.
@@ -85,7 +85,7 @@ def make_optimizer(
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
-    """The options of the optimizer except the learning rate, with the names of a ``Recipe``."""
+    """Return the options of the optimizer except the learning rate, with the names of a ``Recipe``."""
     group = optimizer.param_groups[0]
     options: dict[str, float | str] = {"variant": group["variant"]} if "variant" in group else {}
     names = ("momentum", "weight_decay", "trust_coefficient", "eps")
@@ -94,14 +94,14 @@ def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:
 
 
 class Alone(nn.Module):
-    """A model that exchanges nothing by itself, with the names that DistributedDataParallel has for its parts."""
+    """Model without an exchange, with the attribute names of DistributedDataParallel."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module, self.process_group = module, dist.group.WORLD
 
     def forward(self, x: Tensor) -> Any:
-        """Output of the model for ``x``."""
+        """Return the output of the model for ``x``."""
         return self.module(x)
 
 
@@ -139,7 +139,7 @@ class Trainer:
         self.steps_per_epoch = len(data.train_y) // strategy.global_batch_size
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """This rank's micro batches of one epoch, from step ``first`` on."""
+        """Yield this rank's micro batches of one epoch, from step ``first`` on."""
         generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
         order = torch.randperm(len(self.data.train_y), generator=generator)
         size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
@@ -148,7 +148,7 @@ class Trainer:
             yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
 
     def settle_buckets(self) -> None:
-        """Run one step without an update and undo it, since DDP fixes its buckets only after its first backward pass.
+        """Run one step without an update and undo it, because DDP fixes its buckets only after its first backward pass.
 
         Otherwise the first step of a resumed run would add in another order than the uninterrupted run.
         """
@@ -166,23 +166,25 @@ class Trainer:
 
     @property
     def skipped_steps(self) -> int:
-        """Steps of the whole run that the optimizer skipped because a gradient was not finite."""
+        """Number of steps of the whole run that the optimizer skipped because a gradient was not finite."""
         return self.skipped_before + int(getattr(self.optimizer, "skipped_steps", 0))
 
     @property
     def noise(self) -> NoiseMeter | None:
-        """The meter of the noise scale; None without one."""
+        """Meter of the noise scale; None without one."""
         return self.hook.noise if isinstance(self.hook, Hook) else None
 
     def noise_scale(self) -> float | None:
-        """Noise scale of the steps since it was last known, in samples; None if it is not measured or not known yet."""
+        """Return the noise scale since the last known one, in samples; None if it is not measured or not known yet."""
         scale = self.noise.scale if self.noise is not None else None
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
-        """One pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole pass.
+        """Train one pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole
+        pass.
 
-        ``on_step`` is called after each step, at its boundary, with the step's number. An error of it leaves the trainer there.
+        ``on_step`` is called after each step, at its boundary, with the step's number. If it raises, the trainer stays at that
+        step.
         """
         if self._through:
             self._through = False
@@ -252,7 +254,9 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """Share of the held-out labels that are predicted right, and the mean loss; each rank takes its part of the samples."""
+        """Return the share of held-out labels predicted right, and the mean loss; each rank evaluates its part of the
+        samples.
+        """
         self.model.eval()
         for buffer in self.model.module.buffers():  # running statistics differ; rank 0's are what a checkpoint holds
             dist.broadcast(buffer, 0)
@@ -268,16 +272,17 @@ class Trainer:
         return right, loss
 
     def weights(self) -> dict[str, Any]:
-        """The weights and buffers that are equal on every rank."""
+        """Return the weights and buffers that are equal on every rank."""
         return dict(without_shards(self.model.module.state_dict()))
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Part of the optimizer's state that is equal on every rank."""
+        """Return the part of the optimizer's state that is equal on every rank."""
         return dict(without_shards(self.optimizer.state_dict()))
 
     @property
     def sharers(self) -> int:
-        """Ranks that share out a copy of weights or optimizer state: the first so many have all ``shards``. 0: none do.
+        """Number of ranks that divide a copy of weights or optimizer state among them: the first ones have all ``shards``. It
+        is 0 if nothing is divided.
 
         Rank r has the rows of rank ``r % sharers``.
         """
@@ -285,11 +290,13 @@ class Trainer:
         return mesh.sharers if mesh.sharding.optimizer else 0
 
     def shards(self) -> dict[str, Any]:
-        """This rank's rows of ``model`` and ``optimizer`` where ranks share them out, as ``state_shards.rows_of``."""
+        """Return this rank's rows of ``model`` and ``optimizer`` if ranks divide them, as ``state_shards.rows_of`` does."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """State that differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not copies."""
+        """Return the state that differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not
+        copies.
+        """
         return dict(self.hook.state_dict(copied=False))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
@@ -304,26 +311,28 @@ class Trainer:
 
 
 def classification_loss(output: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy. ``output``: (B, classes), or (B, T, classes) with a label at each of T places."""
+    """Return the mean cross-entropy. ``output``: (B, classes), or (B, T, classes) with a label at each of T positions."""
     return functional.cross_entropy(output.flatten(0, -2), labels.flatten())
 
 
 def distillation_loss(output: Tensor, taught: Tensor) -> Tensor:
-    """Divergence of the softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2), times the squared temperature."""
+    """Return the divergence of the softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2), times the squared
+    temperature.
+    """
     soft, target = (each.flatten(0, -2) / TEMPERATURE for each in (output, taught))
     divergence = functional.kl_div(soft.log_softmax(-1), target.log_softmax(-1), reduction="batchmean", log_target=True)
     return divergence * TEMPERATURE**2
 
 
 def median_step(times: StepMeasurements) -> int:
-    """Index of the kept step whose duration is nearest to the median."""
+    """Return the index of the kept step whose duration is nearest to the median."""
     kept = range(max(0, len(times.step) - _KEPT_STEPS), len(times.step))
     middle = statistics.median(times.step)
     return min(kept, key=lambda i: abs(times.step[i] - middle))
 
 
 def gradient_histogram(sample: Mapping[str, Any], bins: int = 81) -> dict[str, Any]:
-    """Counts of the stages of one gradient on one symmetric axis, as in the TernGrad slides."""
+    """Count the values of the stages of one gradient on one symmetric axis, as in the TernGrad slides."""
     stages = {name: sample[name] for name in ("original", "clipped", "ternary", "averaged")}
     reach = max(float(np.abs(v).max()) for v in stages.values()) or 1.0
     edges = np.linspace(-reach, reach, bins + 1)

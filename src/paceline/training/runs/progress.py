@@ -1,4 +1,5 @@
-"""The progress that a user sees during training: a bar on a terminal, else one plain line per epoch. Rank 0 only, on stderr."""
+"""Progress of a training run for the user: a bar on a terminal, else one plain line per epoch. Only rank 0 shows it, on
+stderr."""
 
 from __future__ import annotations
 
@@ -11,20 +12,20 @@ from paceline.training.runs.training_run import TrainingRun
 
 
 class Progress:
-    """Silent on every rank but 0."""
+    """Progress display, which is silent on every rank but 0."""
 
     def __init__(self, rank: int, run: TrainingRun) -> None:
         self._quiet = rank != 0
         self._run = run
 
     def say(self, text: str) -> None:
-        """One line about the current phase."""
+        """Print a line about the current phase."""
         if not self._quiet:
             print(f"{self._run.label}: {text}", file=sys.stderr, flush=True)
 
     @contextmanager
     def epochs(self, first: int, steps_per_epoch: int) -> Iterator[Callable[[int], None]]:
-        """Yields a function to call after every step with its number within the epoch."""
+        """Yield a function to call after every step with its number within the epoch."""
         if self._quiet or not sys.stderr.isatty():
             yield lambda number: None
             return
@@ -44,7 +45,7 @@ class Progress:
             yield lambda number: bar.advance(task)
 
     def epoch_done(self, entry: Mapping[str, Any]) -> None:
-        """The epoch's line."""
+        """Print the line of the epoch."""
         if self._quiet or (sys.stderr.isatty() and entry["epoch"] < self._run.epochs):
             return
         self.say(

@@ -1,4 +1,4 @@
-"""A ``Recipe`` on an optimizer: stock ``LRScheduler``s of the rules that large batches are trained with."""
+"""A ``Recipe`` on an optimizer, as stock ``LRScheduler``s of the usual rules for large batches."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from paceline.strategy.recipe import POWER, Recipe
 
 
 def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> LambdaLR:
-    """The recipe's rates for ``optimizer``; call its ``step`` after every step of the optimizer.
+    """Return a scheduler of the recipe's rates for ``optimizer``; call its ``step`` after every step of the optimizer.
 
     Groups keep the proportions of their rates: the largest gets the recipe's peak.
 
     Args:
-        steps_done: of a resumed run; the next step has the rate that it would have had.
+        steps_done: completed steps of a resumed run, which continues with the rate of the next step.
 
     Raises:
         UserError: every group has a rate of 0, or ``steps_done`` is negative.
@@ -38,8 +38,9 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
 def warmup_polynomial(
     optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, power: float = POWER, end_lr: float = 0.0
 ) -> LambdaLR:
-    """The optimizer's own rates as peaks: a straight line up over ``warmup_steps``, then polynomial decay (You et al. 2017,
-    LARS, section 5: power 2). Raises UserError for a warm-up longer than the run."""
+    """Return a scheduler with the optimizer's own rates as peaks: linear growth over ``warmup_steps``, then polynomial decay
+    (You et al. 2017, LARS, section 5: power 2). Raises UserError for a warm-up longer than the run.
+    """
     peak = max(float(group["lr"]) for group in optimizer.param_groups)
     return scheduler(
         optimizer,

@@ -1,4 +1,4 @@
-"""A model sharded as a strategy says: FSDP2's units are those that prediction counts."""
+"""Sharding of a model by a strategy, with FSDP2's units as the prediction counts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from paceline.training.exchanges.gradients.tensor_layout import numbered
 def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
     """Shard a model in place over all ranks, or over groups of ``shard_devices`` neighbours with copies between them.
 
-    ``zero3`` frees the weights of every unit behind its forward pass and gathers them again; ``zero2`` keeps them until the end
+    ``zero3`` frees the weights of every unit after its forward pass and gathers them again; ``zero2`` keeps them until the end
     of the backward pass.
 
     Raises:
@@ -40,10 +40,10 @@ def shard(model: nn.Module, strategy: Strategy) -> nn.Module:
 
 
 def unit_modules(model: nn.Module, bucket_bytes: int) -> list[list[nn.Module]]:
-    """The modules of each unit, the root's own last.
+    """Return the modules of each unit, the root's own last.
 
-    The unit of a module are the parameters that no module below it has taken, so a unit is the largest modules that lie in it
-    whole. Parameters of the root itself stay with the root.
+    The unit of a module has the parameters that no submodule has taken, so a unit has the largest modules that are entirely in
+    it. Parameters of the root itself stay with the root.
     """
     trained = list(numbered((n, p) for n, p in model.named_parameters() if p.requires_grad).values())
     result: list[list[nn.Module]] = []
@@ -56,7 +56,7 @@ def unit_modules(model: nn.Module, bucket_bytes: int) -> list[list[nn.Module]]:
 
 
 def _whole_modules(model: nn.Module, names: Collection[str], prefix: str = "") -> list[nn.Module]:
-    """The largest modules whose trained parameters are all among ``names``."""
+    """Return the largest modules whose trained parameters are all among ``names``."""
     own = [prefix + name for name, p in model.named_parameters() if p.requires_grad]
     if own and all(name in names for name in own):
         return [model]

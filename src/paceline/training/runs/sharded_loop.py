@@ -1,4 +1,4 @@
-"""The training loop of a model that FSDP2 has sharded: the same loop, with weights and optimizer state in shards."""
+"""Training loop of a model that FSDP2 has sharded, with weights and optimizer state in shards."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ _BATCH = 256  # samples of a forward pass without gradients
 
 
 def sharded(module: nn.Module, run: TrainingRun) -> tuple[DistributedDataParallel, Hook]:
-    """The model and what exchanges its gradients, as a ``Trainer`` takes them. Raises UserError as ``attach``."""
+    """Return the model and its gradient exchange as a ``Trainer`` needs them. Raises UserError as ``attach``."""
     shard(module, run.strategy)
     hook = attach(module, run.strategy.gradient_exchange, run.attach_options)
     return cast(DistributedDataParallel, Alone(module)), cast(Hook, hook)
 
 
 class ShardedTrainer(Trainer):
-    """A rank of a run whose weights and optimizer state are shared out."""
+    """Rank of a run with sharded weights and optimizer state."""
 
     @property
     def _sharded(self) -> ShardedHook:
         return cast(ShardedHook, self.hook)
 
     def settle_buckets(self) -> None:
-        """There are none."""
+        """Do nothing, because there are no buckets."""
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """As ``Trainer``. Every rank runs the same number of forward passes, for each gathers weights from all."""
+        """Evaluate as ``Trainer`` does. Every rank runs the same number of forward passes, because each gathers weights from
+        all ranks.
+        """
         self.model.eval()
         for buffer in self.model.module.buffers():
             dist.broadcast(buffer, 0)
@@ -62,16 +64,18 @@ class ShardedTrainer(Trainer):
         return right_share, loss
 
     def shards(self) -> dict[str, Any]:
-        """As ``Trainer``."""
+        """Return this rank's shards; see ``Trainer``."""
         return dict(rows_of({"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict()}))
 
     def state(self) -> dict[str, Any]:
-        """As ``Trainer``."""
+        """Return the state that differs from rank to rank; see ``Trainer``."""
         return self._sharded.own_state(copied=False)
 
     @torch.no_grad()
     def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
-        """As ``Trainer``, with whole tensors or ``SharedTensor``; the residuals are of this rank or of all."""
+        """Continue as ``Trainer`` does, with whole tensors or ``SharedTensor``; the residuals are those of this rank or of
+        all.
+        """
         for name, value in self.model.module.state_dict().items():
             _local(value).copy_(_local(as_sharded(model[name], value)))
         load_shared_state(self.optimizer, optimizer)
@@ -92,7 +96,7 @@ def load_shared_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
 
 
 def _own(value: Any, parameter: Any) -> Any:
-    """A value of the optimizer's state that is no longer on the disk."""
+    """Return a value of the optimizer's state that is not on the disk any more."""
     placed = as_sharded(value, parameter)
     return placed.clone() if placed is value and isinstance(value, Tensor) else placed
 

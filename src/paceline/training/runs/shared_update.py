@@ -1,5 +1,5 @@
-"""ZeRO-1: every rank holds the model whole, updates its rows of every tensor and gathers the others' (Rajbhandari et al. 2020,
-ZeRO, SC, section 5.1).
+"""ZeRO-1: every rank holds the whole model, updates its rows of every tensor, and gathers those of the others (Rajbhandari et
+al. 2020, ZeRO, SC, section 5.1).
 
 The rows are DTensors in the memory of the model's weights, so any optimizer of torch, LARS and LAMB keep state of these rows
 alone. ``ZeroRedundancyOptimizer`` shares out whole tensors, and then the largest tensor bounds what a rank saves.
@@ -30,7 +30,7 @@ from paceline.training.runs.training_run import TrainingRun
 
 
 class SharedUpdate:
-    """This rank's rows of a model's weights, for an optimizer, and what brings the others' after each of its steps.
+    """This rank's rows of a model's weights, for an optimizer, with a gather of the others' rows after each step.
 
     Args:
         parameters: the trained weights by name, equal on all ranks.
@@ -52,7 +52,7 @@ class SharedUpdate:
 
     @classmethod
     def of(cls, model: DistributedDataParallel, hook: Hook | PowerSGD, run: TrainingRun) -> SharedUpdate:
-        """The update that a run describes, in the groups of its prediction. Every rank calls it.
+        """Return the update that a run describes, in the groups of its prediction. Every rank must call this.
 
         Raises:
             UserError: a parameter without dimensions.
@@ -69,19 +69,19 @@ class SharedUpdate:
         return cls(trained, [[tensor.name for tensor in members] for members, _ in groups], mesh, wire)
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give the optimizer, which has been made of ``parts``, its gradients before each step, and gather after it."""
+        """Give the optimizer of ``parts`` its gradients before each step, and gather after it."""
         optimizer.register_step_pre_hook(lambda *_: self._take_gradients())
         optimizer.register_step_post_hook(lambda *_: self._gather())
 
     def _part(self, whole: Tensor) -> DTensor:
-        """This rank's rows of a tensor, which share its memory."""
+        """Return this rank's rows of a tensor, which share its memory."""
         rows = self._rows(whole)
         first = self._wire.rank * rows
         own = whole[first : first + rows]
         return DTensor.from_local(own, self._mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride())
 
     def _rows(self, whole: Tensor) -> int:
-        """Rows of a tensor that each rank has; the last ones may have fewer, or none."""
+        """Return the number of rows of a tensor on each rank; the last ranks may have fewer, or none."""
         return -(-whole.shape[0] // self._wire.world_size)
 
     def _take_gradients(self) -> None:
@@ -90,7 +90,7 @@ class SharedUpdate:
 
     @torch.no_grad()
     def _gather(self) -> None:
-        """Fill the model's weights with all ranks' rows, and drop the gradients, which have been used."""
+        """Fill the model's weights with all ranks' rows, and drop the used gradients."""
         start = time.perf_counter()
         ranks, rank = self._wire.world_size, self._wire.rank
         for group in self._groups:
@@ -112,7 +112,7 @@ class SharedUpdate:
         self.waited_s = time.perf_counter() - start
 
     def _room(self, group: Sequence[Tensor], size: int) -> tuple[Tensor, Tensor]:
-        """A rank's part of a gather, and room for all ranks': one buffer for all groups."""
+        """Return a buffer for a rank's part of a gather and one for all ranks' parts, shared by all groups."""
         wanted, like = (self._wire.world_size + 1) * size, group[0]
         if self._buffer.numel() < wanted:
             self._buffer = torch.zeros(wanted, dtype=like.dtype, device=like.device)
@@ -120,12 +120,12 @@ class SharedUpdate:
 
 
 class SharedUpdateTrainer(Trainer):
-    """A rank of a ZeRO-1 run: its optimizer has the state of its rows."""
+    """Rank of a ZeRO-1 run, whose optimizer has the state of its rows."""
 
     update: SharedUpdate
 
     def settle_buckets(self) -> None:
-        """As ``Trainer``; the gradients are the model's, not those of the optimizer's parts."""
+        """Settle the buckets as ``Trainer`` does, with the gradients of the model instead of those of the optimizer's parts."""
         super().settle_buckets()
         self.model.zero_grad()
 
@@ -135,11 +135,11 @@ class SharedUpdateTrainer(Trainer):
         return loss
 
     def shards(self) -> dict[str, Any]:
-        """As ``Trainer``."""
+        """Return this rank's shards; see ``Trainer``."""
         return dict(rows_of({"optimizer": self.optimizer.state_dict()}))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
-        """As ``Trainer``; of the optimizer's state whole tensors or ``SharedTensor``."""
+        """Continue as ``Trainer`` does, with the optimizer's state as whole tensors or ``SharedTensor``."""
         self.model.module.load_state_dict(model)
         load_shared_state(self.optimizer, optimizer)
         self.hook.load_state_dict(states)

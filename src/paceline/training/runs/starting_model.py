@@ -1,4 +1,4 @@
-"""The network that a run begins with: built, given its weights, and slimmed where a plan says so."""
+"""First network of a run: built, given its weights, and slimmed if there is a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paceline.workload import call_factory
 
 
 def build_model(spec: str, seed: int) -> nn.Module:
-    """A network by name or ``module:function``; equal seeds give equal weights."""
+    """Build a network by name or ``module:function``; equal seeds give equal weights."""
     torch.manual_seed(mixed_seed(seed))
     built = call_factory(spec) if ":" in spec else models.build(spec)
     module = built[0] if isinstance(built, tuple) else built
@@ -30,7 +30,7 @@ def build_model(spec: str, seed: int) -> nn.Module:
 
 
 def starting_model(run: TrainingRun) -> nn.Module:
-    """The network of a run before its first step.
+    """Return the network of a run before its first step.
 
     Raises:
         UserError: weights or a plan of another network, or a file that cannot be read.
@@ -42,7 +42,9 @@ def starting_model(run: TrainingRun) -> nn.Module:
 
 
 def teacher_of(run: TrainingRun) -> nn.Module | None:
-    """The whole network that the run learns from, in eval mode and without gradients; None without one. Raises UserError."""
+    """Return the whole network that the run learns from, in eval mode and without gradients; None without one. Raises
+    UserError.
+    """
     if not run.teacher:
         return None
     model = build_model(run.model, run.seed)
@@ -51,13 +53,13 @@ def teacher_of(run: TrainingRun) -> nn.Module | None:
 
 
 def load_weights(model: nn.Module, path: str | Path, name: str) -> None:
-    """Give a network the weights of a run's directory, of its checkpoint, or of a file of a ``state_dict``.
+    """Load the weights of a run's directory, of its checkpoint, or of a file of a ``state_dict`` into a network.
 
     Args:
         name: of the network, for messages.
 
     Raises:
-        UserError: nothing is there, or the weights are another network's.
+        UserError: nothing exists there, or the weights belong to another network.
     """
     try:
         model.load_state_dict(weights_in(path))
@@ -68,10 +70,10 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> None:
 
 
 def weights_in(path: str | Path) -> Mapping[str, Tensor]:
-    """The weights of a run's directory, of a checkpoint, or of a file of a ``state_dict``; no code in it is run.
+    """Return the weights in a run's directory, in a checkpoint, or in a file of a ``state_dict``, without running code from it.
 
     Raises:
-        UserError: nothing is there, or it is no such file.
+        UserError: nothing exists there, or it is another kind of file.
     """
     file = Path(path)
     if file.is_dir():
@@ -92,12 +94,12 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights of a checkpoint whose tensors are still on the disk."""
+    """Return the weights of a checkpoint whose tensors are still on the disk."""
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in whole(state["model"]).items()}
 
 
 def mixed_seed(*parts: int) -> int:
-    """One seed from several numbers of any size; torch accepts 63 bits."""
+    """Return one seed from several numbers of any size; torch accepts 63 bits."""
     seed = 0
     for part in parts:
         seed = (seed * 1_000_003 + part) % (1 << 63)

@@ -28,10 +28,10 @@ class Wish(NamedTuple):
 
 
 class StepAgreement:
-    """The ranks confer now and then, about twice a second, in an all-reduce of three numbers over a separate gloo group.
+    """Agreement of the ranks about twice a second, in an all-reduce of three numbers over a separate gloo group.
 
-    It starts at the end of a step and is read at the end of the next, so that no step waits for it. How many steps lie between
-    two follows from the slowest rank's step, which is one of the numbers: every rank counts the same.
+    It starts at the end of a step and is read at the end of the next, so that no step waits for it. The number of steps between
+    two agreements follows from the slowest rank's step, which is one of the numbers, so all ranks count equally.
     """
 
     def __init__(self, workers: int, timeout_s: float) -> None:
@@ -41,7 +41,8 @@ class StepAgreement:
         self._left = 0  # steps until the next one
 
     def after_step(self, wish: Wish, step_s: float) -> Wish:
-        """Decision for this boundary. Every rank calls it after every step, with its wish and the seconds of the step.
+        """Return the decision for this boundary. Every rank must call this after every step, with its wish and the seconds of
+        the step.
 
         Raises:
             WireError: a rank is lost.

@@ -1,4 +1,6 @@
-"""Requests to stop a run: SIGTERM and Ctrl-C in a worker, or the launcher's word. The rank continues to a step's boundary."""
+"""Requests to stop a run: SIGTERM and Ctrl-C in a worker, or a message of the launcher. The rank continues to the boundary of
+the step.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class StopRequests:
     """Requests to this worker.
 
     Attributes:
-        number: of the signal that asks; 0: nothing has.
+        number: number of the requesting signal; 0: no request.
         elastic: whether the launcher starts the run again when a rank is lost.
     """
 
@@ -41,8 +43,9 @@ class StopRequests:
 
     @contextmanager
     def while_training(self) -> Iterator[None]:
-        """Requests are kept in here, for the next boundary of a step. Before it, where nothing is to be saved, they end this
-        process, and so does a second SIGINT (Ctrl-C) in here."""
+        """Keep requests in this block for the next boundary of a step. Before the block, when there is nothing to save, they
+        end this process, as does a second SIGINT (Ctrl-C) in it.
+        """
         usual: Any = signal.SIG_DFL
         defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: usual}
         here = threading.current_thread() is threading.main_thread()
@@ -92,12 +95,12 @@ class StopRequests:
 
 
 def worker_processes(stop_file: Path) -> set[int]:
-    """Processes of the workers that have left a file there."""
+    """Return the processes of the workers that have left a file there."""
     return {int(path.stem) for path in stop_file.parent.glob(f"*{WORKER}")}
 
 
 def _has_ended(processes: Iterable[int]) -> bool:
-    """Return whether one of them has, and its parent knows."""
+    """Return whether a process has ended and its parent knows."""
     for process in processes:
         try:
             os.kill(process, 0)

@@ -1,4 +1,4 @@
-"""Train on this machine: check everything first, start the workers, read what they recorded."""
+"""Training on this machine: check everything first, start the workers, read their records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.training.runs.training_run import TrainingRun
 
 
 def train(model: str, data: str, strategy: Strategy, *, on: Loopback | None = None, **settings: Any) -> RunRecord:
-    """Train on ``strategy.world_size`` workers here; the prediction is written to ``out`` before training starts.
+    """Train on ``strategy.world_size`` workers on this machine; the prediction is written to ``out`` before training starts.
 
     Args:
         model: a network's name or ``module:function`` returning an ``nn.Module``.
@@ -46,7 +46,7 @@ def train(model: str, data: str, strategy: Strategy, *, on: Loopback | None = No
 
 
 def train_run(run: TrainingRun, on: Loopback | None = None) -> tuple[RunRecord, Metrics]:
-    """Train to the end: the record, and the prediction that was made before it. Raises as ``train``."""
+    """Train to the end, and return the record and the earlier prediction. Raises as ``train``."""
     from paceline.training.runs.checkpoints import surviving_state as survivors
     from paceline.training.runs.worker import prepare
 

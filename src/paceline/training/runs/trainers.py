@@ -1,4 +1,4 @@
-"""The trainer of a run: the model wrapped or sharded, its exchange attached, an optimizer of what this rank updates."""
+"""Trainer of a run: the model wrapped or sharded, its exchange attached, and an optimizer of this rank's weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRANSFERS = 50  # of the trust ratios to the host, in a run
 
 
 def make_trainer(run: TrainingRun, module: nn.Module, data: Dataset, device: torch.device) -> tuple[Trainer, Recipe]:
-    """The trainer of a run on this rank, and the recipe of its rates. Every rank calls it.
+    """Return the trainer of a run on this rank, and the recipe of its rates. Every rank must call this.
 
     Args:
         module: the network on ``device``, which is wrapped or sharded in place.

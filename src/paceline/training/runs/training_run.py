@@ -1,4 +1,4 @@
-"""One training run as a value: what the command line says, what travels to the workers, what a checkpoint remembers."""
+"""Training run as a value: the settings of the command line, of the workers and of a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SLIMMING = ("start", "plan", "teacher", "distill", "slimming")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun:
-    """Everything that decides a run's result, and where it is written.
+    """Settings that determine a run's result, and its output directory.
 
     Attributes:
         model: a network's name or ``module:function``; ``data`` likewise.
@@ -125,7 +125,7 @@ class TrainingRun:
         _ = self.save_every
 
     def _check_types(self) -> None:
-        """Refuse what a file that was edited or damaged may hold in place of a value."""
+        """Refuse values of wrong types, which an edited or damaged file may hold."""
         for kind, legal, names in (
             (str, "text", ("model", "data", "out", "resume", "label", "start", "plan", "teacher", "checkpoint_every")),
             (int, "a whole number", ("epochs", "scale_from", "seed")),
@@ -156,7 +156,7 @@ class TrainingRun:
                 raise UserError(f"{option.replace('_', ' ')} {value}", f"give {legal}")
 
     def _check_runnable(self) -> None:
-        """Refuse what can be predicted but not run."""
+        """Refuse settings that can be predicted but not run."""
         x, mesh, delay = self.strategy.gradient_exchange, self.strategy.parallelism, self.strategy.local.sync_delay
         check_runs(x)
         for refusal in untrained(self.strategy):
@@ -183,7 +183,7 @@ class TrainingRun:
 
     @property
     def learning_rate(self) -> float:
-        """The rate that was given, else the optimizer's default; at ``scale_from`` where there is one."""
+        """The given rate, else the optimizer's default; at ``scale_from`` if there is one."""
         return self.lr or OPTIMIZERS[self.strategy.optimizer].lr
 
     @property
@@ -193,7 +193,7 @@ class TrainingRun:
         return AttachOptions(seed=self.seed, timeout_s=self.timeout_s, gather_bits=bits)
 
     def recipe(self, steps_per_epoch: int) -> Recipe:
-        """The rates of the whole run. Raises UserError for a decay that cannot be."""
+        """Return the rates of the whole run. Raises UserError for an impossible decay."""
         name, batch = self.strategy.optimizer, self.strategy.global_batch_size
         steps = steps_per_epoch * self.epochs
         if self.scale_from:
@@ -218,7 +218,7 @@ class TrainingRun:
 
     @property
     def save_every(self) -> tuple[int, float]:
-        """Steps, and seconds, between two checkpoints; (0, 0.0): they are written after each epoch. Raises UserError."""
+        """Steps, and seconds, between two checkpoints; (0, 0.0) writes one after each epoch. Raises UserError."""
         text = self.checkpoint_every.strip()
         if not text:
             return 0, 0.0
@@ -239,8 +239,9 @@ class TrainingRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Settings that must not change when a run is resumed. The number of workers may, as the global batch is divided again,
-        and so may the place and type of residuals."""
+        """Settings that must not change when a run is resumed. The number of workers may change, since the global batch is
+        divided again, as may the place and type of residuals.
+        """
         kept = ("model", "data", "seed", "warmup", "decay", "scale_from", "scaling", *_SLIMMING)
         # where the rates lead to the last epoch, more epochs would have had others from the start
         end = {"epochs": self.epochs} if self.decay or (self.warmup and self.scale_from) else {}
@@ -251,7 +252,7 @@ class TrainingRun:
 
     @property
     def code(self) -> dict[str, str]:
-        """The fields among ``model`` and ``data`` that name a function of the user, ``module:function``."""
+        """Fields among ``model`` and ``data`` that name a function of the user, ``module:function``."""
         return {
             name: value
             for name, value in (("model", self.model), ("data", self.data))
@@ -259,19 +260,19 @@ class TrainingRun:
         }
 
     def on_nodes_of(self, ranks: int) -> TrainingRun:
-        """The run with the ranks of a node where its exchange has nodes and leaves their size open."""
+        """Return the run with the ranks of a node, if its exchange needs nodes and leaves their size open."""
         x = self.strategy.gradient_exchange
         if not x.exchange.uses_nodes or x.ranks_per_node != 1 or ranks == 1:
             return self
         return replace(self, strategy=replace(self.strategy, gradient_exchange=replace(x, ranks_per_node=ranks)))
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """Convert to one line of JSON."""
         return json.dumps({**asdict(self), "strategy": self.strategy.to_json()})
 
     @classmethod
     def from_json(cls, text: str) -> TrainingRun:
-        """The inverse of ``to_json``, for what earlier versions wrote too. Raises UserError for anything else."""
+        """Read a line of ``to_json``, also of earlier versions. Raises UserError for anything else."""
         try:
             data = dict(parse_json(text))
             return cls(**{**data, "strategy": Strategy.of(**data["strategy"])})

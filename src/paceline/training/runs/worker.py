@@ -1,4 +1,4 @@
-"""The work of every worker: set up, measure, predict, train, record."""
+"""Work of every worker: set up, measure, predict, train, record."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ _T = TypeVar("_T")
 
 
 class RunSource(Protocol):
-    """The command line of a worker."""
+    """Command line of a worker."""
 
     @property
     def timeout_s(self) -> float:
         """Seconds that this worker waits for other ranks, even before it knows the run."""
 
     def run(self, world_size: int) -> TrainingRun:
-        """The run of the command line. Raises UserError."""
+        """Return the run of the command line. Raises UserError."""
 
 
 def launched(text: str, stops: StopRequests) -> None:
@@ -74,7 +74,7 @@ def joined(options: RunSource, held: ExitStack) -> tuple[TrainingRun, torch.devi
     """Join the other ranks of torchrun, and check the command line on each.
 
     Args:
-        held: holds the lock of the directory, on rank 0.
+        held: exit stack that holds the lock of the directory, on rank 0.
 
     Raises:
         UserError: on every rank, with the same text; it names the ranks with the mistake unless all have it.
@@ -101,7 +101,7 @@ def joined(options: RunSource, held: ExitStack) -> tuple[TrainingRun, torch.devi
 
 
 def agreed(make: Callable[[], _T]) -> _T:
-    """The result of ``make`` on this rank. Raises UserError on every rank if it does on any."""
+    """Return the result of ``make`` on this rank. Raises UserError on every rank if any rank raises it."""
     result: _T | None = None
     own: tuple[str, str] | None = None
     try:
@@ -121,7 +121,7 @@ def agreed(make: Callable[[], _T]) -> _T:
 
 
 def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None) -> TrainingRun:
-    """The run with its label, after all checks that are possible before training.
+    """Return the run with its label, after all checks that are possible before training.
 
     Args:
         first: whether this process also checks that ``run.out`` can be written (only rank 0 does).
@@ -157,7 +157,7 @@ def prepare(run: TrainingRun, first: bool = True, local_ranks: int | None = None
 
 
 def describe(run: TrainingRun, data: Dataset) -> Workload:
-    """The layer table of the run's network on the run's samples. Raises UserError when they do not fit together."""
+    """Return the layer table of the run's network on the run's samples. Raises UserError if they do not fit together."""
     model = starting_model(run)
     other = [f"{name} is {p.dtype}" for name, p in model.named_parameters() if p.dtype != torch.float32]
     if other:
@@ -181,7 +181,7 @@ def describe(run: TrainingRun, data: Dataset) -> Workload:
 
 
 def _outputs(model: nn.Module, samples: Tensor) -> int:
-    """Number of classes of the network: the width of its output, determined without arithmetic."""
+    """Return the number of classes of the network, from the width of its output, without arithmetic."""
     with torch.no_grad():
         return int(model.to("meta")(samples.to("meta")).shape[-1])
 
@@ -191,7 +191,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     """Run one rank of a run that ``prepare`` has checked: calibrate, predict, train, record.
 
     Args:
-        stops: what asks this rank to stop; None: nothing but a signal in training.
+        stops: requests to stop this rank; None: only a signal in training stops it.
 
     Raises:
         UserError: the disk is full.
@@ -251,7 +251,7 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
 
 
 def _has_begun(run: TrainingRun, progress: Progress) -> bool:
-    """Return whether a run has left a state to continue from in its directory, as rank 0 sees it."""
+    """Return whether a run has left a state to continue from in its directory, as seen by rank 0."""
     directory, seen = Path(run.out), [False]
     if dist.get_rank() == 0:
         saved = any((directory / name).exists() for name in (checkpoint.FILE, checkpoint.PREVIOUS))
@@ -263,7 +263,7 @@ def _has_begun(run: TrainingRun, progress: Progress) -> bool:
 
 
 def _came_further(run: TrainingRun) -> bool:
-    """Return whether an elastic run has left more in its own directory than where it began, as rank 0 sees it."""
+    """Return whether an elastic run has made progress beyond its start in its own directory, as seen by rank 0."""
     further = [False]
     if dist.get_rank() == 0:
         with suppress(UserError):
@@ -274,7 +274,7 @@ def _came_further(run: TrainingRun) -> bool:
 
 
 def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
-    """The checkpoint to continue from, the same on every rank. Raises UserError on every rank."""
+    """Return the checkpoint to continue from, the same on every rank. Raises UserError on every rank."""
     directory, rank = Path(run.resume), dist.get_rank()
     mapped = run.strategy.parallelism.sharding.optimizer  # each rank takes its rows from the disk
     state = agreed(lambda: survivors.newest(directory, run, mapped=mapped) if rank == 0 else None)
@@ -311,7 +311,7 @@ def _checkpoint_of_all(run: TrainingRun, progress: Progress) -> dict[str, Any]:
 
 
 def _tensors(state: Mapping[str, Any]) -> Iterator[Tensor]:
-    """Tensors of a checkpoint's model."""
+    """Yield the tensors of a checkpoint's model."""
     return (value for value in state["model"].values() if isinstance(value, Tensor))
 
 
@@ -384,14 +384,14 @@ def _counted(strategy: Strategy) -> str:
 
 
 def _bucket_note(strategy: Strategy, device: torch.device) -> Iterator[str]:
-    """The note about buckets that ``prepare`` has chosen instead of the usual ones."""
+    """Return the note about buckets that ``prepare`` has chosen instead of the usual ones."""
     if device.type == "cpu" and strategy.gradient_exchange.exchange.by_engine and strategy.sync_every == 1:
         size = format_bytes(strategy.bucket_bytes)
         yield f"buckets: all of {size}, also the first: a CPU computes and exchanges on the same cores, so nothing overlaps"
 
 
 def check_buckets(strategy: Strategy) -> None:
-    """Raises UserError for bucket sizes that DDP cannot make."""
+    """Raise UserError for bucket sizes that DDP cannot make."""
     first, rest = strategy.first_bucket_bytes, strategy.bucket_bytes
     if first not in (FIRST_BUCKET_BYTES, rest):
         raise UserError(
@@ -400,5 +400,5 @@ def check_buckets(strategy: Strategy) -> None:
 
 
 def _resident() -> float:
-    """Peak resident memory of this process, bytes."""
+    """Return the peak resident memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0

@@ -1,4 +1,4 @@
-"""The sets of measurements that ``paceline validate`` knows: one adapter each, from a row to a case or a reason."""
+"""Sets of measurements of ``paceline validate``, each with an adapter from a row to a case or a reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD_ROW = (UserError, ValueError, ArithmeticError)
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The columns that a file of the set has, and how a row becomes a case.
+    """Columns of a file of the set, and the conversion of a row to a case.
 
     ``numbers`` hold a number or nothing, ``texts`` anything.
     """
@@ -42,9 +42,7 @@ class Adapter:
     case: Callable[[Row], Case | Skip]
 
     def read(self, row: Row) -> Case | Skip:
-        """Return the row as a case, or the reason to skip it: text where a number belongs and what cannot be a job are reasons
-        too.
-        """
+        """Return the row as a case, or the reason to skip it, such as text instead of a number, or an impossible job."""
         for column in self.numbers:
             try:
                 row.number_of(column)

@@ -45,7 +45,7 @@ sub-channel and micro scaling (Megatron-Bridge, ``mixed_precision.py``).
 
 
 def named(name: str | None, **dimensions: Any) -> Workload | None:
-    """Return the workload of that name; None where there is none."""
+    """Return the workload of that name; None if there is none."""
     if not name:
         return None
     try:
@@ -55,13 +55,13 @@ def named(name: str | None, **dimensions: Any) -> Workload | None:
 
 
 def half(device: Device) -> str:
-    """Return the precision that mixed-precision training uses: fp16 or bf16 where the device has one, else fp32."""
+    """Return the precision of mixed-precision training: fp16 or bf16 if the device has one, else fp32."""
     preferred = ("fp16", "bf16") if device.kind == "gpu" else ("bf16", "fp16")
     return next((p for p in preferred if p in device.peak_flops), "fp32")
 
 
 def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> Workload | None:
-    """GPT of these dimensions, as before fused attention."""
+    """Return a GPT of these dimensions, without fused attention."""
     try:
         shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
         return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}", fused_attention=False)
@@ -70,7 +70,7 @@ def gpt(layers: int, hidden: int, heads: int, seq_len: int, vocabulary: int) -> 
 
 
 def setting(machines: Cluster, micro_batch: int, precision: str, optimizer: str = "momentum", **choices: Any) -> Setting:
-    """``micro_batch`` samples on each replica at once. Raises UserError as ``Strategy`` does."""
+    """Return a setting with ``micro_batch`` samples on each replica at once. Raises UserError as ``Strategy`` does."""
     n = machines.world_size
     replicas = n // (int(choices.get("tensor", 1)) * int(choices.get("pipeline", 1)))
     batch = micro_batch * replicas * int(choices.get("grad_accum_steps", 1))
@@ -126,7 +126,7 @@ def divided(
 
 
 def _buckets(replicas: int) -> dict[str, int]:
-    """Megatron-Core's buckets of ``max(40e6, 1e6 x replicas)`` numbers (``DistributedDataParallel``)."""
+    """Return Megatron-Core's buckets of ``max(40e6, 1e6 x replicas)`` numbers (``DistributedDataParallel``)."""
     size = 4 * max(40_000_000, 1_000_000 * replicas)
     return {"first_bucket_bytes": size, "bucket_bytes": size}
 
@@ -148,7 +148,7 @@ def divided_case(
     precision_from: PrecisionSource = "row",
     **mesh: Any,
 ) -> Case | Skip:
-    """Return a tuned run of one such model, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
+    """Return a tuned run of such a model, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
     try:
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:
@@ -157,7 +157,7 @@ def divided_case(
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:
-    """Raise UserError where layers or heads do not divide: a row that is shown to the predictor must not fail there."""
+    """Raise UserError if layers or heads do not divide, because a visible row must not fail in the predictor."""
     own = share(workload, mesh.tensor, mesh.sequence).workload if mesh.tensor > 1 else workload
     if mesh.expert_devices > 1:
         own = expert_share(own, mesh).workload
@@ -166,11 +166,11 @@ def _check_divides(workload: Workload, mesh: Parallelism) -> None:
 
 
 def low_precision(text: str) -> str:
-    """Return the precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty where it names none that is predicted."""
+    """Return the precision that a table names, such as ``FP8-CS`` or ``MXFP8``; empty if it cannot be predicted."""
     return next((name for pattern, name in _PRECISIONS if re.search(pattern, text.casefold())), "")
 
 
 def spread(devices: int, nodes: int) -> tuple[int, ...]:
-    """``devices`` on ``nodes`` as evenly as they go."""
+    """Distribute ``devices`` over ``nodes`` as evenly as possible."""
     fewest, more = divmod(devices, nodes)
     return (fewest + 1,) * more + (fewest,) * (nodes - more)

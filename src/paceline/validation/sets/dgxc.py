@@ -79,7 +79,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _or_one(row: Row, column: str) -> int:
-    """Return the whole number in the cell; 1 where the table says that there is none. Raises UserError for anything else."""
+    """Return the whole number in the cell; 1 if the table has none. Raises UserError for anything else."""
     if row.text(column).casefold() in NOTHING:
         return 1
     return row.whole(column) or 1

@@ -1,4 +1,4 @@
-"""Hardware as files of measurements spell it, found in the catalogue; None where the catalogue has no such thing."""
+"""Look-up of hardware by its spelling in files of measurements; None if the catalogue lacks it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 @cache
 def device(text: str) -> Device | None:
-    """Return the device that ``text`` names, as it stands or without what is in brackets, the count and the owner."""
+    """Return the device that ``text`` names, in full or without text in brackets, count and owner."""
     clear = _MARKS.sub("", _BRACKETS.sub("", text.replace("_", " "))).strip()
     plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", clear)))
     bare = _PROVIDER.sub("", _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip())))).strip()
@@ -77,8 +77,9 @@ def network(text: str) -> Link | None:
 
 
 def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
-    """``nodes`` nodes of ``per_node`` devices (one number, or one for each), the links inside a node the device's own unless
-    ``inside`` names one."""
+    """Return ``nodes`` nodes of ``per_node`` devices (one number, or one for each), with the device's own link inside, or
+    ``inside``.
+    """
     intra = link(inside or device.link)
     between_nodes = find_network(between) if isinstance(between, str) else between or intra
     if nodes == 1:
@@ -87,7 +88,8 @@ def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str
 
 
 def domain(device: Device, devices: int, per_node: int) -> tuple[int, int]:
-    """Devices that links inside a node join, and how many such groups there are: nodes of one NVLink domain are one group.
+    """Return the devices that links inside a node join, and the number of such groups: nodes of one NVLink domain are one
+    group.
 
     ``per_node`` devices share a host, and ``devices`` is a multiple of it.
     """
@@ -97,14 +99,14 @@ def domain(device: Device, devices: int, per_node: int) -> tuple[int, int]:
 
 
 def side_by_side(link: Link, count: int) -> Link:
-    """Return the network of ``count`` nodes that one domain joins: their bandwidths add."""
+    """Return the network of ``count`` nodes in one domain, whose bandwidths add."""
     return replace(link, name=f"{count}x {link.name}", bandwidth=replace(link.bandwidth, value=count * link.bandwidth.value))
 
 
 def reference_system(device: Device, devices: int, per_node: int = 8) -> Cluster | None:
-    """``devices`` in nodes as their vendor builds them, with its network; None where they are no whole nodes.
+    """Return ``devices`` in nodes as their vendor builds them, with the network; None if the nodes would not be full.
 
-    NVIDIA's own systems and boards of eight of others; TPUs in a torus.
+    These are NVIDIA's own systems, boards of eight of other vendors, and TPUs in a torus.
     """
     if device.kind == "tpu":
         return torus(device, devices)
@@ -120,7 +122,7 @@ def reference_system(device: Device, devices: int, per_node: int = 8) -> Cluster
 
 
 def torus(device: Device, devices: int) -> Cluster:
-    """Devices in a torus as square as their number allows, however many hosts drive it: rows are nodes of the same link."""
+    """Return the devices in a torus as square as possible, for any number of hosts: rows are nodes of the same link."""
     rows = next(n for n in range(math.isqrt(devices), 0, -1) if devices % n == 0)
     row = devices // rows
     grid = cluster(device, row, rows)

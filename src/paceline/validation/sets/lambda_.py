@@ -1,6 +1,6 @@
 """Lambda's PyTorch benchmark (``lambda_single_node.csv``): NVIDIA's examples on one node, mixed precision or fp32/TF32.
 
-The batch listed is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens. The rows of WaveGlow and Tacotron 2 all ran
+The listed batch is that of all devices. BERT is fine-tuned on SQuAD, 384 tokens. The rows of WaveGlow and Tacotron 2 all ran
 in full precision: the benchmark asks for ``--amp-run``, which NVIDIA's script of its time calls ``--amp``, and options that
 it does not know are ignored (DeepLearningExamples, PyTorch/SpeechSynthesis/Tacotron2/train.py; the rates of both rows are
 equal on every card).

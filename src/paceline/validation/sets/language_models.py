@@ -1,4 +1,4 @@
-"""Language models as tables of measurements spell them, found among the workloads."""
+"""Look-up of language models by their spelling in tables of measurements."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def has_experts(text: str) -> bool:
 
 
 def model_name(text: str) -> str:
-    """Return the workload of a model, whatever stands around its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
+    """Return the workload of a model, whatever text surrounds its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
     folded = _folded(text)
     for pattern, name in _WITH_EXPERTS if has_experts(text) else _NAMES:
         if matched := re.search(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", folded):
@@ -64,7 +64,7 @@ def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = Fal
         vocabulary: of a model that was trained on other tokens, with a separate output layer; 0: its own.
 
     Raises:
-        UserError: more tokens than it has positions for.
+        UserError: more tokens than positions.
     """
     named = SHAPES.get(model_name(text))
     if named is None:

@@ -1,4 +1,4 @@
-"""MLPerf Training results as ``mlperf_training.csv`` has them: a row for each system and benchmark.
+"""MLPerf Training results in ``mlperf_training.csv``: a row for each system and benchmark.
 
 Only rows whose throughput was read from the steps or from the slope between evaluations count; the runs are tuned, and from
 round v1.0 on replay graphs of kernels. Half of a BERT sequence of 512 tokens is padding, which submissions do not compute
@@ -181,7 +181,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: Mapping[str, int]) -> Setting:
-    """Return a model that several devices hold. Raises UserError where it does not divide."""
+    """Return a model that several devices hold. Raises UserError if it does not divide."""
     replicas = max(1, machines.world_size // prod(size for name, size in mesh.items() if name != "expert"))
     micro = row.whole("micro_batch") or max(1, round(batch / replicas / (row.whole("grad_accum") or 1)))
     virtual = VIRTUAL_STAGES.get(_benchmark(row), 1) if mesh["pipeline"] > 1 else 1
@@ -202,8 +202,8 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
 
 
 def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
-    """Return the fewest devices among which the experts fit, since no column says how many share them: at most ``most``, and as
-    many as there are experts.
+    """Return the fewest devices that can hold the experts, because no column gives their number: at most ``most``, and at most
+    the number of experts.
     """
     experts = sum(p.size for p in workload.parameters if is_expert(p.name))
     rest = (workload.num_parameters - experts) / mesh["tensor"]
@@ -214,7 +214,7 @@ def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[
 
 
 def _precision(row: Row, device: Device, samples: int) -> str:
-    """Return the precision of the matrix products, with a number of samples on a device at once."""
+    """Return the precision of the matrix products, given the number of samples on a device at once."""
     benchmark = _benchmark(row)
     large = benchmark == "bert" and device.architecture in TRANSFORMER_ENGINE and samples >= FP8_SAMPLES
     language = benchmark in LANGUAGE_MODELS and row.text("round") >= FP8_SINCE.get(device.name, "")
@@ -230,7 +230,7 @@ YEARS = {"v0.6": 2019.5, "v0.7": 2020.6, "v1.0": 2021.5, "v1.1": 2021.9, "v2.0":
 
 
 def _benchmark(row: Row) -> str:
-    """RetinaNet took the place, and in some results the name, of SSD with round v2.0."""
+    """Return the benchmark of a row: from round v2.0 on, RetinaNet replaced SSD, in some results under its name."""
     benchmark = row.text("benchmark").replace("-", "_")
     benchmark = NAMED.get(benchmark, benchmark)
     return "retinanet" if benchmark == "ssd" and _round(row) >= 2 else benchmark

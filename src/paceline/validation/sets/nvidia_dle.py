@@ -96,7 +96,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _device(row: Row) -> Device | None:
-    """Return the device of the row; where it leaves out how much memory an A100 has, the section says it."""
+    """Return the device of the row; if the memory of an A100 is missing, it is in the section."""
     gpu = row.text("gpu")
     memory = re.search(r"[0-9]+ ?G", row.text("section"))
     if gpu == "A100-SXM" and memory:
@@ -118,7 +118,7 @@ def _network(row: Row) -> tuple[str, str]:
 
 
 def _length(name: str, row: Row, length: int | None) -> dict[str, Any]:
-    """PaddlePaddle's mixed precision has a fused attention (``fuse_mha``), no other BERT of the table."""
+    """Return BERT's length and attention, which only PaddlePaddle's mixed precision fuses (``fuse_mha``)."""
     if not name.startswith("bert"):
         return {}
     fused = row.text("framework_dir") == "PaddlePaddle" and row.text("precision") == "mixed"

@@ -69,7 +69,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def _sizes(placement: str, devices: int, nodes: int) -> tuple[int, ...]:
-    """Devices of each node."""
+    """Return the devices of each node."""
     digits = tuple(int(digit) for digit in placement) if placement.isdecimal() else ()
     stated = len(digits) == nodes and sum(digits) == devices and 0 not in digits
     return digits if stated else case_builders.spread(devices, nodes)

@@ -20,11 +20,12 @@ Table = TypeVar("Table", bound=LayerTable)
 
 @dataclass(frozen=True, slots=True)
 class SlidingWindow:
-    """Blocks whose tokens attend to the nearest ones alone (Beltagy et al. 2020, Longformer, arXiv:2004.05150, section 3.1).
+    """Sliding window of blocks whose tokens attend only to the nearest ones (Beltagy et al. 2020, Longformer, arXiv:2004.05150,
+    section 3.1).
 
     Attributes:
-        tokens: that each token attends to at most, itself and those before it.
-        full_every: every how many blocks one attends to all tokens, the last of them; 0: none does.
+        tokens: most tokens that each token attends to, itself and earlier ones. full_every: interval of blocks that attend to
+            all tokens, the last of each interval; 0: none.
 
     Raises:
         UserError: fewer than one token.
@@ -41,7 +42,7 @@ class SlidingWindow:
             )
 
     def of_block(self, number: int) -> int:
-        """Tokens that each of a block, counted from 0, attends to at most; 0: all."""
+        """Return the most tokens that a token attends to in a block, counted from 0; 0 for all."""
         return 0 if self.full_every and (number + 1) % self.full_every == 0 else self.tokens
 
 
@@ -59,8 +60,8 @@ def attention(
     value_width: int = 0,
     sliding: int = 0,
 ) -> LayerSpec:
-    """Softmax of queries by keys, times values. Both products count in full, causal or not; a fused causal kernel computes
-    half of the scores.
+    """Return attention: softmax of queries by keys, times values. Both products count in full, causal or not; a fused causal
+    kernel computes half of the scores.
 
     Heads that share keys and values (Ainslie et al. 2023, arXiv:2305.13245) read them once. Values may have another
     ``value_width`` than queries and keys; the operations have the mean of both, whose FLOPs are the same.
@@ -95,7 +96,7 @@ def _eager_operations(operations: Sequence[Operation], drop: bool, fused_softmax
     """Return the operations with kernels of fused attention replaced by those that write the scores.
 
     Args:
-        drop: whether dropout falls on the weights of attention.
+        drop: True if dropout applies to the weights of attention.
         fused_softmax: as for ``eager``.
     """
     return tuple(x for o in operations for x in (_written(o, drop, fused_softmax) if o.kind == "attention" else (o,)))
@@ -124,18 +125,18 @@ def _written(o: Operation, drop: bool, fused_softmax: bool) -> tuple[Operation, 
 
 
 def _scores_bytes(forward: Operation, drop: bool) -> tuple[float, float]:
-    """Bytes that are kept beyond those of the fused kernel, at fp32 and under autocast.
+    """Return the bytes that are kept beyond those of the fused kernel, at fp32 and under autocast.
 
-    Softmax saves its result at fp32; under autocast the product behind it saves a copy of 16 bits, with dropout or without."""
+    Softmax saves its result at fp32; under autocast the next product saves a 16-bit copy, with or without dropout."""
     scores, sums = forward.m * forward.n * forward.batch, WORD * forward.m * forward.batch
     p, mask = WORD * scores, MASK * scores if drop else 0.0
     return forward.calls * (p + (p if drop else 0.0) + mask - sums), forward.calls * (p + HALF * scores + mask - sums)
 
 
 def eager(table: Table, *, fused_softmax: bool = False) -> Table:
-    """Return the network with the scores of its attention written to memory; the table itself where no attention is fused.
+    """Return the network with the scores of its attention written to memory; the table itself without fused attention.
 
-    Dropout falls on the weights of attention where the network has dropout anywhere.
+    Dropout applies to the weights of attention if the network has dropout anywhere.
 
     Args:
         fused_softmax: whether scale, mask and softmax are one kernel (Megatron-LM, ``fused_kernels``; apex,

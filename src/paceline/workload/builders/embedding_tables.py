@@ -1,4 +1,4 @@
-"""Embedding tables that lie divided among all devices, as recommenders have them."""
+"""Embedding tables that are divided among all devices, as in recommenders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingTables:
-    """Tables of which a step reads and updates few rows.
+    """Embedding tables of which a step reads and updates few rows.
 
     Each device has a part of them, looks rows up for the samples of all devices, and sends every device the vectors of its
     samples; gradients of the vectors come back the same way (Mudigere et al. 2022, arXiv:2104.05158, section 4). The update of

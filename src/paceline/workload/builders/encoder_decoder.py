@@ -12,12 +12,11 @@ from paceline.workload.layers import LayerTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audio:
-    """A spectrogram, which two convolutions over three frames each turn into the tokens of an encoder (Radford et al. 2022,
-    Whisper, arXiv:2212.04356, section 2.2). The second has a stride of two.
+    """Spectrogram that two convolutions over three frames turn into the tokens of an encoder (Radford et al. 2022, Whisper,
+    arXiv:2212.04356, section 2.2). The second has a stride of two.
 
     Attributes:
-        bins: numbers of a frame.
-        tokens: what the encoder reads: half of the frames.
+        bins: numbers of a frame. tokens: tokens of the encoder, half of the frames.
     """
 
     bins: int
@@ -26,13 +25,13 @@ class Audio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderDecoderShape:
-    """Dimensions of an encoder and of a decoder that attends to what it gives (Vaswani et al. 2017, arXiv:1706.03762).
+    """Dimensions of an encoder and of a decoder that attends to its output (Vaswani et al. 2017, arXiv:1706.03762).
 
-    The two share one table of tokens; so does the output where the decoder is tied.
+    Both share one table of tokens, as does the output if the decoder is tied.
 
     Attributes:
         encoder, decoder: one stack each; the head is the decoder's.
-        audio: what the encoder reads in place of tokens.
+        audio: input of the encoder instead of tokens.
     """
 
     encoder: TransformerShape
@@ -47,7 +46,7 @@ def encoder_decoder(
 
     Args:
         seq_len: tokens of the decoder, and of the encoder unless it reads audio.
-        fused_attention: scores are not written to memory.
+        fused_attention: True if scores are not written to memory.
 
     Raises:
         UserError: fewer than one token, or more than the learned positions.

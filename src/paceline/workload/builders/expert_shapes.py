@@ -1,7 +1,7 @@
-"""Published mixtures of experts by name: dimensions, length, and the source of both.
+"""Published mixtures of experts by name: dimensions, sequence length, and sources.
 
 Extra heads that predict further tokens (DeepSeek-V3) and vision encoders (Llama 4) are left out. Llama 4 attends to chunks of
-8,192 tokens in three of four blocks, the length that it is predicted at: attention counts all tokens.
+8,192 tokens in three of four blocks. This is its predicted length, so attention counts all tokens.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ class Experts:
     """Dimensions of the experts of a transformer's blocks.
 
     Attributes:
-        count: experts of a block. ``active``: of them, those that a token goes to.
+        count: experts of a block. ``active``: experts per token.
         ffn: inner width of an expert.
-        shared: inner width of the experts together that all tokens go to; 0: none. ``scaled``: whether a product of each
-            token with one row scales what they give (Qwen2-MoE).
+        shared: total inner width of the experts of all tokens; 0: none. ``scaled``: True if a product of each token with one
+            row scales their output (Qwen2-MoE).
         first: blocks at the beginning that have no experts (DeepSeek).
         every: every how many blocks one has experts, the last of them (Llama 4).
 
@@ -54,7 +54,7 @@ class Experts:
 def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool) -> list[LayerSpec]:
     """Return the layers of one block's experts over ``s`` tokens, without the shared ones.
 
-    ``dispatch`` copies each token for its experts and ``combine`` adds the copies up. Between them each expert has
+    ``dispatch`` copies each token for its experts and ``combine`` adds the copies. Between them each expert has
     ``s active / count`` rows.
     """
     x, copies, rows = WORD * s * hidden, e.active * s, e.active * s / e.count

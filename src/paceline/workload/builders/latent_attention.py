@@ -1,4 +1,4 @@
-"""Layers of latent attention (MLA): keys and values are products of a short vector of each token.
+"""Layers of latent attention (MLA), in which keys and values are products of a short vector of each token.
 
 DeepSeek-AI 2024, DeepSeek-V2, arXiv:2405.04434, section 2.1.2 and 2.1.3; training expands keys and values, and attention
 has the heads of an ordinary one.
@@ -18,9 +18,8 @@ class LatentAttention:
     """Dimensions of latent attention.
 
     Attributes:
-        kv_rank: width of the vector that keys and values come from.
-        q_rank: the same of queries; 0: they come from the token itself.
-        nope, rope: numbers of a head's query and key that are not rotated, and that are; all heads share the rotated key.
+        kv_rank: width of the vector for keys and values. q_rank: width of the vector for queries; 0: queries use the token
+            itself. nope, rope: unrotated and rotated numbers of a head's query and key; all heads share the rotated key.
         value: numbers of a head's value.
 
     Raises:
@@ -45,7 +44,7 @@ class LatentAttention:
 def latent_attention(
     m: LatentAttention, s: float, hidden: int, heads: int, *, bias: bool, fused: bool, drop: bool, causal: bool = True
 ) -> list[LayerSpec]:
-    """Return the layers of attention over ``s`` tokens, named ``attention.``, behind the norm of its input."""
+    """Return the layers of attention over ``s`` tokens, named ``attention.``, after the norm of its input."""
     head = m.nope + m.rope
     parts = []
     if m.q_rank:

@@ -35,7 +35,7 @@ class LayerSpec:
 
 
 def lay_out(parts: list[LayerSpec]) -> tuple[tuple[Layer, ...], tuple[Parameter, ...]]:
-    """Layers in forward order; gradients become ready from the last to the first."""
+    """Return layers in forward order; gradients become ready from the last to the first."""
     layers = tuple(
         Layer(name=p.name, kind=p.kind, operations=p.operations, activation_bytes=p.kept, activation_bytes_half=p.kept_half)
         for p in parts
@@ -51,7 +51,7 @@ def lay_out(parts: list[LayerSpec]) -> tuple[tuple[Layer, ...], tuple[Parameter,
 
 
 def memory(backward: bool, calls: int, moved: float, fixed: float = 0.0) -> Operation:
-    """Memory-bound kernels."""
+    """Return memory-bound kernels."""
     return Operation(kind="memory", backward=backward, calls=calls, bytes=moved, fixed_bytes=fixed)
 
 
@@ -65,10 +65,10 @@ def elementwise(
     kept_half: float | None = None,
     fixed: float = 0.0,
 ) -> LayerSpec:
-    """Element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes.
+    """Return element-wise kernels: calls and bytes of each pass. The forward pass also reads ``fixed`` bytes.
 
     Args:
-        kept_half: None: half of ``kept``, as of tensors that have 16 bits under autocast.
+        kept_half: None means half of ``kept``, as for tensors with 16 bits under autocast.
     """
     forth = (memory(False, *forward, fixed),) if forward[0] else ()
     back = (memory(True, *backward),) if backward[0] else ()
@@ -78,7 +78,7 @@ def elementwise(
 def product(
     m: float, n: float, k: float, batch: float, moved: float, backward: bool, calls: int = 1, kind: OperationKind = "matmul"
 ) -> Operation:
-    """``batch`` products of (m, k) by (k, n) for each sample."""
+    """Return ``batch`` products of (m, k) by (k, n) for each sample."""
     flops = 2.0 * m * n * k * batch * calls
     return Operation(
         kind=kind,
@@ -146,7 +146,9 @@ def linear(
 def grouped(
     name: str, count: float, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
 ) -> LayerSpec:
-    """``count`` linear layers of one size over ``rows`` tokens each, as one grouped product. Other arguments as ``linear``."""
+    """Return ``count`` linear layers of one size over ``rows`` tokens each, as one grouped product. Other arguments as
+    ``linear``.
+    """
     single = linear("", rows, inputs, outputs, bias=bias, kept=kept, kept_half=True, sums=sums)
     operations = tuple(
         replace(
@@ -163,7 +165,7 @@ def grouped(
 
 
 def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept: bool = True, sums: int = 0) -> LayerSpec:
-    """LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``. Autocast leaves it at fp32."""
+    """Return LayerNorm, or RMSNorm with one fused kernel. ``kept`` and ``sums`` as for ``linear``. Autocast keeps fp32."""
     x, tensors = WORD * rows * width, 1 if rms else 2
     statistics = tensors * WORD * rows
     operations = (
@@ -176,7 +178,7 @@ def normalisation(name: str, rows: float, width: int, *, rms: bool = False, kept
 
 
 def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = False) -> LayerSpec:
-    """Return a look-up of rows of a table. The gradient is dense; that of a tied table is added to the output layer's."""
+    """Return a look-up of rows of a table. The gradient is dense. A tied table's gradient is added to the output layer's."""
     x, table = WORD * rows * width, WORD * entries * width
     operations = (
         memory(False, 1, INDEX * rows + 2 * x),
@@ -186,7 +188,7 @@ def embedding(name: str, rows: float, entries: int, width: int, *, tied: bool = 
 
 
 def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
-    """Learned position embeddings, the same for all samples, and their addition."""
+    """Return learned position embeddings, equal for all samples, and their addition."""
     x = WORD * rows * width
     operations = (
         memory(False, 2, 2 * x, INDEX * rows + 3 * x),
@@ -196,14 +198,14 @@ def positions(name: str, rows: float, entries: int, width: int) -> LayerSpec:
 
 
 def dropout(name: str, numbers: float, calls: int = 1) -> LayerSpec:
-    """Dropout of ``numbers`` elements, ``calls`` times."""
+    """Return dropout of ``numbers`` elements, ``calls`` times."""
     moved = calls * numbers * (2 * WORD + MASK)
     masks = calls * numbers * MASK
     return elementwise(name, "Dropout", (calls, moved), (calls, moved), masks, kept_half=masks)
 
 
 def cross_entropy(name: str, rows: float, classes: int) -> LayerSpec:
-    """Cross entropy of logits (rows, classes) and one class for each row. Autocast computes it at fp32."""
+    """Return the cross entropy of logits (rows, classes) with one class for each row. Autocast computes it at fp32."""
     logits, classes_of = WORD * rows * classes, INDEX * rows
     kept = logits + classes_of
     return elementwise(name, "loss", (2, 2 * logits + classes_of), (3, 5 * logits + classes_of), kept, kept_half=kept)

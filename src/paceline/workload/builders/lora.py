@@ -69,7 +69,7 @@ class LoRA:
 
 
 def parse_lora(text: str) -> LoRA:
-    """``r=16``, ``16`` or ``r=16,targets=q_proj+v_proj``. Raises UserError for anything else."""
+    """Parse ``r=16``, ``16`` or ``r=16,targets=q_proj+v_proj``. Raises UserError for anything else."""
     given: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -128,7 +128,7 @@ def _product(layer: Layer) -> Operation | None:
 
 
 def _chosen(table: LayerTable, lora: LoRA) -> frozenset[int]:
-    """Indices of the layers that get adapters."""
+    """Return the indices of the layers that get adapters."""
     able = {
         index: layer.name
         for index, layer in enumerate(table.layers)
@@ -166,10 +166,10 @@ def _frozen(layer: Layer) -> Layer:
 
 
 def _beside(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
-    """Return a frozen product and its adapter, which keeps what it reads unless another layer does.
+    """Return a frozen product and its adapter, which keeps its input unless another layer does.
 
     Args:
-        shared: whether an adapter in front of it keeps the same input.
+        shared: True if an earlier adapter keeps the same input.
     """
     rows, inputs, outputs, times = product.m, int(product.k), int(product.n), product.calls
     down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)

@@ -1,4 +1,4 @@
-"""Recommenders from their dimensions, without torch: the layer table of DLRM, with either kind of interaction.
+"""Layer table of DLRM from its dimensions, without torch, with either kind of interaction.
 
 Dense features go through a small network, sparse ones through embedding tables whose rows are summed; all vectors interact, and
 another network gives one logit. Sources: Naumov et al. 2019 (DLRM), arXiv:1906.00091; Wang et al. 2021 (DCN V2),
@@ -28,7 +28,7 @@ class RecommenderShape:
     Attributes:
         rows: of each table. ``looked_up``: rows that a sample reads of each, which are summed.
         width: of a row. ``dense``: features that are numbers.
-        bottom, top: widths of the layers before and behind the interaction.
+        bottom, top: widths of the layers before and after the interaction.
         cross: number of cross layers, and their rank; none: products of all pairs of vectors.
         state: numbers of optimizer state for each row: 1 of row-wise Adagrad, 0 of SGD.
     """
@@ -44,7 +44,7 @@ class RecommenderShape:
 
     @property
     def vectors(self) -> int:
-        """That interact."""
+        """Number of vectors that interact."""
         return len(self.rows) + 1
 
 
@@ -85,7 +85,9 @@ def _network(name: str, widths: tuple[int, ...]) -> list[LayerSpec]:
 
 
 def _lookups(shape: RecommenderShape) -> LayerSpec:
-    """Rows are read, summed and written as vectors; the backward pass reads and writes each of them again."""
+    """Return the look-ups: rows are read, summed and written as vectors, and the backward pass reads and writes each of them
+    again.
+    """
     count = sum(shape.looked_up)
     moved, vectors, indices = WORD * count * shape.width, WORD * len(shape.rows) * shape.width, INDEX * count
     operations = (
@@ -106,7 +108,7 @@ def _pairs(shape: RecommenderShape) -> list[LayerSpec]:
 
 
 def _cross(shape: RecommenderShape) -> list[LayerSpec]:
-    """``x0 * (W V x + b) + x``, layer by layer."""
+    """Return the layers of ``x0 * (W V x + b) + x``."""
     assert shape.cross is not None
     layers, rank = shape.cross
     wide = shape.vectors * shape.width

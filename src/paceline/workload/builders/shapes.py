@@ -1,4 +1,4 @@
-"""Published transformers by name: dimensions, training length, and the source of both."""
+"""Published transformers by name: dimensions, training length, and sources."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from paceline.workload.layers import LayerTable
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A published shape. ``seq_len`` is the default length; ``pairs`` says that encoder and decoder both have it; with
-    ``lora`` only adapters are trained."""
+    """Published shape. ``seq_len`` is the default length; with ``pairs``, encoder and decoder both have it; with ``lora``
+    only adapters are trained.
+    """
 
     shape: TransformerShape
     seq_len: int
@@ -26,7 +27,7 @@ class Named:
     lora: LoRA | None = None
 
     def table(self, name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
-        """Its layer table. Raises UserError as ``transformer``."""
+        """Return the layer table. Raises UserError as ``transformer``."""
         length, given = self.seq_len if seq_len is None else seq_len, {"name": name, "source": self.source}
         if self.pairs:
             both = EncoderDecoderShape(encoder=replace(self.shape, causal=False), decoder=self.shape)

@@ -41,7 +41,7 @@ class TransformerShape:
         kv_heads: heads of keys and values; 0: as many as ``heads``.
         head_dim: numbers of a head; 0: as many as make the heads together as wide as ``hidden``.
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
-        experts: of the blocks that have some in place of the feed-forward network.
+        experts: experts of blocks without a feed-forward network.
         latent: latent attention, whose heads have separate widths.
         sliding: which blocks attend to the nearest tokens alone; None: none.
         head_norm: whether queries and keys are normalised head by head (``True``), or over all heads (``"whole"``).
@@ -209,7 +209,7 @@ def norm(shape: TransformerShape, name: str, rows: float, width: int, *, kept: b
 
 
 def start(shape: TransformerShape, s: int) -> list[LayerSpec]:
-    """From ``s`` tokens to what the first block reads."""
+    """Return the layers from ``s`` tokens to the input of the first block."""
     h, width = shape.hidden, shape.embedding_width or shape.hidden
     x = WORD * s * width
     parts = [embedding("tokens", s, shape.vocabulary, width, tied=shape.tied and shape.head != "span")]
@@ -247,7 +247,7 @@ def blocks(
 
 
 def _beside(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: list[LayerSpec]) -> list[LayerSpec]:
-    """Attention and feed-forward network that both read the block's input, and the sum of their results and of it."""
+    """Return attention and feed-forward network that both read the block's input, and the sum of both results and the input."""
     h, x = shape.hidden, WORD * s * shape.hidden
     own = [norm(shape, "mlp_norm", s, h, kept=False, sums=1)] if shape.parallel == 2 else []
     if not own:  # both read the same tensor: their gradients are added there
@@ -260,7 +260,7 @@ def _beside(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: l
 
 
 def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpec]:
-    """Return the experts, and the layers that all tokens pass."""
+    """Return the experts, and the layers that process all tokens."""
     parts = expert_layers(experts, s, shape.hidden, gated=shape.gated, bias=shape.bias)
     if not experts.shared:
         return parts
@@ -278,7 +278,9 @@ def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpe
 
 
 def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
-    """``inner`` with a residual connection: a sum in the forward pass, and a sum of both gradients in the backward pass."""
+    """Return ``inner`` with a residual connection: a sum in the forward pass, and a sum of both gradients in the backward
+    pass.
+    """
     h, x = shape.hidden, WORD * s * shape.hidden
     drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
     added = elementwise(f"{name}_sum", "Add", (1, 3 * x), (0, 0.0))
@@ -330,7 +332,7 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
 
 
 def _copying(name: str, rows: float, inputs: int, outputs: int, bias: bool, sums: int = 0) -> LayerSpec:
-    """Return a further product of a normalised input, which only autocast copies once more."""
+    """Return another product of a normalised input, which is copied once more only under autocast."""
     return linear(name, rows, inputs, outputs, bias=bias, kept=False, kept_half=True, sums=sums)
 
 
@@ -348,7 +350,7 @@ def _feed_forward(shape: TransformerShape, s: int) -> list[LayerSpec]:
 
 
 def end(shape: TransformerShape, s: int) -> list[LayerSpec]:
-    """From the last block to the loss."""
+    """Return the layers from the last block to the loss."""
     h, v, width = shape.hidden, shape.vocabulary, shape.embedding_width or shape.hidden
     first = [] if shape.post_norm else [norm(shape, "norm", s, h)]
     if shape.head == "tokens":

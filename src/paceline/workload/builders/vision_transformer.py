@@ -1,5 +1,6 @@
-"""Transformers that classify images, from their dimensions and from their Hugging Face configurations (Dosovitskiy et al. 2020,
-arXiv:2010.11929, section 3.1; Touvron et al. 2020, DeiT, arXiv:2012.12877, section 4)."""
+"""Transformers that classify images, from their dimensions or Hugging Face configurations (Dosovitskiy et al. 2020,
+arXiv:2010.11929, section 3.1; Touvron et al. 2020, DeiT, arXiv:2012.12877, section 4).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class VisionShape:
 
     @property
     def tokens(self) -> int:
-        """Patches and extra tokens of an image."""
+        """Number of patches and extra tokens of an image."""
         return (self.image // self.patch) ** 2 + self.extra
 
 

@@ -1,1 +1,1 @@
-"""Dimensions of networks from Hugging Face configurations."""
+"""Readers of dimensions of networks from Hugging Face configurations."""

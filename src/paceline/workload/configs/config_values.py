@@ -1,7 +1,7 @@
-"""Values of a Hugging Face configuration, each checked as it is read.
+"""Values of a Hugging Face configuration, each checked when it is read.
 
-Keys that an architecture lets a file leave out have the defaults of its configuration class in ``transformers`` 5.23. Its
-widths and numbers of layers, heads and tokens have none here: a file without them is not whole.
+Keys that an architecture lets a file leave out have the defaults of its configuration class in ``transformers`` 5.23. Widths
+and numbers of layers, heads and tokens have no defaults here: a file without them is incomplete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def number(config: Config, *names: str, default: int | None = None) -> int:
     """Return the value of the first of ``names`` in the configuration, an integer from 1 up.
 
     Args:
-        default: if all are missing; None: that is an error.
+        default: value if all are missing; None makes this an error.
     """
     for name in names:
         value = config.get(name)
@@ -55,7 +55,7 @@ def drops(config: Config, *names: str, default: float = 0.0) -> bool:
 
 
 def refuse(config: Config, **plain: Any) -> None:
-    """Refuse settings with which the layer table would differ from that of this kind of model; each has its usual value."""
+    """Refuse settings that would change the layer table of this kind of model; each has its usual value."""
     for name, usual in plain.items():
         if config.get(name, usual) not in (usual, None):
             raise UserError(f"{name} {config[name]!r} in the configuration is not known here", TRACE)
@@ -66,7 +66,7 @@ def sliding_window(config: Config, *, full_every: int = 0, default: int = 0) -> 
 
     Args:
         full_every: interval of the blocks that attend to all tokens, if ``layer_types`` is missing.
-        default: tokens of the window where the configuration does not say them; 0: there is none.
+        default: tokens of the window if the configuration does not state them; 0: no window.
     """
     kinds = list(config.get("layer_types") or ())
     if kinds:

@@ -25,12 +25,12 @@ def llama_like(
     attention_bias: bool = False,
     **changes: Any,
 ) -> Shaped:
-    """Return the design of Llama, with what differs from it.
+    """Return the design of Llama with some differences.
 
     Args:
         kv_heads, head_dim, longest, tied: defaults of the architecture; 0: those that the other dimensions give.
         attention_bias: its default, of all four products of attention.
-        changes: of the shape.
+        changes: other fields of the shape.
     """
     hidden, heads = number(config, "hidden_size"), number(config, "num_attention_heads")
     width = number(config, "head_dim", default=head_dim or max(1, hidden // heads))
@@ -59,13 +59,13 @@ def _llama(config: Config) -> Shaped:
 
 
 def mistral(config: Config) -> Shaped:
-    """Mistral: a window of 4,096 tokens unless the file says null."""
+    """Return Mistral, with a window of 4,096 tokens unless the file says null."""
     window = sliding_window(config, default=4096)
     return llama_like(config, kv_heads=8, longest=131072, sliding=window, qkv_bias=False, output_bias=False)
 
 
 def qwen_window(config: Config) -> SlidingWindow | None:
-    """Qwen's: blocks from ``max_window_layers`` on have a window, and only where ``use_sliding_window`` says so."""
+    """Return the window of Qwen, which applies from block ``max_window_layers`` on and only with ``use_sliding_window``."""
     if not flag(config, "use_sliding_window", False):
         return None
     if config.get("layer_types") is None and number(config, "max_window_layers", default=28) < number(
@@ -80,7 +80,7 @@ def _qwen2(config: Config) -> Shaped:
 
 
 def qwen3(config: Config) -> Shaped:
-    """Qwen3: heads of 128 numbers, with queries and keys normalised."""
+    """Return Qwen3: heads of 128 numbers, with normalised queries and keys."""
     return llama_like(config, longest=32768, head_dim=128, sliding=qwen_window(config), head_norm=True)
 
 
@@ -187,7 +187,9 @@ def _opt(config: Config) -> Shaped:
 
 
 def _falcon(config: Config) -> Shaped:
-    """7B shares one head of keys among all; 40B and 180B (``new_decoder_architecture``) have several, and two norms."""
+    """Return Falcon: 7B shares one head of keys among all; 40B and 180B (``new_decoder_architecture``) have several, and two
+    norms.
+    """
     heads, hidden = number(config, "num_attention_heads", "n_head"), number(config, "hidden_size")
     new, alone = flag(config, "new_decoder_architecture", False), flag(config, "multi_query", True)
     kv_heads = number(config, "num_kv_heads", "n_head_kv", default=heads) if new else 1 if alone else heads

@@ -1,5 +1,5 @@
-"""Dimensions of encoders of text from their Hugging Face configurations. The task is that of pre-training: the words that are
-masked, with an output layer tied to the token table."""
+"""Dimensions of encoders of text from their Hugging Face configurations. The task is pre-training: predicting masked words,
+with an output layer tied to the token table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _bert(config: Config) -> Shaped:
 
 
 def _roberta(config: Config) -> Shaped:
-    """Positions begin behind that of padding, so that two of the table are never used."""
+    """Return RoBERTa, whose positions begin after that of padding, so that two of the table are never used."""
     shape, rows = _bert(config)
     padding = config.get("pad_token_id")
     offset = (1 if padding is None else int(padding)) + 1

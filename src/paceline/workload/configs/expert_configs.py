@@ -53,7 +53,7 @@ def _gpt_oss(config: Config) -> Shaped:
 
 
 def _deepseek(config: Config) -> Shaped:
-    """Leave out the heads that predict further tokens."""
+    """Return DeepSeek, without the heads that predict further tokens."""
     refuse(config, moe_layer_freq=1, attention_bias=False)
     width, second = number(config, "moe_intermediate_size"), config.get("model_type") == "deepseek_v2"
     first = config.get("first_k_dense_replace")

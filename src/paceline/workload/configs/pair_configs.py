@@ -40,7 +40,7 @@ def _t5(config: Config) -> PairShaped:
 
 
 def _stack(config: Config, part: str, context: int) -> TransformerShape:
-    """One stack of BART or Whisper; ``part`` is ``encoder`` or ``decoder``."""
+    """Return one stack of BART or Whisper; ``part`` is ``encoder`` or ``decoder``."""
     return TransformerShape(
         layers=number(config, f"{part}_layers"),
         hidden=number(config, "d_model"),

@@ -48,7 +48,7 @@ WIDEST = _names("addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler inde
 
 @contextmanager
 def autocast() -> Iterator[None]:
-    """Operations of this thread cast their inputs as autocast to bfloat16 does."""
+    """Make operations of this thread cast their inputs as autocast to bfloat16 does."""
     import torch
 
     key = getattr(torch._C.DispatchKey, _KEY)

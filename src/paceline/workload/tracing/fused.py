@@ -98,7 +98,7 @@ def _lstm_cell(
     input_bias: torch.Tensor | None = None,
     state_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return two products and one kernel for the gates, as torch has it on a GPU."""
+    """Return two products and one kernel for the gates, as torch runs them on a GPU."""
     import torch
 
     gates = data @ from_input.t(), hx[0] @ from_state.t()
@@ -146,7 +146,7 @@ def _recurrent(
     batch_sizes: Sequence[int],
     state: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Read cuDNN's reserve space, the last result but one: gates, state and their inputs of every step."""
+    """Read cuDNN's reserve space, the second to last result: gates, state and their inputs of every step."""
     directions, places = 1 + both, data.shape[0] * data.shape[1]
     output = data.new_empty((*data.shape[:2], hidden * directions))
     kept = data.new_empty(places * directions * layers * hidden * (GATES[mode] + 2))

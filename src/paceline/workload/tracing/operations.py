@@ -1,4 +1,4 @@
-"""The cost of one ATen operation: its kernels, the bytes that they move, and their FLOPs if a formula is known.
+"""Cost of one ATen operation: its kernels, their bytes, and their FLOPs if a formula is known.
 
 A FLOP is half a multiply-add of a matrix product, a convolution or attention, as in publications and datasheets. Every other
 known operation does a bounded amount of arithmetic per element: it takes as long as its memory traffic and counts bytes only.
@@ -33,14 +33,15 @@ class Kernel:
 
 
 def _product(left: Tensor, right: Tensor) -> list[tuple[float, Shape]]:
-    """(..., m, k) times (..., k, n); either may be a vector."""
+    """Return the product of (..., m, k) and (..., k, n); either may be a vector."""
     n, k = right.shape[-1] if right.dim() > 1 else 1, left.shape[-1]
     m, batch = left.shape[-2] if left.dim() > 1 else 1, prod(left.shape[:-2])
     return [(2.0 * batch * m * n * k, (batch, m, n, k))]
 
 
 def _convolution(data: Tensor, weight: Tensor, output: Tensor, transposed: bool, groups: int) -> tuple[float, Shape, int]:
-    """FLOPs, forward shape and window. Data (N, Ci, *spatial), weight (Co, Ci / groups, *kernel), output (N, Co, ...).
+    """Return FLOPs, forward shape and window of a convolution. The data are (N, Ci, *spatial), the weight (Co, Ci / groups,
+    *kernel), the output (N, Co, ...).
 
     The kernel applies at each output position of a convolution, and at each input position of a transposed one.
     """
@@ -55,7 +56,9 @@ def _positions(work: float, written: Tensor, groups: int) -> Shape:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, per_query: int, per_value: int) -> list[tuple[float, Shape]]:
-    """query (B, H, S, D), key (B, H, T, D), value (B, H, T, V): that many products by D and by V each, causal or not."""
+    """Return attention of query (B, H, S, D), key (B, H, T, D) and value (B, H, T, V): products by D and by V, causal or
+    not.
+    """
     heads, s, t, d = prod(query.shape[:2]), query.shape[2], key.shape[2], query.shape[3]
     return [(2.0 * heads * s * t * (per_query * d + per_value * value.shape[3]), (heads, s, t, d))]
 
@@ -168,7 +171,7 @@ def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: S
 
 
 def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved: float) -> list[Kernel]:
-    """grad_output, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask.
+    """Return the kernels of a convolution's backward pass.
 
     The gradients of the input and of the weight each cost as much as a forward pass; only requested ones count. The bytes of
     the gradient of the output count once, half with each.
@@ -192,8 +195,8 @@ GATES = (1, 1, 4, 3)  # gates by cuDNN's modes: plain with either activation, LS
 def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
     """Return a recurrent layer as in cuDNN (Appleyard et al. 2016, arXiv:1604.01946, section 3).
 
-    Work that does not depend on the step before is one product over all steps: that of the input, and both gradients of
-    weights. Each step has one kernel for the product of the state, and one for the arithmetic of the gates.
+    Work that does not depend on the previous step is one product over all steps: that of the input, and both gradients of
+        weights. Each step has one kernel for the product of the state, and one for the arithmetic of the gates.
     """
     mode, hidden, _, layers, batch_first = args[10:15] if backward else args[6:11]
     both, mask = (args[17], args[21]) if backward else (args[13], [False] * 4)
@@ -219,7 +222,7 @@ def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
 
 
 def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:
-    """Bytes that one call reads and writes: each tensor once, floating types at fp32."""
+    """Return the bytes that one call reads and writes: each tensor once, floating types at fp32."""
     written = float(sum(map(tensor_bytes, outputs)))
     if name in _FILL:
         return written
@@ -229,13 +232,13 @@ def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> f
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes of the stored elements (an expanded dimension has one), 4 for any floating type."""
+    """Return the bytes of the stored elements (an expanded dimension has one), 4 for any floating type."""
     elements = prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size == 0)
     return int(elements) * element_bytes(tensor.dtype)
 
 
 def element_bytes(dtype: Any) -> int:
-    """Bytes of one element: 4 for any floating type, since tables are at fp32, and its own size for any other."""
+    """Return the bytes of one element: 4 for any floating type, since tables are at fp32, and the actual size for any other."""
     return 4 if dtype.is_floating_point else int(dtype.itemsize)
 
 

@@ -1,4 +1,4 @@
-"""Records one forward and backward pass on the meta device: the work of each module, in order.
+"""Recorder of one forward and backward pass on the meta device: the work of each module, in order.
 
 A forward operation belongs to the innermost module whose call is active. A backward operation belongs to the module whose
 forward call made its autograd node. Nodes have increasing sequence numbers, which are read at every entry and exit.
@@ -30,14 +30,14 @@ _ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
 
 @dataclass
 class ModuleRecord:
-    """The work of one module in one step: its (forward, backward) kernels in order, and bytes saved for the backward pass."""
+    """Work of one module in one step: its (forward, backward) kernels in order, and bytes saved for the backward pass."""
 
     kernels: tuple[list[Kernel], list[Kernel]] = field(default_factory=lambda: ([], []))
     saved: float = 0.0
 
 
 class Recorder:
-    """The record of one training step of ``model``, which is on the meta device.
+    """Record of one training step of ``model``, which is on the meta device.
 
     Attributes:
         work: records by module path, in the order of first operation.

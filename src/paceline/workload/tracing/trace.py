@@ -1,6 +1,6 @@
-"""From a network to its layer table: steps on the meta device, with two and with four samples, without arithmetic.
+"""Tracing of a network into its layer table: steps on the meta device, with two and with four samples, without arithmetic.
 
-Two count the work at fp32. Two forward passes under 16-bit autocast count what they save.
+Two steps count the work at fp32. Two forward passes under 16-bit autocast count the saved bytes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _on_meta(model: nn.Module | Callable[[], Any], name: str) -> tuple[nn.Module
 
 
 def _check_shaped(module: nn.Module, name: str) -> None:
-    """Refuse a lazy layer that has not seen an input: its parameters, and so their bytes, are unknown."""
+    """Refuse a lazy layer that has not seen an input, because its parameters, and so their bytes, are unknown."""
     from torch.nn.parameter import is_lazy
 
     for path, layer in module.named_modules():
@@ -121,7 +121,7 @@ def _check_shaped(module: nn.Module, name: str) -> None:
 
 
 def _one_of(tensors: list[torch.Tensor]) -> str:
-    """Describe one sample: integers in one row are tokens, and so are several such rows of equal length."""
+    """Describe one sample. Integers in one row are tokens, as are several such rows of equal length."""
     shapes = {tuple(t.shape[1:]) for t in tensors}
     if len(shapes) == 1 and len(next(iter(shapes))) == 1 and not any(t.is_floating_point() for t in tensors):
         return f"sequence of {next(iter(shapes))[0]} tokens"
@@ -148,7 +148,7 @@ def _call(module: nn.Module, inputs: Any) -> Any:
 
 
 def _saved_under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]) -> dict[str, float] | None:
-    """Bytes that each module saves per sample under 16-bit autocast; None where the network does not run under it."""
+    """Return the bytes that each module saves per sample under 16-bit autocast; None if the network does not run under it."""
     import torch
 
     sizes = []
@@ -202,12 +202,12 @@ def _loss(output: Any, loss: Loss) -> torch.Tensor:
 
 
 def _paths(record: Recorder) -> list[str]:
-    """Modules with operations, in the order of their first one; the loss is last."""
+    """Return the modules with operations, in the order of their first one; the loss is last."""
     return sorted(record.work, key=lambda path: path == LOSS)
 
 
 def _line(small: float, large: float) -> tuple[float, float]:
-    """(fixed, per sample) of the line through both batches; the fixed part is 0 if it would be negative."""
+    """Return (fixed, per sample) of the line through both batches; the fixed part is 0 if it would be negative."""
     slope = (large - small) / (_LARGE - _SMALL)
     fixed = small - slope * _SMALL
     return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
@@ -225,7 +225,7 @@ def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord, half:
 
 
 def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> list[Operation]:
-    """One operation for each shape, in the order of first use, then one for all memory-bound kernels."""
+    """Return one operation for each shape, in the order of first use, then one for all memory-bound kernels."""
     if [kernel.kind for kernel in small] == [kernel.kind for kernel in large]:
         keys = [_key(a, b) for a, b in zip(small, large, strict=True)]
         sides = keys, keys
@@ -252,7 +252,7 @@ _Key = tuple[OperationKind, Shape, Grows, int, bool]
 
 
 def _key(small: Kernel, large: Kernel) -> _Key:
-    """Kind, shape for one sample, the dimension that grows with the batch, window, and whether it is causal.
+    """Return kind, shape for one sample, the dimension that grows with the batch, window, and whether it is causal.
 
     A kernel whose work does not grow with the batch counts as memory-bound.
     """

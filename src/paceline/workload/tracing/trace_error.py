@@ -1,4 +1,4 @@
-"""Why a trace stopped: the operation, the module that ran it, and the line of the user's code."""
+"""Error of a stopped trace: the operation, the module that ran it, and the line of the user's code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stopped(error: Exception, recorder: Recorder, what: str) -> UserError:
 
 
 def _place(error: Exception, recorder: Recorder) -> str:
-    """Module and line: ``block.1 (Gate), net.py line 14: if x.mean() > 0:``; empty where neither is known."""
+    """Describe module and line: ``block.1 (Gate), net.py line 14: if x.mean() > 0:``; empty if neither is known."""
     parts = [f"{recorder.at} ({recorder.kinds[recorder.at]})"] if recorder.at in recorder.kinds else []
     frame = next((f for f in reversed(traceback.extract_tb(error.__traceback__)) if _is_users(f.filename)), None)
     line = linecache.getline(frame.filename, frame.lineno or 0).strip() if frame else ""

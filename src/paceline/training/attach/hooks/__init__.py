@@ -1,1 +1,1 @@
-"""Communication hooks: a compression behind a stock DistributedDataParallel model."""
+"""Communication hooks that run a compression behind a stock DistributedDataParallel model."""

@@ -1,4 +1,4 @@
-"""The common part of all hooks of an attached model: step counter, statistics and the exchange thread."""
+"""Common part of all hooks of an attached model: step counter, statistics and the exchange thread."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class StepEnd(NamedTuple):
-    """The end of a backward pass, for the exchange thread; the pass has handed over its last bucket.
+    """End of a backward pass, for the exchange thread, after the last bucket.
 
     Attributes:
         backward_end_s: time of the end, on this process's clock, seconds.
-        joined: whether this rank has no data, see ``outside_backward``.
+        joined: True if this rank has no data; see ``outside_backward``.
     """
 
     backward_end_s: float
@@ -36,7 +36,7 @@ class StepEnd(NamedTuple):
 
 
 class HookBase(ABC):
-    """The base of hooks. Groups and threads belong to this process: a copied model shares its hook, a saved model has none.
+    """Base class of hooks. Groups and threads belong to this process: a copied model shares its hook, a saved model has none.
 
     Args:
         tensors: specs of the exchanged tensors, in ``named_parameters()`` order, by the ``id`` of the parameter.
@@ -87,7 +87,7 @@ class HookBase(ABC):
         return type(None), ()
 
     def _to_ddp(self, future: Future, last: bool) -> Future:
-        """The future that DDP waits for. At the end of the step it raises an error with its own type."""
+        """Return the future that DDP waits for. At the end of the step, an error is raised with its original type."""
         if not outside_backward():
             if last:
                 self._work.after_backward(self._skip_if_mixed)
@@ -105,7 +105,7 @@ class HookBase(ABC):
         """Multiply the residuals and momentum of earlier gradients."""
 
     def _follow_scaler(self) -> None:
-        """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
+        """Rescale the residuals, which belong to scaled gradients, if the gradient scaler changes its factor."""
         factor = self._factor if self.options.grad_scaler is None else float(self.options.grad_scaler.get_scale())
         if factor != self._factor:
             self._rescale(factor / self._factor)
@@ -113,13 +113,13 @@ class HookBase(ABC):
 
     @abstractmethod
     def _keep_residuals(self, keep: bool) -> None:
-        """Keep the residuals that this step has written, or restore those before it."""
+        """Keep the residuals written in this step, or restore the earlier ones."""
 
     def _skip_if_mixed(self) -> None:
-        """Make every gradient NaN after a step whose first groups were compressed before a later one showed a NaN.
+        """Make every gradient NaN after a step whose first groups were compressed before a later one had a NaN.
 
-        All ranks know of it from the last group's exchange at the latest and decide the same. Optimizers and scalers that skip
-        a step with a NaN skip the whole step then, on every rank.
+        All ranks learn it from the last group's exchange at the latest and decide equally. Optimizers and scalers that skip a
+        step with a NaN then skip the whole step on every rank.
         """
         if self._mixed:
             self._mixed = False
@@ -133,7 +133,7 @@ class HookBase(ABC):
         return set() if self._usage is None else self._usage.take(parts)
 
     def _unused(self, parts: Mapping[str, torch.Tensor], used: set[str]) -> set[str]:
-        """The tensors that no rank has used; DDP discards their means. Exchanges flags if there can be any."""
+        """Return the tensors that no rank has used, whose means DDP discards. Flags are exchanged if there can be any."""
         return set() if self._usage is None else unused_by_all(self.wire, sorted(parts), used)
 
     def _end_step(self, end: StepEnd) -> None:
@@ -149,7 +149,7 @@ class HookBase(ABC):
             self._buffers.arm()
 
     def _check_replicas(self, left_out: bool) -> None:
-        """Compare checksums of weights and buffers over the ranks. ``left_out``: those of this rank are behind."""
+        """Compare checksums of weights and buffers over the ranks. ``left_out``: True if those of this rank are outdated."""
         sums = [UNSEEN, *BufferChecksums()] if left_out else [checksum(self._weights), *self._buffers.checksums()]
         weights, broadcast, alike, own = of_all_ranks(self.wire.group, sums, self.wire.device)
         refuse_unequal("weights", weights)
@@ -160,7 +160,7 @@ class HookBase(ABC):
 
 
 def step_end(last: bool) -> StepEnd | None:
-    """The end of the step if the bucket that DDP hands over is its last one, else None."""
+    """Return the end of the step if DDP hands over its last bucket, else None."""
     return StepEnd(time.perf_counter(), outside_backward()) if last else None
 
 
@@ -170,6 +170,6 @@ def outside_backward() -> bool:
 
 
 def finish_queued(buffer: torch.Tensor) -> None:
-    """Wait for the kernels that this thread has queued, since the backward pass and the exchange use separate streams."""
+    """Wait for the kernels queued by this thread, because the backward pass and the exchange use separate streams."""
     if buffer.is_cuda:
         torch.cuda.current_stream(buffer.device).synchronize()

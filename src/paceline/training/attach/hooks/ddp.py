@@ -1,4 +1,4 @@
-"""The communication hook of an attached model: it replaces buckets by their means during the backward pass."""
+"""Communication hook of an attached model, which replaces buckets by their means during the backward pass."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = logging.getLogger("paceline")
 
 
 class Hook(HookBase):
-    """Exchanges groups of gradients through a codec, or single buckets without compression."""
+    """Hook that exchanges groups of gradients through a codec, or single buckets without compression."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Hook(HookBase):
         return Auto(candidates, self.wire, sum(t.elements for t in self.tensors))
 
     def use(self, gradient_exchange: GradientExchange) -> None:
-        """Use this exchange from the next backward pass on; all ranks must call it. It keeps residuals and drops momentum.
+        """Use this exchange from the next backward pass on; all ranks must call it. Residuals are kept and momentum is dropped.
 
         Raises:
             UserError: an exchange that does not fit the number of ranks.
@@ -125,12 +125,13 @@ class Hook(HookBase):
         self._work.check()
 
     def state_dict(self, *, copied: bool = True) -> HookState:
-        """The state of this rank for resumption: position and seed of the draws, residuals, momentum. Save that of every rank.
+        """Return the state of this rank for resumption: position and seed of the draws, residuals, momentum. Save the states of
+        all ranks.
 
         The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
 
         Args:
-            copied: False leaves its tensors those that the next step changes, for who copies them himself.
+            copied: False returns the tensors themselves, which the next step changes, for callers that copy them.
         """
         feedback = self._setup.feedback if self._setup else None
         owed = {name: values.cpu().clone() if copied else values for name, values in self._owed.items()}
@@ -310,5 +311,5 @@ def _fail(error: Exception) -> None:
 
 
 def paceline_hook(state, bucket):  # type: ignore[no-untyped-def]
-    """The function that DDP calls. DDP reads the annotations of its signature and rejects strings."""
+    """Exchange a bucket when DDP calls. DDP reads the annotations of its signature and rejects strings."""
     return state.submit(bucket)

@@ -1,4 +1,6 @@
-"""The hook of 1-bit Adam and 1-bit LAMB: means of gradients at first, later only the optimizer's momentum, in signs."""
+"""Hook of 1-bit Adam and 1-bit LAMB, which first averages gradients and later exchanges only the optimizer's momentum as
+signs.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ from paceline.training.exchanges.wires.collectives import WireError
 
 
 class MomentumHook(Hook):
-    """Averages gradients dense until ``frozen``; then leaves each rank its own, and exchanges what ``exchange`` is given.
+    """Hook that averages gradients dense until ``frozen``, then leaves them to each rank and exchanges tensors given to
+    ``exchange``.
 
-    Its gradient exchange is that of the momentum: signs over ``sharded``, so that every rank owes the error of what it sends to
-    the owners (the worker's error) and of the mean that it sends back (the server's).
+    Its gradient exchange is that of the momentum: signs over ``sharded``, so that every rank keeps the error of the values that
+        it sends to the owners (the worker's error) and of the mean that it returns (the server's).
 
     Attributes:
         frozen: whether DDP's gradients stay where they are; the same on every rank.
@@ -31,7 +34,7 @@ class MomentumHook(Hook):
     frozen = False
 
     def submit(self, bucket: Any) -> Future:
-        """The mean of the bucket over the workers, or the bucket as it is."""
+        """Return the mean of the bucket over the workers, or the bucket unchanged."""
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
         if self.frozen:
@@ -66,7 +69,7 @@ class MomentumHook(Hook):
         """Replace flat fp32 tensors, one for each exchanged gradient, by their means over the workers, as signs.
 
         Returns:
-            True if all were finite on every rank; if not, they are NaN or infinite now, and residuals are as before.
+            True if all were finite on every rank; if not, they are now NaN or infinite, and residuals are unchanged.
 
         Raises:
             LostRank, ReplicasDiverged, PayloadError: as a backward pass of an attached model.

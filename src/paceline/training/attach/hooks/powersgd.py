@@ -1,4 +1,4 @@
-"""PowerSGD (Vogels et al. 2019) with PyTorch's own hook and the same ``attach()``. This module adds a state that resumes."""
+"""Hook of PowerSGD (Vogels et al. 2019): PyTorch's own, with a state that can be resumed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _KINDS: Kinds = {**OF_RANK, "iter": int, "rng": Mapping, **dict.fromkeys(_MEMORI
 
 
 class PowerSGD(HookBase):
-    """The hook of PowerSGD; ``Hook`` is that of all other compressions."""
+    """Hook of PowerSGD; ``Hook`` serves all other compressions."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class PowerSGD(HookBase):
     def submit(self, bucket: Any) -> Future:
         """Run PyTorch's hook and count its bytes: two factors of each matrix, and the other tensors uncompressed.
 
-        The hook starts its second collective when its first has ended, in no fixed order among buckets. Gloo would hang, so
+        The hook starts its second collective after its first, in no fixed order among buckets. Gloo would hang, so
         buckets run one after another, on a separate thread and group.
         """
         last = bucket.is_last()
@@ -93,7 +93,7 @@ class PowerSGD(HookBase):
     def exchange_now(self, gradient: torch.Tensor) -> None:
         """Replace ``gradient`` (all exchanged elements, flat) by its mean over the workers, to measure an exchange.
 
-        This is an iteration of PyTorch's hook, which compresses from iteration ``start_iter`` on, but not a step.
+        This counts as an iteration of PyTorch's hook, which compresses from iteration ``start_iter`` on, but not as a step.
         """
         parts = dict(zip((t.name for t in self.tensors), gradient.split([t.elements for t in self.tensors]), strict=True))
         last, done = len(self._groups.members) - 1, promise(gradient)
@@ -112,8 +112,8 @@ class PowerSGD(HookBase):
     def _run(self, group: Group, used: set[str], end: StepEnd | None) -> None:
         """Exchange a group, and end the step.
 
-        A group with a NaN or an infinity bypasses PyTorch's hook, since it would stay in residuals and factors; those of
-        earlier groups of the step are restored. Tensors that no rank has used keep gradients and residuals, because DDP
+        A group with a NaN or an infinity bypasses PyTorch's hook, since the value would stay in residuals and factors. They
+        are restored for earlier groups of the step. Tensors that no rank has used keep gradients and residuals, because DDP
         discards their means.
         """
         self._follow_scaler()
@@ -142,7 +142,9 @@ class PowerSGD(HookBase):
             self._end_step(end)
 
     def _memories(self, index: int) -> dict[str, torch.Tensor | None]:
-        """Residual and factors of a group. PyTorch's hook makes a new residual in each step, but works on factors in place."""
+        """Return residual and factors of a group. PyTorch's hook makes a new residual in each step, but works on factors in
+        place.
+        """
         kept: dict[str, torch.Tensor | None] = {name: getattr(self.state, name).get(index) for name in _MEMORIES}
         return {name: None if t is None else t if name == "error_dict" else t.clone() for name, t in kept.items()}
 
@@ -182,7 +184,7 @@ class PowerSGD(HookBase):
         self.meter.add("powersgd", "network", start)
 
     def _take_back(self, group: Group, unused: set[str], flat: torch.Tensor) -> None:
-        """Put the means of tensors that no rank has used back into the residuals: each rank takes an equal share of the sum."""
+        """Add the means of tensors that no rank has used back to the residuals: each rank takes an equal share of the sum."""
         error = self.state.error_dict.get(group.index)
         if error is None:
             return
@@ -192,7 +194,7 @@ class PowerSGD(HookBase):
                 owed.add_(mean)
 
     def _put_away(self, group: Group) -> None:
-        """Keep the residual that PyTorch's hook has made of a group, unless it may stay what and where it is."""
+        """Store the residual that PyTorch's hook has made for a group, unless it is stored in this form already."""
         error = self.state.error_dict.get(group.index)
         if error is not None and not self._keeping.in_place(error.device):
             kept = self._keeping.zeros(error.numel(), error.device)
@@ -205,14 +207,14 @@ class PowerSGD(HookBase):
             error.mul_(ratio)
 
     def _revive(self, index: int) -> None:
-        """Replace zero factors by a direction that is the same on every rank. A gradient of zeros leaves zero factors."""
+        """Replace zero factors by a direction that is equal on every rank. A gradient of zeros leaves zero factors."""
         q = self.state.q_memory_dict.get(index)
         if q is not None and bool((q == 0).any()):
             noise = torch.randn(q.shape, generator=torch.Generator().manual_seed(self.step)).mul_(_SEED)
             q.copy_(torch.where(q == 0, noise.to(q), q))
 
     def state_dict(self, *, copied: bool = True) -> dict[str, Any]:
-        """Residuals, factors and position of this rank. PyTorch's hook stores them by bucket.
+        """Return residuals, factors and position of this rank. PyTorch's hook stores them by bucket.
 
         The keys are the same in every step, so that ``torch.distributed.checkpoint`` can load into the state of a new hook.
 
@@ -247,7 +249,7 @@ class PowerSGD(HookBase):
         return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]
 
     def _empty(self, name: str) -> dict[int, torch.Tensor]:
-        """A residual of the length that PyTorch's hook expects; zeros mean that there is none."""
+        """Return a residual of the length that PyTorch's hook expects; zeros mean that there is none."""
         empty = {}
         for index, members in enumerate(self._groups.members):
             factors = [low_rank_factors(t.shape, self.rank, self.min_rate) or (0, 0) for t in members]
@@ -281,7 +283,7 @@ class PowerSGD(HookBase):
         self.state.rng = draws
 
     def _check(self, state: Mapping[str, Any]) -> None:
-        """Raises UserError if the state is damaged, or its residuals and factors are not those of this model's groups."""
+        """Raise UserError if the state is damaged, or its residuals and factors belong to other groups."""
         check_entries(state, _KINDS)
         if state.get("groups") != self._cut():
             raise UserError(
@@ -293,7 +295,7 @@ class PowerSGD(HookBase):
                 raise damaged([name])
 
     def _own(self, name: str, values: torch.Tensor) -> torch.Tensor:
-        """A memory of a state as this hook keeps it."""
+        """Convert a stored residual or factor to the form of this hook."""
         device = self.wire.device
         if name != "error_dict" or self._keeping.in_place(device):
             return values.to(device).clone()
@@ -301,7 +303,7 @@ class PowerSGD(HookBase):
 
 
 def _draws(state: Mapping[str, Any]) -> np.random.RandomState:
-    """The generator of PyTorch's hook from its saved state. Raises UserError for a damaged one."""
+    """Return the generator of PyTorch's hook from its saved state. Raises UserError for a damaged one."""
     draws = np.random.RandomState()
     try:
         words = np.asarray(state["state"]["key"]).astype(np.uint32)
@@ -320,7 +322,7 @@ def _is_fit(values: torch.Tensor) -> bool:
 
 
 class _Bucket:
-    """A group with the interface of a ``GradBucket`` for PyTorch's hook: no tensor is empty or without a dimension."""
+    """Group of gradients with the interface of a ``GradBucket`` for PyTorch's hook, which has no empty or scalar tensors."""
 
     def __init__(self, group: Group, flat: torch.Tensor, places: Sequence[torch.Tensor]) -> None:
         self._group, self._flat = group, flat
@@ -328,17 +330,17 @@ class _Bucket:
         self._gradients = [torch.atleast_1d(place.view(t.shape)) for t, place in shaped if t.elements]
 
     def buffer(self) -> torch.Tensor:
-        """All elements, flat."""
+        """Return all elements, flat."""
         return self._flat
 
     def gradients(self) -> list[torch.Tensor]:
-        """Views of the buffer."""
+        """Return views of the buffer."""
         return self._gradients
 
     def index(self) -> int:
-        """Index of the group in the step."""
+        """Return the index of the group in the step."""
         return self._group.index
 
     def is_last(self) -> bool:
-        """True if it is the last group of the step."""
+        """Return True if this is the last group of the step."""
         return self._group.last

@@ -1,4 +1,4 @@
-"""The hook of a model that ``fully_shard`` (FSDP2) has sharded: it replaces each unit's reduce-scatter and all-gather."""
+"""Hook of a model that ``fully_shard`` (FSDP2) has sharded, which replaces each unit's reduce-scatter and all-gather."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _log = logging.getLogger("paceline")
 
 
 class ShardedHook:
-    """Exchanges the gradients of FSDP2's units, each with its owners, during the backward pass.
+    """Hook that exchanges the gradients of FSDP2's units with their owners during the backward pass.
 
     Args:
         units: of the model, frozen ones too; every rank has the same.
@@ -136,12 +136,13 @@ class ShardedHook:
         return f"{described.title} over {over}, {units}; {described.rule or 'every tensor equally'}{kept}"
 
     def naming(self) -> AbstractContextManager[None]:
-        """Collectives in here raise LostRank, with the lost ranks named, as the hook's exchanges do."""
+        """Name the lost ranks in the LostRank of collectives in this block, as the hook's exchanges do."""
         return self._work.naming()
 
     def reduce(self, unit: Unit, output: torch.Tensor, matrix: torch.Tensor, op: Any) -> None:
-        """Put this rank's part of the mean of ``matrix`` into ``output``. If FSDP2 reads the part only after the backward pass,
-        it may arrive later."""
+        """Write this rank's part of the mean of ``matrix`` into ``output``. If FSDP2 reads the part only after the backward
+        pass, it may be written later.
+        """
         self._begin_step()
         self.meter.bucket_ready()
         finish_queued(matrix)
@@ -164,8 +165,9 @@ class ShardedHook:
             self._work.check()
 
     def state_dict(self) -> HookState:
-        """The state for resumption: position and seed of the draws, and what each rank's encodings owe, as a DTensor over the
-        ranks. Save it with ``torch.distributed.checkpoint``, which may be given the hook itself; every rank calls it."""
+        """Return the state for resumption: position and seed of the draws, and each rank's residuals as DTensors over the
+        ranks. Save it with ``torch.distributed.checkpoint``, which also accepts the hook itself. Every rank must call this.
+        """
         owed = {kind: {name: h.saved(values) for name, _, h, values in self._owed(kind)} for kind in KINDS}
         return {**self._plain_state(), **owed}
 
@@ -181,7 +183,7 @@ class ShardedHook:
         }
 
     def load_state_dict(self, state: HookState) -> None:
-        """Continue, bit for bit, from a state of as many ranks on the same mesh. Every rank calls it.
+        """Continue bit for bit from a state of equally many ranks on the same mesh. Every rank must call this.
 
         Raises:
             UserError: not a state, or the state has another compression, option, tensor or mesh.
@@ -202,10 +204,11 @@ class ShardedHook:
         self._continue(state)
 
     def own_state(self, *, copied: bool = True) -> HookState:
-        """The state of this rank as plain tensors, for ``load_own_states``. Every rank calls it: the first time they confer.
+        """Return the state of this rank as plain tensors, for ``load_own_states``. Every rank must call this, because the first
+        call communicates.
 
         Args:
-            copied: False leaves its tensors those that the next step changes, for who copies them himself.
+            copied: False returns the tensors themselves, which the next step changes, for callers that copy them.
         """
         own = self._plain_state()
         for kind in KINDS:
@@ -213,7 +216,7 @@ class ShardedHook:
         return own
 
     def load_own_states(self, states: Sequence[HookState]) -> None:
-        """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank calls it.
+        """Continue from ``own_state`` of this rank, or of all ranks of the earlier run. Every rank must call this.
 
         With the same ranks and mesh the run continues bit for bit; with others the residuals are kept as a sum. Under
         tensor parallelism a rank takes only the residuals of its parts of the tensors.
@@ -270,7 +273,7 @@ class ShardedHook:
         self._continue(plain)
 
     def _check(self, state: HookState) -> None:
-        """Raises UserError for what is no state, and for that of another compression; its exchange follows the mesh."""
+        """Raise UserError for a wrong state, or for one of another compression. Its exchange may differ with the mesh."""
         check_entries(state, {})
         refuse_whole_models(state)
         check_entries(state, {**POSITION, "gradient_exchange": str})
@@ -297,7 +300,7 @@ class ShardedHook:
             )
 
     def _owed(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
-        """Name, tensor and place of all residuals (or momentum) of this rank, with the values themselves."""
+        """Yield name, tensor and place of all residuals (or momentum) of this rank, with their values."""
         for unit in self.units:
             reducer = self._reducers[unit]
             if (holding := reducer.holding) is None:
@@ -331,7 +334,7 @@ class ShardedHook:
             self._in_step = True
 
     def _refuse_thawed(self) -> None:
-        """Raises UserError, before anything of the step is sent, where a tensor is trained that was frozen at ``attach``."""
+        """Raise UserError, before the step sends anything, for a trained tensor that was frozen at ``attach``."""
         thawed = [name for unit in self._every_unit for name in unit.thawed]
         if thawed:
             raise UserError(
@@ -340,7 +343,7 @@ class ShardedHook:
             )
 
     def _end_step(self) -> None:
-        """The end of a backward pass: all gradients are there."""
+        """End a backward pass after all its gradients."""
         if not self._in_step:  # no unit has been reduced
             return
         exchanged, self._in_step, self._exchanged = self._exchanged, False, False
@@ -361,7 +364,7 @@ class ShardedHook:
                 self.check_replicas()
 
     def _obey(self, told: Callable[[], Verdict]) -> None:
-        """Keep the residuals of this step, or restore those before it; after a mixed step every gradient is NaN."""
+        """Keep the residuals of this step, or restore the earlier ones. After a mixed step every gradient is NaN."""
         if not self.gradient_exchange.description.lossy:
             self.meter.count_later(lambda: told().nonfinite, self.step - 1)
             return
@@ -375,7 +378,7 @@ class ShardedHook:
                     Unit.shard_of(parameter.grad).fill_(torch.nan)
 
     def check_replicas(self) -> None:
-        """Compare the shards with those of the other replicas, in HSDP, and buffers between all ranks.
+        """Compare the shards with the other replicas' in HSDP, and buffers between all ranks.
 
         Raises:
             ReplicasDiverged: on every rank, if shards or the buffers of SyncBatchNorm differ. Other buffers that differ are
@@ -394,7 +397,7 @@ class ShardedHook:
             self._buffers.tell_of_own()
 
     def _follow_scaler(self) -> None:
-        """Rescale the residuals, which are those of scaled gradients, when the gradient scaler changes its factor."""
+        """Rescale the residuals, which belong to scaled gradients, if the gradient scaler changes its factor."""
         factor = self._factor if self.options.grad_scaler is None else float(self.options.grad_scaler.get_scale())
         if factor != self._factor:
             for reducer in self._reducers.values():
@@ -408,19 +411,19 @@ class ShardedHook:
 
 
 def _entry(state: HookState, kind: str, name: str) -> Any:
-    """A tensor's residual or momentum in the state; None if it has none."""
+    """Return a tensor's residual or momentum in the state; None if it has none."""
     entries = state.get(kind)
     return entries.get(name) if isinstance(entries, Mapping) else None
 
 
 class UnitReduceScatter(ReduceScatter):
-    """The reduce-scatter of one unit, as FSDP2 calls it."""
+    """Reduce-scatter of one unit, with the interface that FSDP2 calls."""
 
     def __init__(self, hook: ShardedHook, unit: Unit) -> None:
         self._hook, self._unit = hook, unit
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """A buffer of FSDP2's."""
+        """Allocate a buffer for FSDP2."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -435,7 +438,7 @@ class UnitReduceScatter(ReduceScatter):
 
 
 class UnitAllGather(AllGather):
-    """The all-gather of one unit's weights, as FSDP2 calls it."""
+    """All-gather of one unit's weights, with the interface that FSDP2 calls."""
 
     def __init__(self, hook: ShardedHook, unit: Unit, number: int, messages: BufferPool) -> None:
         self._hook = hook
@@ -443,7 +446,7 @@ class UnitAllGather(AllGather):
         self._gather = WeightGather(bits, unit.shard_group, hook.meter, number, timeout_s, messages)
 
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """A buffer of FSDP2's."""
+        """Allocate a buffer for FSDP2."""
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
@@ -456,13 +459,13 @@ class UnitAllGather(AllGather):
 
 
 class _NamingWork(dist.Work):  # FSDP2 waits for nothing else
-    """A collective under way whose error names the lost ranks."""
+    """Collective in flight whose error names the lost ranks."""
 
     def __init__(self, wait: Callable[[], bool], naming: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
         self._wait, self._naming = wait, naming
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """See ``dist.Work``; the timeout is the hook's. Raises LostRank."""
+        """Wait as ``dist.Work`` does, with the hook's timeout. Raises LostRank."""
         with self._naming():
             return self._wait()

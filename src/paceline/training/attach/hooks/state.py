@@ -1,4 +1,4 @@
-"""The states of hooks: their gradient exchange, their checks, and the state with which a rank continues."""
+"""States of hooks: their gradient exchange, their checks, and the state from which a rank continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS: Kinds = {**OF_RANK, "measuring": bool, "feedback": Mapping}
 
 
 def well_formed(state: object) -> list[HookState]:
-    """One state or those of several ranks as a list.
+    """Return one state, or those of several ranks, as a list.
 
     Raises:
         UserError: they are not results of ``Hook.state_dict``, or not of one run.
@@ -51,14 +51,14 @@ def well_formed(state: object) -> list[HookState]:
 
 
 def refuse_whole_models(state: object) -> None:
-    """Raises UserError for the state of a hook of ``DistributedDataParallel``, or of local steps."""
+    """Raise UserError for the state of a hook of ``DistributedDataParallel``, or of local steps."""
     if isinstance(state, Mapping) and isinstance(_with_gradient_exchange(state).get("gradient_exchange"), Mapping):
         of = "local steps" if "local" in state else "a hook of DistributedDataParallel"
         raise UserError(f"the state is of {of}, this model is sharded by fully_shard", OTHER_HOOK)
 
 
 def listed(state: object) -> list[Any]:
-    """One state or those of several ranks as a list. Raises UserError if there is none."""
+    """Return one state, or those of several ranks, as a list. Raises UserError if there is none."""
     states = [state] if isinstance(state, Mapping) or not isinstance(state, Sequence) else list(state)
     if not states:
         raise UserError("the state is of nothing: an empty list was given", "give what state_dict() returned")
@@ -66,7 +66,7 @@ def listed(state: object) -> list[Any]:
 
 
 def check_entries(state: object, kinds: Kinds) -> None:
-    """Raises UserError for what is no state of a hook, and for one with an entry of ``kinds`` missing or of another type."""
+    """Raise UserError for a value that is no state of a hook, or one with an entry of ``kinds`` missing or of another type."""
     if not isinstance(state, Mapping) or not isinstance(state.get("compression"), str):
         raise UserError(f"this is no state of a hook: {_shown(state)}", "give what state_dict() returned")
     wrong = [name for name, kind in kinds.items() if not isinstance(state.get(name), kind)]
@@ -75,17 +75,17 @@ def check_entries(state: object, kinds: Kinds) -> None:
 
 
 def damaged(wrong: Sequence[str]) -> UserError:
-    """The error of a state with such entries."""
+    """Return the error for a state with such entries."""
     return UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
 
 
 def settings(exchange: GradientExchange) -> dict[str, Any]:
-    """All choices of an exchange as plain values, including default options. Equal exchanges have equal settings."""
+    """Return all choices of an exchange as plain values, including default options. Equal exchanges have equal settings."""
     return {**exchange.to_json(), "options": dict(exchange.description.option_values)}
 
 
 def exchange_of(state: HookState) -> GradientExchange:
-    """The gradient exchange of a state. Raises UserError for a missing or illegal entry."""
+    """Return the gradient exchange of a state. Raises UserError for a missing or illegal entry."""
     try:
         return GradientExchange.from_json(state["gradient_exchange"])
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
@@ -93,7 +93,7 @@ def exchange_of(state: HookState) -> GradientExchange:
 
 
 def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
-    """Raises UserError if the state has another exchange, and names the differences. How residuals are kept may differ."""
+    """Raise UserError with the differences if the state has another exchange. The storage of residuals may differ."""
     stated, name = state["compression"], exchange.compression.name
     if stated != name:
         raise UserError(f"the state is of {stated}, the model sends {name}", "attach the same compression")
@@ -106,7 +106,7 @@ def check_same_exchange(state: HookState, exchange: GradientExchange) -> None:
 
 
 def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: int, rank: int) -> HookState:
-    """The state with which this rank continues.
+    """Return the state with which this rank continues.
 
     Raises:
         UserError: states of other ranks, or not all that are necessary.
@@ -129,7 +129,7 @@ def own_state(states: Sequence[HookState], exchange: GradientExchange, workers: 
 def with_every_residual(
     feedback: Mapping[str, Mapping[str, torch.Tensor]], exchange: GradientExchange, tensors: Sequence[TensorSpec]
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
+    """Return ``feedback`` with zeros for tensors without a residual, because a load in place needs every tensor."""
     return {
         kind: {name: torch.zeros(n) for name, n in sizes.items() if name not in feedback[kind]} | dict(feedback[kind])
         for kind, sizes in _residuals(exchange, tensors).items()
@@ -137,7 +137,7 @@ def with_every_residual(
 
 
 def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dict[str, dict[str, int]]:
-    """Number of elements of each compressed tensor's residuals and momentum, by kind and name."""
+    """Return the number of elements of each compressed tensor's residuals and momentum, by kind and name."""
     described = exchange.description
     dense = described.dense(tensors)
     packed = {t.name: t.elements for t in tensors if t.name not in dense} if described.error_feedback else {}
@@ -145,7 +145,7 @@ def _residuals(exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> dic
 
 
 def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequence[TensorSpec]) -> None:
-    """Raises UserError if residuals are missing in the state or belong to other tensors."""
+    """Raise UserError if residuals are missing in the state or belong to other tensors."""
     if "way" not in state:  # an earlier version saved none for tensors that had not been exchanged
         for kind, names in _residuals(exchange, tensors).items():
             missing = sorted(names.keys() - state["feedback"][kind].keys())
@@ -162,7 +162,9 @@ def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequenc
 
 
 def _with_gradient_exchange(state: Any) -> Any:
-    """The state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. PowerSGD's held the rank alone."""
+    """Return the state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. For PowerSGD it held only the
+    rank.
+    """
     if not isinstance(state, Mapping):
         return state
     if isinstance(state.get("way"), Mapping):
@@ -179,7 +181,7 @@ def is_low_rank(compression: object) -> bool:
 
 
 def is_tensors(values: object) -> bool:
-    """Return whether they are tensors by key."""
+    """Return whether a value is a mapping of tensors by key."""
     return isinstance(values, Mapping) and all(isinstance(value, torch.Tensor) for value in values.values())
 
 

@@ -1,4 +1,4 @@
-"""Fragments of a network: their weights, their anchor, the outer step that moves it, and an exchange that has begun."""
+"""Fragments of a network: their weights, their anchor, their outer step, and an exchange in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.training.exchanges.wires.meter import Meter
 
 
 class Fragment:
-    """Some tensors of the network with their anchor, and the outer step that moves it.
+    """Fragment of a network: some tensors with their anchor, and the outer step that moves it.
 
     Attributes:
         layout: of its tensors in an exchange.
@@ -40,7 +40,7 @@ class Fragment:
             self._outer.state[self.anchor]["momentum_buffer"] = self.momentum
 
     def named(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Each tensor's part of a flat tensor."""
+        """Return each tensor's part of a flat tensor, by name."""
         parts = flat.split([t.elements for t in self.tensors])
         return dict(zip((t.name for t in self.tensors), parts, strict=True))
 
@@ -51,7 +51,7 @@ class Fragment:
 
     @torch.no_grad()
     def difference(self, into: torch.Tensor) -> torch.Tensor:
-        """The pseudo-gradient, in the first elements of ``into``."""
+        """Write the pseudo-gradient into the first elements of ``into``, and return it."""
         out = into[: self.elements]
         for part, anchor, p in zip(self._of(out), self._of(self.anchor), self.weights, strict=True):
             torch.sub(anchor, p, out=part)
@@ -59,14 +59,14 @@ class Fragment:
 
     @torch.no_grad()
     def move(self, mean: torch.Tensor) -> None:
-        """The outer step with the mean of the pseudo-gradients."""
+        """Take the outer step with the mean of the pseudo-gradients."""
         self.anchor.grad = mean
         self._outer.step()
         self.anchor.grad = None
 
     @torch.no_grad()
     def take(self, own_share: float = 0.0) -> None:
-        """Set the weights to the anchor, mixed with a share of the weights now."""
+        """Set the weights to the anchor, mixed with a share of the present weights."""
         for anchor, p in zip(self._of(self.anchor), self.weights, strict=True):
             if own_share:
                 p.lerp_(anchor.to(p.dtype), 1 - own_share)
@@ -81,10 +81,10 @@ class Fragment:
 
 @dataclass
 class StartedExchange:
-    """An exchange of a fragment that has begun.
+    """Exchange of a fragment in flight.
 
     Attributes:
-        due: the step behind which its mean is applied.
+        due: step after which its mean is applied.
         mean: the pseudo-gradient; becomes its mean. ``buffers``: likewise; empty where they have no turn.
         began_s: when, on this process's clock.
         trained: how many workers have taken steps since the fragment's last exchange; 0: nothing was exchanged.

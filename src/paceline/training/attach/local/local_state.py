@@ -1,4 +1,4 @@
-"""The state of local steps: the part that a rank saves, and how it continues from saved parts."""
+"""State of local steps: the part that a rank saves, and how a rank continues from saved parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TENSORS = ("anchor", "outer_momentum", "weights")
 
 
 class Sync(Protocol):
-    """The attributes of ``LocalSync`` that make its state."""
+    """Attributes of ``LocalSync`` that make up its state."""
 
     gradient_exchange: GradientExchange
     local: LocalSteps
@@ -50,14 +50,14 @@ class Sync(Protocol):
 
     @property
     def feedback(self) -> Feedback | None:
-        """Of its codec."""
+        """Error feedback of the codec."""
 
     def go_on(self, pending: Mapping[str, Any] | None) -> None:
-        """Take over an exchange that has arrived."""
+        """Continue an exchange that has arrived."""
 
 
 def state_of(sync: Sync) -> LocalState:
-    """The state of this rank. Nothing in it shares memory with the model."""
+    """Return the state of this rank, with no memory shared with the model."""
     pending = sync.pending
     named: dict[str, dict[str, torch.Tensor]] = {kind: {} for kind in _TENSORS}
     for fragment in sync.fragments:
@@ -98,7 +98,9 @@ def state_of(sync: Sync) -> LocalState:
 
 
 def mean_of(states: Sequence[LocalState]) -> LocalState:
-    """The mean of the ranks' weights and buffers, as entries of a state. Counts, such as of batches, are those of the first."""
+    """Return the mean of the ranks' weights and buffers, as entries of a state. Counters, such as numbers of batches, are those
+    of the first rank.
+    """
     return {
         kind: {
             name: _mean([s[kind][name] for s in states]).to(value.dtype) if value.is_floating_point() else value
@@ -151,7 +153,7 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
 
 
 def _share_out(sync: Sync, resized: bool) -> None:
-    """Residuals of a hierarchy of another size: each rank keeps those that it sends, times the ranks of its node."""
+    """Convert residuals of a hierarchy of another size: each rank keeps those that it sends, times the ranks of its node."""
     setup = sync.setup
     if setup is None or setup.inner is None or setup.feedback is None or not resized:
         return
@@ -161,7 +163,7 @@ def _share_out(sync: Sync, resized: bool) -> None:
 
 
 def _check_local(state: LocalState, sync: Sync) -> None:
-    """Raises UserError for the state of a hook, of other local steps or of other tensors."""
+    """Raise UserError for the state of a hook, of other local steps or of other tensors."""
     fix = "give what state_dict() of local steps returned"
     if not isinstance(state.get("local"), Mapping):
         raise UserError("the state is of an exchange in every step, not of local steps", fix)

@@ -1,4 +1,4 @@
-"""Local steps: workers train alone, and exchange the changes of their weights every so many steps (Local SGD, DiLoCo).
+"""Local steps: workers train alone, and exchange the changes of their weights at intervals (Local SGD, DiLoCo).
 
 A pseudo-gradient is the anchor, the shared weights of the last exchange, minus the weights now. Its mean over the workers goes
 through the same exchange as gradients do, and an outer SGD step with Nesterov momentum moves the anchor (Douillard et al. 2023,
@@ -42,7 +42,7 @@ _log = logging.getLogger("paceline")
 
 
 class LocalSync:
-    """Exchanges pseudo-gradients of a model; call ``step`` after every step of the optimizer.
+    """Exchange of a model's pseudo-gradients; call ``step`` after every step of the optimizer.
 
     Buffers of floating-point numbers, such as BatchNorm's statistics, are averaged once in ``sync_every`` steps, as fp32; those
     few bytes are no part of what ``meter`` counts as a step's. Other buffers are left alone.
@@ -103,12 +103,12 @@ class LocalSync:
         return f"{self.local.title}; {how}; {described.rule or 'every tensor equally'}{kept}"
 
     def step(self) -> bool:
-        """Count a step of the optimizer; exchange a fragment and move its weights if it is the turn of one.
+        """Count a step of the optimizer, and exchange a fragment and move its weights if one is due.
 
         Returns:
             True if an exchange has ended; ``meter`` and ``began_s`` are then those of that exchange.
 
-        All ranks must take equally many steps, or call ``finish`` when their data ends.
+        All ranks must take the same number of steps, or call ``finish`` when their data ends.
 
         Raises:
             LostRank: a rank has ended or does not answer.
@@ -123,8 +123,8 @@ class LocalSync:
     def finish(self) -> None:
         """Take part in the others' exchanges until no rank trains any more. Every rank then has the same weights.
 
-        For ranks with unequal numbers of steps, and for the steps since the last exchange. A rank that has ended its data
-        counts as one that stands still. Raises as ``step``.
+        This is for ranks with unequal numbers of steps, and for the steps since the last exchange. A rank without data counts
+        with unchanged weights. Raises as ``step``.
         """
         silent = 0
         while silent < len(self.fragments):
@@ -135,7 +135,9 @@ class LocalSync:
 
     @contextmanager
     def shared_weights(self) -> Iterator[None]:
-        """Within the block the model has the shared weights and buffers of the last exchanges: those of every rank."""
+        """Give the model the shared weights and buffers of the last exchanges within the block; they are equal on every
+        rank.
+        """
         self._refuse_others()
         own = [w.clone() for fragment in self.fragments for w in fragment.weights]
         buffers = self._flat_buffers()
@@ -149,12 +151,16 @@ class LocalSync:
             self._set_buffers(buffers)
 
     def check_replicas(self) -> None:
-        """Compare a checksum of the shared weights over the ranks, which all call it. Raises ReplicasDiverged on every rank."""
+        """Compare a checksum of the shared weights over the ranks; all ranks must call it. Raises ReplicasDiverged on every
+        rank.
+        """
         self._wait()
         same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
 
     def state_dict(self) -> LocalState:
-        """The state of this rank for resumption, its own weights too; save that of every rank, and that of its optimizer."""
+        """Return the state of this rank for resumption, with its own weights. Save the states of all ranks and of their
+        optimizers.
+        """
         self._wait()
         return state_of(self)
 
@@ -180,7 +186,7 @@ class LocalSync:
         return self.setup.feedback if self.setup else None
 
     def go_on(self, pending: Mapping[str, Any] | None) -> None:
-        """Take over an exchange that has arrived and was not applied, as a state has it."""
+        """Continue an exchange that had arrived but was not applied, from a state."""
         self.pending = None
         if pending is not None:
             mean = self._difference[: pending["mean"].numel()].copy_(pending["mean"])
@@ -191,7 +197,8 @@ class LocalSync:
             self.pending = StartedExchange(pending["fragment"], pending["due"], mean, buffers, done, **settled)
 
     def _advance(self) -> int | None:
-        """Take part in the exchanges of one step. Returns how many workers had trained in one that ended; None: none ended."""
+        """Take part in the exchanges of one step. Returns the number of workers that had trained in a completed exchange; None
+        if none was completed."""
         self._work.check()
         self.step_number += 1
         trained = None
@@ -205,7 +212,7 @@ class LocalSync:
         return trained
 
     def _refuse_others(self) -> None:
-        """Raises UserError where the model trains other tensors than those whose memory is exchanged, or more of them."""
+        """Raise UserError if the model trains other or more tensors than those in the exchange."""
         parameters, buffers = dict(self._model.named_parameters()), dict(self._model.named_buffers())
         taken = ((t.name, w) for f in self.fragments for t, w in zip(f.tensors, f.weights, strict=True))
         other = [name for name, w in taken if not _share_memory(parameters.get(name), w)]
@@ -279,7 +286,7 @@ class LocalSync:
         self._work.check()
 
     def _apply(self) -> int | None:
-        """Move a fragment by the mean that has arrived. All ranks have the same mean, and so decide the same."""
+        """Move a fragment by the mean that has arrived. All ranks have the same mean, so they decide equally."""
         self._wait()
         pending, self.pending = self.pending, None
         if pending is None or not pending.trained:
@@ -300,7 +307,7 @@ class LocalSync:
         return pending.trained
 
     def _give_up(self) -> None:
-        """Return to the shared weights, of all fragments: what one has spoilt has gone through the whole network."""
+        """Return to the shared weights of all fragments, because a bad fragment has affected the whole network."""
         if not self.returned and self.wire.rank == 0:
             _log.warning(
                 "step %d: a pseudo-gradient is NaN or infinite; all workers return to the shared weights of the last exchange. "
@@ -319,7 +326,7 @@ class LocalSync:
         self._set_buffers(self.kept_buffers)
 
     def _flat_buffers(self) -> torch.Tensor:
-        """All averaged buffers as one fp32 tensor."""
+        """Return all averaged buffers as one fp32 tensor."""
         device = self.wire.device
         return torch.cat([torch.zeros(0, device=device), *(b.detach().reshape(-1).float() for b in self.buffers.values())])
 

@@ -1,6 +1,6 @@
-"""The units of a model that ``fully_shard`` (FSDP2) has sharded: their tensors, ranks and order of elements.
+"""Units of a model that ``fully_shard`` (FSDP2) has sharded: their tensors, ranks and order of elements.
 
-The one place that reads what FSDP2 keeps to itself. PyTorch 2.13's names are tried first, then those of earlier versions.
+Only this module reads private attributes of FSDP2. PyTorch 2.13's names are tried first, then those of earlier versions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ except ImportError:  # before PyTorch 2.6
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Tensors that FSDP2 gathers and scatters together. The trained ones are fixed when it is made.
+    """Tensors that FSDP2 gathers and scatters together. The set of trained ones is fixed at creation.
 
     Attributes:
         module: whose communication can be replaced.
@@ -54,17 +54,17 @@ class Unit:
 
     @property
     def owners(self) -> int:
-        """Ranks that share the unit out."""
+        """Number of ranks that shard the unit."""
         return self.shard_group.size()
 
     @property
     def columns(self) -> int:
-        """Elements of a rank's shard, padding included."""
+        """Number of elements of a rank's shard, padding included."""
         return sum(t.shard for t in self.tensors)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """The sharded parameters, in the order of ``tensors``."""
+        """Sharded parameters, in the order of ``tensors``."""
         return [p.sharded_param for p in self.records]
 
     @property
@@ -84,7 +84,7 @@ class Unit:
 
     @property
     def communication(self) -> str:
-        """The class of what somebody has put in the place of FSDP2's own exchanges; empty for nothing."""
+        """Name of the class that replaces FSDP2's own exchanges; empty if there is none."""
         for comm in (self.group._reduce_scatter_comm, self.group._all_gather_comm):
             if type(comm).__name__ not in ("DefaultReduceScatter", "DefaultAllGather"):
                 return type(comm).__name__
@@ -103,18 +103,19 @@ class Unit:
 
     @staticmethod
     def shard_of(parameter: Any) -> torch.Tensor:
-        """This rank's part of a sharded parameter."""
+        """Return this rank's part of a sharded parameter."""
         shard: torch.Tensor = parameter.to_local()
         return shard
 
     def label(self, tensor: ShardedTensor) -> str:
-        """The tensor's name in a checkpoint: with tensor parallelism each rank of that dimension has its own."""
+        """Return the tensor's name in a checkpoint. With tensor parallelism each rank of that dimension has another name."""
         parameter = next(p for p, t in zip(self.records, self.tensors, strict=True) if t is tensor)
         place = _model_place(parameter)
         return f"{tensor.name}@{'.'.join(map(str, place))}" if place else tensor.name
 
     def may_be_late(self, output: torch.Tensor) -> bool:
-        """Return whether FSDP2 reads the reduced gradients only after the backward pass, so that they may still be in flight.
+        """Return whether FSDP2 reads the reduced gradients only after the backward pass, so that they may still be in flight
+        then.
 
         It reads them at once to change their type, to divide, to add to earlier gradients, to move them to the host and for
         hooks of a parameter.
@@ -131,7 +132,7 @@ class Unit:
         )
 
     def divisor(self, op: Any) -> float:
-        """Divisor of the sum over the ranks of the mesh. FSDP2 divides by the rest itself."""
+        """Divisor of the sum over the ranks of the mesh. FSDP2 divides by the remaining factor itself."""
         if self.group.gradient_divide_factor is not None and op != dist.ReduceOp.SUM:
             return float(self.group.gradient_divide_factor)
         replicas = 1 if self.replicate_group is None else self.replicate_group.size()
@@ -148,11 +149,11 @@ def is_sharded(model: object) -> bool:
 
 
 def units_of(model: nn.Module) -> list[Unit]:
-    """The units in the order of the modules, those without trained tensors too: their weights are gathered.
+    """Return the units in the order of the modules, including those without trained tensors, whose weights are gathered too.
 
     Raises:
-        UserError: a module whose parameters lie on several meshes; replicas without shards; a root that is not sharded;
-            this PyTorch's FSDP2 keeps its units in another way.
+        UserError: a module with parameters on several meshes; replicas without shards; a root that is not sharded;
+            an FSDP2 of this PyTorch with other internals.
     """
     if not isinstance(model, FSDPModule):
         raise UserError(
@@ -187,18 +188,18 @@ def units_of(model: nn.Module) -> list[Unit]:
 
 
 def widest_mesh(units: Sequence[Unit]) -> DeviceMesh:
-    """The mesh with most ranks among those of all units, tensor parallel dimensions included."""
+    """Return the mesh with the most ranks among those of all units, tensor parallel dimensions included."""
     meshes: list[DeviceMesh] = [parameter.device_mesh for unit in units for parameter in unit.parameters]  # type: ignore[attr-defined]
     return max(meshes, key=lambda mesh: int(mesh.size()))
 
 
 def widest_unit(units: Sequence[Unit]) -> Unit:
-    """The one whose data most ranks have a part of, all replicas counted."""
+    """Return the unit whose data is divided among the most ranks, counting all replicas."""
     return max(units, key=lambda u: u.owners * (1 if u.replicate_group is None else u.replicate_group.size()))
 
 
 def check_root(model: nn.Module) -> None:
-    """Raises UserError if the model is a part of a larger sharded model.
+    """Raise UserError if the model is a part of a larger sharded model.
 
     FSDP2 determines the root in the first forward pass. Until then, this searches its modules for one that contains the model.
     """
@@ -220,12 +221,12 @@ def _kind(module: nn.Module) -> str:
 
 
 def may_be_root(model: Any) -> bool:
-    """Return whether FSDP2 has not found in a forward pass that the model is a part of another."""
+    """Return whether the model may be the root: no forward pass has shown that it is a part of another."""
     return model._get_fsdp_state()._is_root is not False
 
 
 def after_each_backward(model: nn.Module, then: Callable[[], None]) -> None:
-    """Call ``then`` at the end of each whole backward pass, behind FSDP2's own.
+    """Call ``then`` at the end of each whole backward pass, after FSDP2's own callback.
 
     Autograd also announces the ends of the passes that reentrant checkpoints of activations run within it.
     """
@@ -240,7 +241,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 
 
 def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
-    """Raise UserError at a unit's first sparse gradient, as of ``F.embedding(sparse=True)``.
+    """Raise UserError at a unit's first sparse gradient, as with ``F.embedding(sparse=True)``.
 
     FSDP2 would only say that it cannot copy it. The buffers that autograd fills exist from the first forward pass on.
     """
@@ -249,7 +250,7 @@ def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
 
 
 class _LookAtGradients:
-    """Runs behind FSDP2's own hook before the forward pass of a unit's module."""
+    """Hook that runs after FSDP2's own hook, before the forward pass of a unit's module."""
 
     def __init__(self, unit: Unit) -> None:
         self._unseen: list[tuple[str, Any]] = [(t.name, r) for t, r in zip(unit.tensors, unit.records, strict=True)]
@@ -263,7 +264,7 @@ class _LookAtGradients:
 
 
 def _around(model: nn.Module) -> list[tuple[nn.Module, str]]:
-    """The sharded modules that contain a model, with its name there."""
+    """Return the sharded modules that contain a model, with its name there."""
     from torch.distributed._composable_state import _module_state_mapping
 
     inside = set(model.modules())
@@ -272,7 +273,7 @@ def _around(model: nn.Module) -> list[tuple[nn.Module, str]]:
 
 
 def _groups(module: Any) -> Sequence[Any]:
-    """FSDP2's records of a module's parameters."""
+    """Return FSDP2's records of a module's parameters."""
     state = module._get_fsdp_state()
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
@@ -286,7 +287,7 @@ def _groups(module: Any) -> Sequence[Any]:
 
 
 def _model_place(parameter: Any) -> list[int]:
-    """This rank's coordinates in the dimensions of a mesh that divide a tensor itself (tensor parallelism)."""
+    """Return this rank's coordinates in the dimensions of a mesh that divide a tensor itself (tensor parallelism)."""
     spec = getattr(parameter, "_unsharded_dtensor_spec", None) or getattr(parameter, "_tp_spec", None)
     if spec is None:
         return []
@@ -297,7 +298,7 @@ def _model_place(parameter: Any) -> list[int]:
 
 
 def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | None]:
-    """The ranks that share a unit out, and those that hold the same shard."""
+    """Return the ranks that shard a unit, and the ranks with the same shard."""
     info = group.mesh_info
     shard = getattr(info, "shard_process_group", None)
     replicate = getattr(info, "replicate_process_group", None)
@@ -311,10 +312,10 @@ def _process_groups(group: Any) -> tuple[dist.ProcessGroup, dist.ProcessGroup | 
 
 
 def reduce_by_shards_alone(unit: Unit) -> None:
-    """Let FSDP2 leave the replicas of an HSDP unit to the reduce-scatter that it is given.
+    """Make FSDP2 leave the sum over the replicas of an HSDP unit to the given reduce-scatter.
 
-    FSDP2 adds the replicas up with a dense all-reduce that nothing replaces. A unit that knows of no replicas has none;
-    its parameters keep their mesh of two dimensions.
+    FSDP2 sums over the replicas with a dense all-reduce that cannot be replaced. A unit without known replicas has none. Its
+    parameters keep their mesh of two dimensions.
     """
     from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo
 

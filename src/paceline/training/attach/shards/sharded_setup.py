@@ -1,4 +1,4 @@
-"""From a gradient exchange, described, to what reduces the units of a sharded model."""
+"""Creation of the reducers of a sharded model's units from a gradient exchange."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 def make_reducers(
     units: Sequence[Unit], exchange: GradientExchange, dense: Collection[str], meter: Meter, timeout_s: float
 ) -> dict[Unit, UnitReducer]:
-    """The reducer of each unit; units of the same ranks share their wires. Every rank calls it.
+    """Return the reducer of each unit; units of the same ranks share their wires. Every rank calls it.
 
     Raises:
         UserError: an exchange that does not reduce to owners.
@@ -43,7 +43,7 @@ def make_reducers(
 
 
 def _reach(unit: Unit, exchange: GradientExchange, meter: Meter, timeout_s: float) -> tuple[Wire, Any]:
-    """The wire of the unit's owners, with the setup of the codec's exchange."""
+    """Return the wire of the unit's owners, with the setup of the codec's exchange."""
     device, ranks = unit.device, dist.get_process_group_ranks(unit.shard_group)
     world = own_wire(unit.shard_group, ranks, device, meter, timeout_s)
     if unit.replicate_group is not None:

@@ -30,10 +30,10 @@ _PART = {"values": torch.Tensor, "source": int, "place": int, "sources": int, "p
 
 @dataclass(frozen=True)
 class Holding:
-    """The part of every compressed tensor's residual that this rank holds.
+    """Part of every compressed tensor's residual on this rank.
 
     Attributes:
-        mesh: the ranks by (source, place), or by source alone where there is one place.
+        mesh: the ranks by (source, place), or by source alone if there is one place.
         sources: ranks that hold a residual of the same element.
         places: ranks that hold those of different elements.
         place: of this rank.
@@ -50,11 +50,11 @@ class Holding:
 
     @property
     def owners(self) -> int:
-        """Ranks that share a tensor out."""
+        """Number of ranks that shard a tensor."""
         return self.rows * self.places
 
     def saved(self, values: torch.Tensor) -> DTensor:
-        """This rank's residual, (rows, shard), as a part of that of all ranks."""
+        """Return this rank's residual, (rows, shard), as a part of the tensor over all ranks."""
         local = values.detach().to(self.mesh.device_type, copy=True, memory_format=torch.contiguous_format)
         local = local.view(1, 1, self.rows, -1)
         shape = torch.Size((self.sources, self.places, self.rows, local.shape[-1]))
@@ -63,12 +63,13 @@ class Holding:
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
     def part(self, values: torch.Tensor, copied: bool = True) -> dict[str, Any]:
-        """This rank's residual, (rows, shard), or a copy of it, as plain values that say whose it is."""
+        """Return this rank's residual, (rows, shard), or a copy of it, as plain values with its owner's position."""
         kept = values.detach().to("cpu", copy=True).contiguous() if copied else values.detach()
         return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
 
     def from_parts(self, parts: Sequence[Mapping[str, Any]], tensor: ShardedTensor) -> torch.Tensor:
-        """This rank's residual of a tensor from ``part`` of ranks of the same or of another mesh: the model is owed the same.
+        """Return this rank's residual of a tensor from ``part`` of ranks of the same or of another mesh, so that the total is
+        equal.
 
         Raises:
             UserError: a mesh of other ranks, and not the parts of all of them; parts of several runs or of another model.
@@ -97,26 +98,26 @@ class Holding:
         return self.own_rows(tensor.rows_of(tensor.whole_of(total), self.owners) * share)
 
     def share(self, sources: int, places: int) -> float:
-        """Share of each source in the sum over the sources of another mesh.
+        """Return the share of each source in the sum over the sources of another mesh.
 
-        Gradients are divided by the number of ranks, so the model is owed the sum over the sources divided by it. This quotient
-        is kept: half the ranks hold half the sum.
+        Gradients are divided by the number of ranks, so the effective residual is the sum over the sources divided by it. This
+        quotient is preserved: half the ranks hold half the sum.
         """
         return self.places / (sources * places)
 
     @property
     def source(self) -> int:
-        """Of this rank."""
+        """Index of this rank's source."""
         coordinate = self.mesh.get_coordinate()
         return coordinate[0] if coordinate else 0
 
     def own_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """The rows of (owners, shard) that this rank sends to."""
+        """Rows of (owners, shard) that this rank sends to."""
         return rows[self.place :: self.places]
 
 
 def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | None, device: str) -> DeviceMesh:
-    """The ranks by source, and by place where there are several.
+    """Return the ranks by source, and by place if there are several.
 
     Args:
         source_group: the ranks with this rank's place; ``place_group``: the ranks of its node.
@@ -130,14 +131,14 @@ def mesh_of(source_group: dist.ProcessGroup, place_group: dist.ProcessGroup | No
 
 
 def is_part(found: object) -> bool:
-    """Return whether it is a result of ``Holding.part``."""
+    """Return whether a value is a result of ``Holding.part``."""
     if not isinstance(found, Mapping) or not all(isinstance(found.get(name), kind) for name, kind in _PART.items()):
         return False
     return bool(found["values"].ndim == 2)
 
 
 def check_shards(tensor: ShardedTensor, owners: int, shard: int) -> None:
-    """Raises UserError if ``owners`` shards of a tensor, as saved, have other elements than such shards of this model's."""
+    """Raise UserError if ``owners`` saved shards of a tensor have other sizes than those of this model."""
     (own,) = sharded([tensor.whole], [tensor.dimension], owners)
     if own.shard != shard:
         raise UserError(
@@ -147,7 +148,7 @@ def check_shards(tensor: ShardedTensor, owners: int, shard: int) -> None:
 
 
 def check_saved(tensor: ShardedTensor, size: torch.Size) -> None:
-    """Raises UserError if what a checkpoint has of a tensor, (sources, places, rows, shard), is of another model."""
+    """Raise UserError if a checkpoint's entry for a tensor, (sources, places, rows, shard), belongs to another model."""
     if len(size) != 4:
         raise UserError(f"the state of {tensor.name} has the shape {tuple(size)}", "give the name of a sharded hook's state")
     check_shards(tensor, size[1] * size[2], size[3])
@@ -168,9 +169,9 @@ def read(values: dict[str, Any], path: str | Path, group: dist.ProcessGroup | No
 def of_other_ranks(
     path: str | Path, key: str, tensor: ShardedTensor, holding: Holding, size: torch.Size, device: torch.device
 ) -> torch.Tensor:
-    """This rank's part of a residual that other ranks have saved: what the model is owed stays what it was.
+    """Return this rank's part of a residual that other ranks have saved, so that the total is preserved.
 
-    The ranks of ``holding.reading`` read the sources in equal shares and add them up.
+    The ranks of ``holding.reading`` read the sources in equal shares and sum them.
 
     Args:
         key: of the tensor in the checkpoint; ``size``: its (sources, places, rows, shard) there.
@@ -191,7 +192,7 @@ def of_other_ranks(
 
 
 def saved_sizes(path: str | Path, key: str) -> dict[str, torch.Size]:
-    """Sizes of a checkpoint's tensors below ``key``, by whole key. Raises UserError where there is no checkpoint."""
+    """Return the sizes of a checkpoint's tensors below ``key``, by whole key. Raises UserError where there is no checkpoint."""
     try:
         metadata: Mapping[str, Any] = FileSystemReader(path).read_metadata().state_dict_metadata
     except Exception as error:  # unpickling raises whatever the damage leads to

@@ -1,4 +1,4 @@
-"""The verdict whether a step of a sharded model counts: one decision of all ranks for all units.
+"""Verdict whether a step of a sharded model counts: one decision of all ranks for all units.
 
 FSDP2 reduces units one after another. A unit may have been sent compressed before a later one shows a NaN, and the ranks that
 do not hold the NaN's shard may not see it.
@@ -20,11 +20,11 @@ from paceline.training.exchanges.wires.process_groups import own_wire
 
 
 class Verdict(NamedTuple):
-    """The verdict of all ranks on a step.
+    """Verdict of all ranks on a step.
 
     Attributes:
-        nonfinite: a gradient of any rank was NaN, infinite or too large for the codec.
-        mixed: and a unit of any rank had been sent compressed. The step must be skipped.
+        nonfinite: True if a gradient of any rank was NaN, infinite or too large for the codec. mixed: True if, in addition, a
+            unit of any rank had been sent compressed. The step must then be skipped.
     """
 
     nonfinite: bool
@@ -32,11 +32,11 @@ class Verdict(NamedTuple):
 
 
 class StepVerdict:
-    """Collects what this rank sees of the units of a step, and agrees with the others at its end.
+    """Collector of this rank's observations on the units of a step, which all ranks combine at the end.
 
     Args:
-        wires: a reduction over one after the other reaches all ranks.
-        lossy: whether the compression cannot represent a NaN. Without, no step is mixed: what the others saw is only counted.
+        wires: successive reductions over them reach all ranks. lossy: True if the compression cannot represent a NaN. If False,
+            no step is mixed, and the observations of others are only counted.
 
     Attributes:
         wires: those.
@@ -52,22 +52,22 @@ class StepVerdict:
         self._agreed: Wire | None = None
 
     def seen(self, nonfinite: bool, encodes: bool, agreed: Wire | None) -> None:
-        """A unit is reduced.
+        """Record the reduction of a unit.
 
         Args:
-            encodes: whether it is sent compressed where all gradients are fit.
-            agreed: the wire whose ranks have exchanged what they knew of this unit and of those before it; None for none.
+            encodes: True if it is sent compressed when all gradients are fit. agreed: wire whose ranks have exchanged their
+                knowledge of this unit and of earlier ones; None without one.
         """
         self.nonfinite |= nonfinite
         self._encoded |= encodes and not self.nonfinite
         self._agreed = agreed
 
     def conclude(self) -> Callable[[], Verdict]:
-        """A function that gives the verdict of all ranks. All of them call it at the end of a step.
+        """Return a function that returns the verdict of all ranks. All of them call it at the end of a step.
 
-        Two numbers travel, which are no part of the step's bytes; none if the last unit's exchange has told all ranks. If they
-        are only counted, this call does not wait for them. The function does, and any rank may call it at any time or never.
-        They travel during the next step, except on a mesh of several dimensions, whose sums follow one another.
+        Two numbers are sent, which do not count as bytes of the step; none if the last unit's exchange has informed all ranks.
+        If they are only counted, this call does not wait for them. The function does, and any rank may call it at any time or
+        never. They are sent during the next step, except on a mesh of several dimensions, whose sums follow one another.
         """
         own, lossy = Verdict(self.nonfinite, False), self._lossy
         numbers = torch.tensor([float(self.nonfinite), float(self._encoded)])
@@ -89,8 +89,8 @@ class StepVerdict:
 
 
 def verdict_wires(units: Sequence[Unit], known: Iterable[Wire], meter: Meter, timeout_s: float) -> list[Wire]:
-    """A wire for each dimension of the mesh of all units, tensor parallel ones included, but for that of HSDP's replicas,
-    which see the same sums. Every rank calls it.
+    """Return a wire for each dimension of the mesh of all units, except that of HSDP's replicas, which have equal sums. Tensor
+    parallel dimensions are included. Every rank calls it.
 
     Args:
         known: wires to use again.

@@ -1,7 +1,7 @@
-"""The reduce-scatter of one FSDP2 unit: a matrix with a row for each owner, compressed, added up at the owners.
+"""Reduce-scatter of one FSDP2 unit: a matrix with a row for each owner, compressed, and summed at the owners.
 
-A *unit* is what FSDP2 gathers and scatters together. Its gradients are N rows, one for each rank that shares the unit out; row
-j holds what rank j owns of every tensor, padded to equal length as FSDP2 pads it.
+A *unit* is a set of tensors that FSDP2 gathers and scatters together. Its gradients are N rows, one for each rank that shares
+the unit out; row j holds what rank j owns of every tensor, padded to equal length as FSDP2 pads it.
 
 Over nodes the first leg is dense: the ranks of a node add up the rows of the owners with their own local number, and the codec
 works on the second leg, between nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Residuals then cover what a
@@ -31,7 +31,7 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 @dataclass(frozen=True, slots=True)
 class ShardedTensor:
-    """A trained tensor of a unit.
+    """Trained tensor of a unit.
 
     Attributes:
         whole: its name, shape and offset on a rank that has all of it.
@@ -47,11 +47,11 @@ class ShardedTensor:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the tensor."""
         return self.whole.name
 
     def whole_of(self, rows: torch.Tensor) -> torch.Tensor:
-        """The tensor whose shards are ``rows``, (owners, shard)."""
+        """Return the tensor with the shards ``rows``, (owners, shard)."""
         if self.dimension == 0:
             return rows.reshape(-1)[: self.whole.elements].view(self.whole.shape)
         shape = list(self.whole.shape)
@@ -59,7 +59,7 @@ class ShardedTensor:
         return torch.cat([row.view(shape) for row in rows], self.dimension)
 
     def rows_of(self, whole: torch.Tensor, owners: int) -> torch.Tensor:
-        """The shards of a tensor, (owners, shard), padded with zeros: the inverse of ``whole_of``."""
+        """Return the shards of a tensor, (owners, shard), padded with zeros; inverts ``whole_of``."""
         if self.dimension == 0:
             rows = whole.new_zeros(owners * self.shard)
             rows[: whole.numel()] = whole.reshape(-1)
@@ -68,7 +68,9 @@ class ShardedTensor:
 
 
 def sharded(specs: Sequence[TensorSpec], dimensions: Sequence[int], owners: int) -> tuple[ShardedTensor, ...]:
-    """The tensors of a unit in rows for ``owners`` ranks, padded as FSDP2 pads; ``dimensions``: by which each is sharded."""
+    """Return the tensors of a unit in rows for ``owners`` ranks, padded as in FSDP2; ``dimensions``: sharded dimension of
+    each.
+    """
     tensors: list[ShardedTensor] = []
     at = 0
     for spec, dimension in zip(specs, dimensions, strict=True):
@@ -81,7 +83,7 @@ def sharded(specs: Sequence[TensorSpec], dimensions: Sequence[int], owners: int)
 
 
 class UnitLayout:
-    """Compressed columns of a unit's rows, and their places in the buffers of an exchange.
+    """Compressed columns of a unit's rows, and their positions in the buffers of an exchange.
 
     Attributes:
         tensors: the unit's tensors in FSDP2's order.
@@ -110,13 +112,13 @@ def _placed(tensors: Sequence[ShardedTensor]) -> tuple[_Placed, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnerSetup:
-    """How units are reduced to their owners.
+    """Setup of the reduction of units to their owners.
 
     Attributes:
         codec: of the compressed tensors.
         exchange: one of ``exchanges.to_owner.TO_OWNER``.
         world: the wire among all ranks that share a unit out. They agree on scales, and on whether all gradients fit the codec.
-        outer: the wire on which encoded rows travel: all of these ranks, or those with this rank's place on every node.
+        outer: wire of the encoded rows: all of these ranks, or those with this rank's place on every node.
         inner: the ranks of this node; None without the dense leg.
         momentum: factor of the local momentum, which the optimizer then does without; 0 has none.
         dense: codec of what ``codec`` does not encode: tensors that stay dense, a node's sums.
@@ -132,18 +134,18 @@ class OwnerSetup:
 
     @property
     def narrow(self) -> bool:
-        """True if numbers that the codec does not encode travel as bfloat16."""
+        """True if numbers that the codec does not encode are sent as bfloat16."""
         return isinstance(self.dense, Bf16)
 
     @property
     def rows(self) -> int:
-        """Rows that this rank sends and keeps: the owners of ``outer``."""
+        """Number of rows that this rank sends and keeps: the owners of ``outer``."""
         return self.outer.world_size
 
 
 @dataclass(frozen=True)
 class Owed:
-    """Error feedback of one unit, (rows x compressed columns) each: what earlier encodings lost, and the local momentum."""
+    """Error feedback of one unit, (rows x compressed columns) each: residuals of earlier encodings, and the local momentum."""
 
     residual: torch.Tensor
     velocity: torch.Tensor | None = None
@@ -151,12 +153,12 @@ class Owed:
 
 @dataclass(frozen=True)
 class UnitGradients:
-    """The inputs of one exchange.
+    """Inputs of one exchange.
 
     Attributes:
         matrix: (owners, columns), of any float type.
         owed: error feedback; None for none.
-        left: where that of after the step is written; may be ``owed`` itself.
+        left: destination of the error feedback after the step; may be ``owed`` itself.
         draws, first: of the stochastic rounding; element k of the rows takes draw ``first + k``.
     """
 
@@ -170,10 +172,10 @@ class UnitGradients:
 def reduce_unit(
     setup: OwnerSetup, layout: UnitLayout, gradients: UnitGradients, room: Callable[[int], torch.Tensor], dense: bool = False
 ) -> tuple[torch.Tensor, bool]:
-    """Add the rows up at their owners.
+    """Sum the rows at their owners.
 
     Args:
-        room: gives an fp32 buffer of so many elements.
+        room: returns an fp32 buffer of a number of elements.
         dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
 
     Returns:
@@ -210,7 +212,7 @@ def reduce_unit(
 
 
 def _own_places(setup: OwnerSetup, matrix: torch.Tensor) -> torch.Tensor:
-    """The rows that this rank sends on: all, or over nodes the node's sums for owners with its own local number."""
+    """Return the rows that this rank sends on: all, or over nodes the node's sums for owners with its own local number."""
     if setup.inner is None:
         return matrix.float()
     local, nodes = setup.inner.world_size, setup.outer.world_size
@@ -222,7 +224,7 @@ def _own_places(setup: OwnerSetup, matrix: torch.Tensor) -> torch.Tensor:
 def _agree(
     setup: OwnerSetup, layout: UnitLayout, parts: Sequence[torch.Tensor], kept: torch.Tensor, dense: bool
 ) -> list[MessageScaling] | None:
-    """Agree with the other ranks on the scale of each tensor; None where a gradient of any rank is unfit for the codec."""
+    """Agree with the other ranks on the scale of each tensor; None if a gradient of any rank is unfit for the codec."""
     codec, world = setup.codec, setup.world
     with world.meter.span("scale", "codec"):
         if codec.agrees:
@@ -239,7 +241,7 @@ def _agree(
 
 
 def _unpadded(setup: OwnerSetup, tensor: ShardedTensor, part: torch.Tensor) -> torch.Tensor:
-    """A tensor's elements in its rows, flat; without FSDP2's padding where the rows are those of all owners."""
+    """Return a tensor's elements in its rows, flat; without FSDP2's padding if the rows are those of all owners."""
     flat = part.reshape(-1)
     return flat[: tensor.whole.elements] if setup.inner is None else flat
 
@@ -252,7 +254,7 @@ def _compressed(
     packed: torch.Tensor,
     scalings: Sequence[MessageScaling],
 ) -> CodecStream:
-    """The compressed columns as a stream of rows."""
+    """Return the compressed columns as a stream of rows."""
     flat, owed, left = packed.view(-1), gradients.owed, gradients.left
     if owed is None or left is None:
         for index, ((_, columns), part) in enumerate(zip(layout.packed, parts, strict=True)):
@@ -282,7 +284,7 @@ def _dense(setup: OwnerSetup, values: torch.Tensor) -> CodecStream:
 def _own_row(
     setup: OwnerSetup, layout: UnitLayout, packed: torch.Tensor, kept: torch.Tensor, scalings: Sequence[MessageScaling]
 ) -> torch.Tensor:
-    """This rank's row, in FSDP2's order."""
+    """Return this rank's row, in FSDP2's order."""
     with setup.world.meter.span("scatter", "codec"):
         row = packed.new_empty(layout.columns)
         for index, (tensor, columns) in enumerate(layout.packed):

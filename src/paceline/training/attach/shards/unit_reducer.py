@@ -1,4 +1,4 @@
-"""Reducers of the gradients of one FSDP2 unit: the engine, an exchange with the owners, or one between HSDP's replicas."""
+"""Reducers of the gradients of one FSDP2 unit: by the engine, by an exchange with the owners, or between HSDP's replicas."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Draws(NamedTuple):
 
 
 class UnitReducer(ABC):
-    """Reduces the gradients of one unit to this rank's part.
+    """Reducer of the gradients of one unit to this rank's part.
 
     Attributes:
         world: a wire among the ranks that share the unit out.
         replicas: in HSDP, a wire among the ranks with the same shard; else ``world``.
         encodes: whether something is sent in a format that has no NaN.
-        holds: whether this backward pass only collects: FSDP2 asks for the sum over the replicas in a later one.
+        holds: True if this backward pass only accumulates, because FSDP2 requests the sum over the replicas in a later one.
         narrow: the type in which the engine adds up wider gradients; None: in theirs.
     """
 
@@ -61,7 +61,7 @@ class UnitReducer(ABC):
     def reduce(
         self, output: torch.Tensor, matrix: torch.Tensor, divisor: float, draws: Draws, dense: bool, compressed: bool
     ) -> bool:
-        """Put this rank's row of the sum of ``matrix``, (owners x columns), over all ranks, divided, into ``output``.
+        """Write this rank's row of the divided sum of ``matrix``, (owners x columns), over all ranks into ``output``.
 
         Args:
             dense: send everything uncompressed, as in the rest of a step that had a NaN or an infinity.
@@ -96,23 +96,25 @@ class UnitReducer(ABC):
 
     @property
     def holding(self) -> Holding | None:
-        """The residuals that this rank holds; None without error feedback."""
+        """Residuals on this rank; None without error feedback."""
         return None
 
     @property
     def agrees(self) -> Wire | None:
-        """The wire whose ranks know from an exchange whether the gradients of all of them were fit; None for none."""
+        """Wire whose ranks learn from an exchange whether the gradients of all of them were fit; None without one."""
         return None
 
     def end_step(self, keep: bool) -> None:  # noqa: B027  # most reducers keep nothing
-        """Keep the residuals and the momentum that this step has written, or leave those of before it."""
+        """Keep the residuals and the momentum written in this step, or restore the earlier ones."""
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
-        """This rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None for none."""
+        """Return this rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None without
+        one.
+        """
         return None
 
     def feedback_scale(self, factor: float) -> None:
-        """Multiply residuals and momentum, as a gradient scaler did with its gradients."""
+        """Multiply residuals and momentum by the factor that a gradient scaler applied to gradients."""
         for tensor in self.compressed:
             for kind in KINDS:
                 values = self.owed_to(tensor, kind)
@@ -121,12 +123,14 @@ class UnitReducer(ABC):
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
-        """The tensors that a codec encodes."""
+        """Tensors that a codec encodes."""
         return ()
 
 
 class EngineReducer(UnitReducer):
-    """The wire's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between replicas."""
+    """Reducer by the wire's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between
+    replicas.
+    """
 
     def __init__(self, world: Wire, replicas: Wire, bits: int) -> None:
         self.world, self.replicas = world, replicas
@@ -137,9 +141,9 @@ class EngineReducer(UnitReducer):
 
 
 class OwnerReducer(UnitReducer):
-    """Encoded rows to their owners, over all ranks or, behind a dense leg in the node, between nodes.
+    """Reducer that sends encoded rows to their owners, over all ranks or, after a dense step inside nodes, between nodes.
 
-    In one node nothing is encoded. Residuals that a state holds for it are added to the next sum that counts.
+    In one node nothing is encoded. Residuals from a state are added to the next sum that counts.
     """
 
     def __init__(
@@ -183,23 +187,23 @@ class OwnerReducer(UnitReducer):
 
     @property
     def agrees(self) -> Wire | None:
-        """See ``UnitReducer``."""
+        """Wire whose ranks learn whether all gradients were fit; see ``UnitReducer``."""
         return self.world if self.encodes else None
 
     def end_step(self, keep: bool) -> None:
-        """See ``UnitReducer``."""
+        """Keep or restore residuals; see ``UnitReducer``."""
         if keep and self._written:
             self.owed, self._draft = self._draft, None if self._alone else self.owed
         self._written = False
 
     def nothing_owed(self, device: torch.device) -> Owed:
-        """Error feedback before the first exchange."""
+        """Return error feedback before the first exchange."""
         shape = (self.setup.rows, self.layout.compressed)
         zeros = partial(self._keeping.zeros, shape, device)
         return Owed(zeros(), zeros() if self.setup.momentum else None)
 
     def _before_and_after(self) -> tuple[Owed, Owed]:
-        """The residuals, and the buffer for those that an exchange leaves."""
+        """Return the residuals, and the buffer for the residuals after an exchange."""
         if self.owed is None or self._draft is None:
             self.owed, self._draft = self.owed or self.nothing_owed(self.device), self.nothing_owed(self.device)
         return self._draft if self._written else self.owed, self._draft  # a unit may be reduced twice in a step
@@ -210,12 +214,12 @@ class OwnerReducer(UnitReducer):
             row[tensor.start : tensor.start + tensor.shard] += owed.residual[0, columns].to(row)
 
     def _taken(self, owed: Owed, device: torch.device) -> Owed:
-        """A copy of what is kept, as fp32 on the codec's device."""
+        """Return a copy of stored values as fp32 on the codec's device."""
         residual = self._copies.of("residual", owed.residual, device)
         return Owed(residual, None if owed.velocity is None else self._copies.of("velocity", owed.velocity, device))
 
     def _put_away(self, left: Owed, gradients: UnitGradients) -> None:
-        """Keep what an exchange has left of a working copy."""
+        """Store the values that an exchange has left in a working copy."""
         low, high = gradients.draws
         for number, kind in enumerate(KINDS):
             kept = getattr(self._draft, kind)
@@ -224,12 +228,12 @@ class OwnerReducer(UnitReducer):
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
-        """See ``UnitReducer``."""
+        """Tensors that a codec encodes; see ``UnitReducer``."""
         return [tensor for tensor, _ in self.layout.packed]
 
     @cached_property
     def holding(self) -> Holding | None:
-        """See ``UnitReducer``."""
+        """Residuals on this rank; see ``UnitReducer``."""
         if not self._feedback:
             return None
         inner, outer = self.setup.inner, self.setup.outer
@@ -238,7 +242,7 @@ class OwnerReducer(UnitReducer):
         return Holding(mesh, outer.world_size, places, place, self.setup.rows, self.world)
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
-        """See ``UnitReducer``."""
+        """Return this rank's residual of a tensor; see ``UnitReducer``."""
         if not self._feedback:
             return None
         if self.owed is None:
@@ -249,7 +253,7 @@ class OwnerReducer(UnitReducer):
 
 
 class ReplicaReducer(UnitReducer):
-    """HSDP: the engine's reduce-scatter in the node, and an exchange of the shard between the replicas."""
+    """Reducer for HSDP: the engine's reduce-scatter in the node, and an exchange of the shard between the replicas."""
 
     def __init__(
         self,
@@ -283,16 +287,16 @@ class ReplicaReducer(UnitReducer):
 
     @property
     def holds(self) -> bool:  # type: ignore[override]
-        """See ``UnitReducer``."""
+        """True if this backward pass only accumulates; see ``UnitReducer``."""
         return not self._unit.adds_replicas
 
     @property
     def feedback(self) -> Feedback | None:
-        """Error of the encodings between the replicas."""
+        """Error feedback of the encodings between the replicas."""
         return self.setup.feedback if self.setup else None
 
     def end_step(self, keep: bool) -> None:
-        """See ``UnitReducer``."""
+        """Keep or restore residuals; see ``UnitReducer``."""
         if self.feedback is not None:
             self.feedback.end_step(keep)
 
@@ -323,19 +327,19 @@ class ReplicaReducer(UnitReducer):
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:
-        """See ``UnitReducer``."""
+        """Tensors that a codec encodes; see ``UnitReducer``."""
         return [t for t in self._unit.tensors if t.name not in self.dense]
 
     @cached_property
     def holding(self) -> Holding | None:
-        """See ``UnitReducer``."""
+        """Residuals on this rank; see ``UnitReducer``."""
         if self.feedback is None:
             return None
         mesh = mesh_of(self.replicas.group, self.world.group, self.device.type)
         return Holding(mesh, self.replicas.world_size, self.world.world_size, self.world.rank, 1, self.world)
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
-        """See ``UnitReducer``."""
+        """Return this rank's residual of a tensor; see ``UnitReducer``."""
         if self.feedback is None or (kind == "velocity" and not self.feedback.momentum):
             return None
         memory = self.feedback.residual if kind == "residual" else self.feedback.velocity
@@ -345,13 +349,13 @@ class ReplicaReducer(UnitReducer):
 
 
 class Workspace:
-    """One fp32 buffer a device that all units share: their exchanges run one after another."""
+    """One fp32 buffer per device that all units share, because their exchanges run one after another."""
 
     def __init__(self) -> None:
         self._buffers: dict[torch.device, torch.Tensor] = {}
 
     def of(self, device: torch.device) -> Any:
-        """Gives buffers of so many elements on ``device``."""
+        """Return a function that returns buffers on ``device`` by number of elements."""
 
         def buffer(count: int) -> torch.Tensor:
             if device not in self._buffers or self._buffers[device].numel() < count:

@@ -23,11 +23,11 @@ DRAWS = 1 << 48
 
 
 class WeightGather:
-    """Gathers the shards of a unit's weights. Every rank gets the same weights, its own shard included.
+    """All-gather of the shards of a unit's weights in fewer bits. Every rank gets the same weights, its own shard included.
 
-    A shard with a NaN or an infinity, which int8 has no form for, arrives as NaN, all of it, on every rank.
+    A shard with a NaN or an infinity, which int8 cannot represent, becomes all NaN on every rank.
 
-    Over another group than ``shards`` nothing is rounded: FSDP2 gathers there what it has gathered in fewer bits before
+    Over another group than ``shards`` nothing is rounded: FSDP2 gathers there the values that it gathered in fewer bits before
     (``reshard_after_forward`` as a number, ZeRO++'s hpZ).
 
     Args:
@@ -52,7 +52,7 @@ class WeightGather:
         """Fill ``whole``, (ranks x shard), with the shards of all ranks of ``group`` in their order.
 
         Args:
-            draws: of the stochastic rounding. FSDP2 gathers weights twice in a step; equal draws give equal weights.
+            draws: seed of the stochastic rounding. FSDP2 gathers weights twice in a step, and equal draws give equal weights.
 
         Returns:
             The argument of ``wait``, or None if ``whole`` is filled already.
@@ -74,7 +74,7 @@ class WeightGather:
         return None
 
     def wait(self, work: dist.Work, whole: torch.Tensor) -> bool:
-        """Wait until ``whole`` is filled; on a GPU its stream waits. Raises WireError like a call."""
+        """Wait until ``whole`` is filled; on a GPU the stream waits. Raises WireError like a call."""
         with collective():
             return work.wait(self._timeout) if whole.device.type == "cpu" else work.wait()
 
@@ -101,7 +101,7 @@ class WeightGather:
                     part.copy_(widened)
 
     def _int8(self, values: torch.Tensor, draws: Key, buffers: Buffers) -> torch.Tensor:
-        """The message of this rank's shard; that of NaN where int8 has no form for it."""
+        """Return the message of this rank's shard, or that of NaN if int8 cannot represent it."""
         room = buffers.take(codecs.max_payload_bytes(self._codec, values.numel()), values.device)
         try:
             return torch.as_tensor(codecs.encode(self._codec, values, draws, self._first, out=room))
@@ -122,7 +122,7 @@ class WeightGather:
 
 
 def _nan_message(size: int, device: torch.device) -> torch.Tensor:
-    """The message of so many bytes that says that a whole shard is NaN: the fp32 payload of one NaN, then zeros."""
+    """Return a message of this many bytes that means a shard of NaN: the fp32 payload of one NaN, then zeros."""
     message = torch.zeros(size, dtype=torch.uint8)
     codecs.encode(Fp32(), torch.tensor([torch.nan]), out=message)
     return message.to(device)

@@ -1,1 +1,1 @@
-"""Gradients that an exchange sends: their place in a buffer, samples, statistics, error feedback."""
+"""Gradients in an exchange: their place in a buffer, samples, statistics, error feedback."""

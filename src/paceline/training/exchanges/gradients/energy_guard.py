@@ -1,4 +1,4 @@
-"""A warning for codecs that keep too little of a gradient."""
+"""Warning for codecs that keep too little of a gradient."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WATCH_EVERY = 100  # steps: what encodings keep changes slowly, and looking cost
 
 
 class EnergyGuard:
-    """Warns once a tensor when a biased codec without error feedback keeps less than half of its gradient's energy.
+    """Guard that warns once per tensor if a biased codec without error feedback keeps less than half of its gradient's energy.
 
-    Energy is the sum of squares; kept is 1 - |x - decoded|^2 / |x|^2. Looked at in the first step and every hundredth.
+    Energy is the sum of squares; kept is 1 - |x - decoded|^2 / |x|^2. It is checked in the first step and every hundredth.
     """
 
     def __init__(self, remedy: str) -> None:
@@ -27,7 +27,7 @@ class EnergyGuard:
         self.warned: dict[str, float] = {}
 
     def watch(self, codec: Codec, gradients: Sequence[GradientSlice], step: int) -> None:
-        """Encode each on its own and compare."""
+        """Encode each gradient separately and compare it."""
         if step % WATCH_EVERY:
             return
         for piece, gradient in gradients:

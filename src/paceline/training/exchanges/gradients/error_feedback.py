@@ -1,4 +1,4 @@
-"""Error feedback: the error of a lossy encoding is added to the next gradient (Stich et al. 2018; Karimireddy et al. 2019).
+"""Error feedback, which adds the error of a lossy encoding to the next gradient (Stich et al. 2018; Karimireddy et al. 2019).
 
 With momentum correction the local momentum accumulates, and stops where an element was sent (Lin et al. 2018, Deep
 Gradient Compression, section 3 and Algorithm 4).
@@ -18,7 +18,7 @@ FeedbackState = dict[str, torch.Tensor]
 
 
 class Memory:
-    """One value per compressed element, kept by tensor so that it outlives DDP's rebuilding of its buckets.
+    """Stored values per compressed element, by tensor, so that they survive DDP's rebuilding of its buckets.
 
     A step may write to a draft instead, which then replaces the values or is dropped as a whole.
     """
@@ -31,7 +31,7 @@ class Memory:
         self._written: dict[tuple[str, ...], Layout] = {}  # drafts of this step
 
     def flat(self, layout: Layout, device: torch.device) -> torch.Tensor:
-        """The values of a layout's compressed tensors as one buffer, zeros at first. ``device``: the codec's."""
+        """Return the values of a layout's compressed tensors as one buffer, zeros at first. ``device``: device of the codec."""
         if layout.names not in self._flat:
             buffer = self._keeping.zeros(layout.compressed, device)
             for tensor, start, stop in layout.packed(0, layout.compressed):
@@ -47,7 +47,7 @@ class Memory:
         return self._flat[layout.names]
 
     def draft(self, layout: Layout, device: torch.device) -> torch.Tensor:
-        """A second buffer for the values of this step. Elements that a step does not write are those of ``flat``."""
+        """Return a second buffer for the values of this step. Elements that a step does not write are those of ``flat``."""
         values = self.flat(layout, device)
         if layout.names not in self._drafts:
             self._drafts[layout.names] = self._keeping.zeros(layout.compressed, device).copy_(values)
@@ -55,11 +55,11 @@ class Memory:
         return self._drafts[layout.names]
 
     def latest(self, layout: Layout, device: torch.device) -> torch.Tensor:
-        """The values that this step has written: the draft if there is one."""
+        """Return the values that this step has written: the draft if there is one."""
         return self._drafts[layout.names] if layout.names in self._written else self.flat(layout, device)
 
     def end_step(self, keep: bool) -> None:
-        """Let the drafts of this step replace the values, without a copy, or drop them."""
+        """Replace the values by this step's drafts, without a copy, or drop the drafts."""
         for names, layout in self._written.items():
             if keep:
                 self._flat[names], self._drafts[names] = self._drafts[names], self._flat[names]
@@ -68,32 +68,32 @@ class Memory:
         self._written = {}
 
     def holds(self, layout: Layout) -> bool:
-        """Return whether it holds anything for its tensors."""
+        """Return whether any values are stored."""
         return any(name in self._by_name for name in layout.names)
 
     def state(self, copied: bool = True) -> FeedbackState:
-        """By tensor: a copy, or what the next exchange changes."""
+        """Return the values by tensor: a copy, or the tensors that the next exchange changes."""
         return {name: values.cpu().clone() if copied else values for name, values in self._by_name.items()}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Replace everything by ``state``, of whatever type."""
+        """Replace all values by ``state``, of any type."""
         self._flat.clear()
         self._drafts.clear()
         self._written.clear()
         self._by_name = {name: values.to(self._keeping.dtype).reshape(-1).clone() for name, values in state.items()}
 
     def scale(self, factor: float) -> None:
-        """Multiply everything, as a gradient scaler did with its gradients."""
+        """Multiply all values by the factor that a gradient scaler applied to gradients."""
         for values in (*self._by_name.values(), *self._drafts.values()):
             values.mul_(factor)
 
 
 class Feedback:
-    """The residual, and the momentum where it is corrected.
+    """Residuals, and the momentum if it is corrected.
 
     Args:
         momentum: 0 for plain error feedback; otherwise the factor that the optimizer then does without.
-        keeping: where both lie between exchanges, and in which type.
+        keeping: place and type of both between exchanges.
 
     Attributes:
         holds_back: later groups of this step may still show a NaN: write drafts, which ``end_step`` accepts or drops.
@@ -109,11 +109,11 @@ class Feedback:
     def compensate(
         self, layout: Layout, start: int, gradients: Iterable[GradientSlice], like: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Add gradients and residuals of as many elements as ``like``, from ``start`` of the layout, on the device of ``like``.
+        """Return the sum of gradients and residuals for the elements of ``like``, from ``start`` of the layout, on its device.
 
         Returns:
             The sum, from which the encoder subtracts the values that it sent, and the local momentum if it is corrected.
-            ``put_away`` keeps both.
+            ``put_away`` stores both.
         """
         here = slice(start, start + like.numel())
         self._taken.clear()
@@ -127,7 +127,7 @@ class Feedback:
         return residual, velocity
 
     def _buffers(self, kind: str, layout: Layout, here: slice, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """The kept residuals and those that this step writes: two buffers if it holds back, at no further pass over memory."""
+        """Return the stored residuals and those that this step writes, which are two buffers if it holds back."""
         memory: Memory = getattr(self, kind)
         kept = memory.latest(layout, device)  # a unit of FSDP2 may be exchanged twice in a step
         written = memory.draft(layout, device) if self.holds_back else kept
@@ -138,18 +138,20 @@ class Feedback:
         return copy, copy
 
     def put_away(self, key: Key, first: int) -> None:
-        """Keep what the encodings of the last ``compensate`` have left. ``key``, ``first``: of the rounding's draws."""
+        """Store the residuals after the encodings of the last ``compensate``. ``key``, ``first``: draws of the rounding."""
         for number, (copy, kept) in enumerate(self._taken):
             self.keeping.put(copy, kept, Key(key.low, key.high ^ number), first)
         self._taken.clear()
 
     def end_step(self, keep: bool) -> None:
-        """Keep what the step has written, or leave everything as it was before the step."""
+        """Keep the values written in the step, or restore all earlier ones."""
         self.residual.end_step(keep)
         self.velocity.end_step(keep)
 
     def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
-        """Multiply elements ``start`` to ``stop`` of a layout on the codec's device. Drop what another rank sends."""
+        """Multiply elements ``start`` to ``stop`` of a layout by ``factor`` on the codec's device. Elements that another rank
+        sends are dropped.
+        """
         for memory in (self.residual, self.velocity):
             if memory.holds(layout):
                 values = memory.flat(layout, device)
@@ -157,7 +159,7 @@ class Feedback:
                 values[:start], values[stop:] = 0, 0
 
     def take_back(self, layout: Layout, start: int, stop: int, sums: Mapping[str, torch.Tensor], device: torch.device) -> None:
-        """Owe again what was delivered of some tensors, by name, and then discarded.
+        """Add delivered sums of some tensors, by name, back to the residuals, because they were discarded.
 
         Args:
             start, stop: elements of the layout that this rank sends.
@@ -170,20 +172,20 @@ class Feedback:
                 residual[begin:end] += sums[tensor.name][begin - first : end - first].to(residual.device)
 
     def state(self, copied: bool = True) -> dict[str, FeedbackState]:
-        """Everything, by tensor: a copy, or what the next exchange changes."""
+        """Return all values by tensor: a copy, or the tensors that the next exchange changes."""
         return {"residual": self.residual.state(copied), "velocity": self.velocity.state(copied)}
 
     def load(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue from ``state``."""
         self.residual.load(state["residual"])
         self.velocity.load(state["velocity"])
 
 
 def shared_out(states: Sequence[Mapping[str, FeedbackState]]) -> dict[str, FeedbackState]:
-    """The state of each worker, however many go on from these: the mean.
+    """Return the state of each worker, the mean, for any number of workers.
 
-    Exchanges send the mean of the workers, so that is what the model is owed. With the sum kept, half the workers would pay
-    it twice.
+    Exchanges send the mean of the workers, so the mean of the residuals must be preserved. With the sum preserved, half the
+    workers would add it twice.
     """
     shares: dict[str, FeedbackState] = {}
     for kind in ("residual", "velocity"):

@@ -1,4 +1,4 @@
-"""The stages of one tensor's gradient on its way through TernGrad, for the picture in the report."""
+"""Stages of one tensor's gradient in TernGrad, for a figure of the report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paceline.training.exchanges.gradients.tensor_layout import GradientSlice
 
 
 class Sample:
-    """Set ``name`` to ask for one tensor; ``stages`` then holds it after the next exchange."""
+    """Sample of one tensor's gradient: set ``name``, and ``stages`` holds it after the next exchange."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -31,7 +31,7 @@ class Sample:
         first: int,
         step: int,
     ) -> None:
-        """Keep the stages up to the ternary one. ``limits`` are bound and scaler of each tensor; draws begin at ``first``."""
+        """Record the stages up to the ternary one. ``limits`` has bound and scaler of each tensor; draws begin at ``first``."""
         for (piece, gradient), m, (bound, scale) in zip(gradients, moments, limits, strict=True):
             if piece.tensor.name == self.name:
                 original = gradient.detach().float().cpu().numpy().copy()
@@ -42,7 +42,7 @@ class Sample:
                 self._waiting = True
 
     def finish(self, parts: Mapping[str, torch.Tensor]) -> None:
-        """The gradients now hold the mean over the workers: the last stage."""
+        """Record the last stage, in which the gradients hold the mean over the workers."""
         if self._waiting:
             self.stages["averaged"] = parts[self.stages["layer"]].detach().cpu().numpy().copy()
             self._waiting = False

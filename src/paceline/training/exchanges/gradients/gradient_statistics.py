@@ -18,7 +18,7 @@ def is_finite(values: torch.Tensor) -> bool:
 
 
 def peak(values: torch.Tensor) -> float:
-    """The largest magnitude; NaN if any element is NaN, 0 without elements."""
+    """Return the largest magnitude; NaN if any element is NaN, 0 without elements."""
     if not values.numel():
         return 0.0
     if values.device.type == "cpu" and values.dtype == torch.float32 and values.is_contiguous():
@@ -28,7 +28,7 @@ def peak(values: torch.Tensor) -> float:
 
 
 def moments(values: torch.Tensor) -> Moments:
-    """Standard deviation and largest magnitude of 1-D fp32 values."""
+    """Return standard deviation and largest magnitude of 1-D fp32 values."""
     if values.device.type == "cpu":
         return moments_of(values)
     sigma = values.double().std(correction=0)

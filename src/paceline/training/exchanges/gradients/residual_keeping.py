@@ -1,4 +1,4 @@
-"""How residuals are kept between exchanges: as fp32 next to the codec, narrower, or in the host's memory."""
+"""Storage of residuals between exchanges: as fp32 next to the codec, narrower, or in the host's memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Keeping:
     """Place and type of residuals between exchanges.
 
     Attributes:
-        narrow: as bfloat16, not as fp32.
-        on_host: in the host's memory, pinned where gradients are on a GPU; else where the codec works.
+        narrow: True for bfloat16, False for fp32. on_host: True for the host's memory, pinned if gradients are on a GPU; False
+            for the codec's device.
     """
 
     narrow: bool = False
@@ -28,21 +28,23 @@ class Keeping:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of a number that is kept."""
+        """Type of the stored numbers."""
         return torch.bfloat16 if self.narrow else torch.float32
 
     def in_place(self, device: torch.device) -> bool:
-        """Return whether a codec on ``device`` works on the kept residuals. If not, an exchange copies them there and back."""
+        """Return whether a codec on ``device`` works on the stored residuals. If not, an exchange copies them there and
+        back.
+        """
         return not self.narrow and (not self.on_host or device.type == "cpu")
 
     def zeros(self, shape: int | Sequence[int], device: torch.device) -> torch.Tensor:
-        """Residuals of a codec on ``device`` before the first exchange."""
+        """Return residuals of a codec on ``device`` before the first exchange."""
         if self.on_host and device.type != "cpu":
             return torch.zeros(shape, dtype=self.dtype, pin_memory=True)
         return torch.zeros(shape, dtype=self.dtype, device=device)
 
     def put(self, values: torch.Tensor, into: torch.Tensor, key: Key, start: int) -> None:
-        """Keep fp32 ``values``, whose memory may be overwritten, ``into`` the elements of ``zeros`` that they belong to.
+        """Store fp32 ``values``, whose memory may be overwritten, in the elements ``into`` of ``zeros``.
 
         Args:
             key, start: of the rounding; element k takes draw ``start + k``.
@@ -62,18 +64,18 @@ AS_THEY_ARE = Keeping()
 
 
 def keeping_of(exchange: GradientExchange) -> Keeping:
-    """How an exchange keeps its residuals."""
+    """Return how an exchange stores its residuals."""
     return Keeping(exchange.residual_bits == 16, bool(exchange.residuals_at))
 
 
 class WorkingCopies:
-    """fp32 buffers on the codec's device for what is kept otherwise, reused from exchange to exchange."""
+    """Reused fp32 buffers on the codec's device for residuals that are stored in another form."""
 
     def __init__(self) -> None:
         self._buffers: dict[str, torch.Tensor] = {}
 
     def of(self, kind: str, kept: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """``kept`` as fp32 on ``device``; the next call for this ``kind`` uses the same memory."""
+        """Return ``kept`` as fp32 on ``device``; the next call for this ``kind`` uses the same memory."""
         buffer = self._buffers.get(kind)
         if buffer is None or buffer.numel() < kept.numel() or buffer.device != device:
             buffer = self._buffers[kind] = torch.empty(kept.numel(), device=device)

@@ -1,4 +1,4 @@
-"""The trained tensors of an attached model, and their layout in the flat buffer of one exchange."""
+"""Trained tensors of an attached model, and their layout in the flat buffer of one exchange."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A trained tensor. ``offset`` is the index of its first element among all trained elements."""
+    """Trained tensor of a model. ``offset`` is the index of its first element among all trained elements."""
 
     name: str
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class TensorSpec:
 
 
 def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]:
-    """The specs of parameters in the given order, by the ``id`` of the parameter."""
+    """Return the specs of parameters in the given order, by the ``id`` of the parameter."""
     tensors: dict[int, TensorSpec] = {}
     offset = 0
     for name, p in named:
@@ -36,7 +36,7 @@ def numbered(named: Iterable[tuple[str, nn.Parameter]]) -> dict[int, TensorSpec]
 
 
 class TensorSlice(NamedTuple):
-    """Elements ``start`` to ``stop`` of a buffer, and the tensor that they belong to."""
+    """Elements ``start`` to ``stop`` of a buffer, with their tensor."""
 
     tensor: TensorSpec
     start: int
@@ -51,7 +51,7 @@ class GradientSlice(NamedTuple):
 
 
 class Layout:
-    """The flat layout of tensors: first the compressed ones in model order, then the dense ones.
+    """Flat layout of tensors: first the compressed ones in model order, then the dense ones.
 
     The given order does not matter, because the order of DDP's first step differs from that of later ones.
 
@@ -74,14 +74,14 @@ class Layout:
         self.names = tuple(piece.tensor.name for piece in self.pieces)
 
     def packed(self, start: int, stop: int) -> Iterator[TensorSlice]:
-        """The slices of compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
+        """Return the slices of compressed tensors between ``start`` and ``stop``; positions count from ``start``."""
         for tensor, begin, end in self.pieces:
             begin, end = max(begin, start), min(end, stop, self.compressed)
             if begin < end:
                 yield TensorSlice(tensor, begin - start, end - start)
 
     def parts(self, gradients: Mapping[str, torch.Tensor]) -> tuple[list[GradientSlice], list[GradientSlice]]:
-        """The gradients of the compressed and of the dense tensors, each with its slice of its part of the buffer.
+        """Return the gradients of the compressed and of the dense tensors, each with its slice of its part of the buffer.
 
         ``gradients`` are flat, by name.
         """
@@ -101,7 +101,7 @@ def gather(parts: Sequence[GradientSlice], into: torch.Tensor) -> None:
 
 
 def scatter(values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float, units: Sequence[float] = ()) -> None:
-    """The inverse of ``gather``, with a division in the same pass over memory.
+    """Copy slices back to gradients, divided in the same pass over memory; inverts ``gather``.
 
     Args:
         units: value of 1 in each part; each part is multiplied by unit / divisor.

@@ -1,1 +1,1 @@
-"""Encoded elements on their way through an exchange."""
+"""Streams of encoded elements in an exchange."""

@@ -1,4 +1,4 @@
-"""The elements of a codec that works in the network cards: the host sends fp32, and receives what the cards have made of it."""
+"""Stream of elements of a codec in the network cards: the host sends fp32, and receives values that the cards have coded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CardWire(Wire):
     """Collectives over a process group whose sockets are marked: the cards compress every fp32 message of it.
 
     Attributes:
-        exact: the wire of the same ranks whose messages arrive as they were sent.
+        exact: wire of the same ranks whose messages arrive unchanged.
     """
 
     def __init__(self, marked: Wire, exact: Wire) -> None:
@@ -26,15 +26,15 @@ class CardWire(Wire):
 
     @property
     def exact(self) -> Wire:
-        """See ``Wire``."""
+        """Wire without compression; see ``Wire``."""
         return self._exact
 
 
 class CardStream:
-    """A ``Stream`` of plain fp32 messages. The codec on the host is used for finished sums alone.
+    """A ``Stream`` of plain fp32 messages. The codec on the host is used only for completed sums.
 
-    A card codes what it sends, not what its own host keeps. So the owner of a finished sum passes it through the codec before
-    it sends it. A faithful INCEPTIONN value codes to itself, except -0, which codes to 0 and is sent as 0 therefore. So all
+    A card codes sent values, not those that its host keeps. So the owner of a completed sum passes it through the codec before
+    sending it. A faithful INCEPTIONN value codes to itself, except -0, which codes to 0 and is sent as 0 therefore. So all
     ranks receive, and the owner keeps, the same bits.
 
     Args:
@@ -48,11 +48,11 @@ class CardStream:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.values.shape[0]
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """See ``Stream``: the values, which the card codes; a finished sum as the codec leaves it."""
+        """Return the message, as in ``Stream``: values for the card to code, or a completed sum after the codec."""
         if stop == start:
             return NOTHING
         values = buffers.floats(stop - start, self.values.device).copy_(self.values[start:stop])
@@ -64,22 +64,22 @@ class CardStream:
         return values.view(torch.uint8)
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
-        """See ``Stream``."""
+        """Return the bytes of a message; see ``Stream``."""
         return 4 * (stop - start)
 
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``. The own contribution stays exact."""
+        """Prepare this rank's contribution, which is exact; see ``Stream``."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
+        """Add a message; see ``Stream``."""
         self.values[start:stop] += self._received(message, start, stop)
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
+        """Replace elements by a message; see ``Stream``."""
         self.values[start:stop] = self._received(message, start, stop)
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Replace elements by the sum of all messages; see ``Stream``."""
         for index, message in enumerate(messages):
             put = self.add if index else self.set
             put(message, start, stop)

@@ -1,4 +1,4 @@
-"""The elements of one codec during an exchange, which encodes, adds and replaces parts of them and does not know the format.
+"""Streams of one codec during an exchange, which encodes, adds and replaces parts of them without knowing the format.
 
 In every exchange a rank encodes each position exactly once per step: as its own contribution, as a partial sum of a ring, or as
 the final sum that it owns. With error feedback the rank keeps the error of this encoding, so *delivered + residuals* always
@@ -23,7 +23,7 @@ from paceline.training.exchanges.wires.message_buffers import FRESH, Buffers
 
 
 class Stream(Protocol):
-    """``count`` fp32 elements: at first this rank's contribution, at the end the sum over the workers.
+    """Stream of ``count`` fp32 elements, at first this rank's contribution, in the end the sum over the workers.
 
     Messages are written into ``buffers``. Messages of a chunk, and those given to ``add``, live until its exchange ends.
     """
@@ -32,19 +32,20 @@ class Stream(Protocol):
     def count(self) -> int: ...
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """The message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty for none.
+        """Return the message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty without
+        elements.
 
-        ``exact`` sends them uncompressed.
+        With ``exact`` the message is uncompressed.
         """
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
-        """Bytes of any rank's message for these elements; None if the values determine it.
+        """Return the bytes of any rank's message for these elements; None if they depend on the values.
 
         It is then None even without elements, because either all ranks announce lengths or none does.
         """
 
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """Prepare this rank's contribution for a sum without a message; ``add`` follows."""
+        """Prepare this rank's contribution for a sum without a message, before ``add``."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
         """Add another rank's message. Raises PayloadError for a damaged one."""
@@ -57,7 +58,7 @@ class Stream(Protocol):
 
 
 class CodecStream:
-    """The messages of a codec. A sum is exact if the codec supports it; otherwise it is encoded again.
+    """Stream of a codec's messages. A sum is exact if the codec supports it; otherwise it is encoded again.
 
     Args:
         values: the gradients, (count,), scaled by ``codec.finish`` if ranks agree on a scale; ignored with a residual.
@@ -87,11 +88,11 @@ class CodecStream:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return self.values.shape[0]
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """See ``Stream``. The message is fp32 if a codec without exact sums would take more bytes."""
+        """Return the message; see ``Stream``. It is fp32 if a codec without exact sums would take more bytes."""
         if stop == start:
             return NOTHING
         values = (self._own if workers == 1 else self.values)[start:stop]
@@ -112,7 +113,7 @@ class CodecStream:
         return message
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int | None:
-        """See ``Stream``."""
+        """Return the bytes of a message; see ``Stream``."""
         count = stop - start
         if exact:
             return codecs.payload_bytes(self._exact, count) if count else 0
@@ -122,7 +123,8 @@ class CodecStream:
         return (most if self.codec.exact_sums else min(most, _dense_bytes(count))) if count else 0
 
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``. With exact sums the contribution becomes what other ranks would receive; else it stays exact.
+        """Prepare this rank's contribution; see ``Stream``. With exact sums the contribution becomes the value that other ranks
+        would receive; else it stays exact.
 
         Such a contribution encodes to itself: a magnitude of 1 is above every draw, 0 is below.
         """
@@ -132,15 +134,15 @@ class CodecStream:
             self.values[start:stop] = self._own[start:stop]
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
+        """Add a message; see ``Stream``."""
         self._decode(message, start, stop, codecs.ADD, not self.codec.exact_sums)
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
+        """Replace elements by a message; see ``Stream``."""
         self._decode(message, start, stop, codecs.SET, True)
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Replace elements by the sum of all messages; see ``Stream``."""
         for index, message in enumerate(messages):
             put = self.add if index else self.set
             put(message, start, stop)

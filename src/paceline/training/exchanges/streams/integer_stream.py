@@ -1,4 +1,4 @@
-"""The stream of int8 and int4 without a packed copy: from the gradients into messages, and from messages into the gradients.
+"""Stream of int8 and int4 without a packed copy: from the gradients into messages, and from messages into the gradients.
 
 Each gradient is read twice (its largest magnitude, its codes) and written once, as a mean. Sums of messages are formed block by
 block while the next message is written; no sum is stored as fp32.
@@ -44,7 +44,7 @@ class IntegerStream(PartsStream):
         self._few: dict[tuple[int, int], CodecStream] = {}
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """See ``PartsStream``."""
+        """Return the message; see ``PartsStream``."""
         assert not exact, "an exchange with dense pulls has another stream"
         if stop == start:
             return NOTHING
@@ -56,23 +56,23 @@ class IntegerStream(PartsStream):
         return torch.as_tensor(integer_parts.encode(self._codec, parts, more, self._key, self._first + start, out))
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
-        """See ``Stream``."""
+        """Return the bytes of a message; see ``Stream``."""
         count = stop - start
         return min(codecs.max_payload_bytes(self._codec, count), HEADER_BYTES + 4 * count) if count else 0
 
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Prepare this rank's contribution; see ``Stream``."""
         self._sums[start, stop] = []
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``PartsStream``."""
+        """Add a message; see ``PartsStream``."""
         if few := self._few_elements(start, stop):
             few.add(message, 0, few.count)
         else:
             super().add(message, start, stop)
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Replace elements by the sum of all messages; see ``Stream``."""
         if stop == start:
             return
         parts, _ = self._of(start, stop)
@@ -85,7 +85,7 @@ class IntegerStream(PartsStream):
             integer_parts.decode(self._codec, messages, parts, self._divisor, past_caches=self._past_caches)
 
     def _few_elements(self, start: int, stop: int) -> CodecStream | None:
-        """A general stream for elements that are so few that they travel as fp32: a single one; else None."""
+        """Return a general stream if the elements are so few that they are sent as fp32, else None."""
         if codecs.max_payload_bytes(self._codec, stop - start) <= HEADER_BYTES + 4 * (stop - start):
             return None
         if (start, stop) not in self._few:

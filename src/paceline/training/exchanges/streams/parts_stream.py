@@ -1,6 +1,6 @@
-"""Base of streams without a packed copy: their elements are the gradients themselves, which they replace by means.
+"""Base of streams without a packed copy, whose elements are the gradients themselves. Means replace the gradients.
 
-A message of another rank is kept until the sum is encoded, and read then; a damaged one is found then too.
+A message of another rank is kept until the sum is encoded. It is read, and checked for damage, only then.
 """
 
 from __future__ import annotations
@@ -49,31 +49,33 @@ class PartsStream(ABC):
 
     @abstractmethod
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """See ``Stream``. The sum of several workers is that of the messages since ``settle``; it is never sent as fp32."""
+        """Return the message; see ``Stream``. The sum of several workers is that of the messages since ``settle``; it is never
+        sent as fp32.
+        """
 
     @abstractmethod
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
-        """See ``Stream``."""
+        """Return the bytes of a message; see ``Stream``."""
 
     @abstractmethod
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Prepare this rank's contribution; see ``Stream``."""
 
     def add(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``. The message is read when the sum is encoded."""
+        """Add a message, which is read when the sum is encoded; see ``Stream``."""
         if stop > start:
             self._sums[start, stop].append(message)
 
     def set(self, message: torch.Tensor, start: int, stop: int) -> None:
-        """See ``Stream``."""
+        """Replace elements by a message; see ``Stream``."""
         self.set_sum([message], start, stop)
 
     @abstractmethod
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Replace elements by the sum of all messages; see ``Stream``."""
 
     def _of(self, start: int, stop: int) -> tuple[list[F32], slice]:
-        """The pieces of gradients that are elements ``start`` to ``stop``, and which gradients they belong to."""
+        """Return the pieces of gradients that are elements ``start`` to ``stop``, with the indices of the gradients."""
         here = slice(bisect_right(self._stops, start), bisect_left(self._starts, stop))
         of = zip(self._gradients[here], self._starts[here], strict=True)
         return [gradient[max(0, start - begin) : stop - begin] for gradient, begin in of], here

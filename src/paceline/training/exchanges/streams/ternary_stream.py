@@ -1,6 +1,7 @@
 """TernGrad's stream without a packed copy: from the gradients into messages, and from the sum's message into the gradients.
 
-Each gradient is read twice (its moments, its codes) and written once. Sums are added as bit planes, as they travel.
+Each gradient is read twice (its moments, its codes) and written once. Sums are added as bit planes, in the format of the
+messages.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class TernaryStream(PartsStream):
         self._means = np.array([scaling.unit / divisor for scaling in scalings], np.float32)
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """See ``PartsStream``."""
+        """Return the message; see ``PartsStream``."""
         assert not exact, "an exchange with dense pulls has another stream"
         if stop == start:
             return NOTHING
@@ -63,16 +64,16 @@ class TernaryStream(PartsStream):
         return torch.as_tensor(ternary_parts.encode(parts, bounds, factors, self._key, self._first + start, out))
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
-        """See ``Stream``."""
+        """Return the bytes of a message; see ``Stream``."""
         return self._bytes(start, stop, workers) if stop > start else 0
 
     def settle(self, start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Prepare this rank's contribution; see ``Stream``."""
         if stop > start:
             self._sums[start, stop] = [self.encode(start, stop, 1, buffers=buffers)]
 
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
-        """See ``Stream``."""
+        """Replace elements by the sum of all messages; see ``Stream``."""
         if stop == start:
             return
         total = messages[0]

@@ -1,4 +1,4 @@
-"""A process group for exchanges: asynchronous collectives that are counted and timed.
+"""Asynchronous collectives over a process group, which are counted and timed.
 
 ``torch.distributed`` does all transport. A collective returns at once; ``Pending.wait`` returns the received data.
 """
@@ -32,7 +32,7 @@ REDUCE_SCATTER = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single
 
 
 class WireError(LostRank):
-    """A collective failed: a peer or its link is lost, or the timeout has passed. The lost rank is not yet known."""
+    """Error of a collective: a peer or its link is lost, or the timeout has passed. The lost rank is not yet known."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def collective() -> Iterator[None]:
 
 @dataclass
 class Soundness:
-    """Record that every exchange over some wires has succeeded, so that no message is outstanding."""
+    """Record whether every exchange over some wires has succeeded, so that no message is outstanding."""
 
     sound: bool = True
 
@@ -60,7 +60,7 @@ class Pending(Generic[T]):
         self._start = wire.meter.now()
 
     def wait(self) -> T:
-        """The received data. Raises WireError if a peer is lost or the timeout has passed."""
+        """Return the received data. Raises WireError if a peer is lost or the timeout has passed."""
         with collective():
             for work in self._works:
                 work.wait()
@@ -102,11 +102,11 @@ class Wire:
     def through_switch(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
     ) -> Pending[torch.Tensor]:
-        """Send a message to a switch that adds; only a ``SwitchWire`` has one."""
+        """Send a message to a switch that adds; available only in a ``SwitchWire``."""
         raise UserError("no switch adds here", "paceline lab up --switch, then paceline lab exec")
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
-        """Reduce in place. It counts as a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
+        """Reduce in place. The bytes count as those of a ring, the engine's algorithm: 2 (N-1)/N of the buffer."""
         self.meter.sent_bytes += ring_bytes(tensor.nbytes, self.world_size)
         with collective():
             work = dist.all_reduce(tensor, op=op, group=self.group, async_op=True)
@@ -115,8 +115,8 @@ class Wire:
     def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
         """Sum statistics of a step over the ranks, in place. Returns a function that waits for the sum.
 
-        These bytes are not part of the step: they count as ``meter.bookkeeping_bytes``. There is no event, since the sum may
-        end in a later step.
+        These bytes are not part of the step: they count as ``meter.bookkeeping_bytes``. No event is recorded, since the sum may
+            end in a later step.
         """
         self.meter.bookkeeping_bytes += ring_bytes(numbers.nbytes, self.world_size)
         with collective():
@@ -132,9 +132,9 @@ class Wire:
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[Sequence[torch.Tensor]]:
-        """Send ``outgoing[j]`` (uint8) to rank j. Returns each rank's message, of ``expected`` bytes; the own one is empty.
+        """Send ``outgoing[j]`` (uint8) to rank j. Returns each rank's message, of ``expected`` bytes; this rank's own is empty.
 
-        ``most`` is what all received messages never exceed, if ``expected`` changes from step to step.
+        ``most`` is an upper bound of all received messages if ``expected`` changes from step to step.
         """
         device = next((m.device for m in outgoing if m.numel()), self.device)
         received = buffers.take(max(most, sum(expected)), self.device)[: sum(expected)]
@@ -156,7 +156,7 @@ class Wire:
         return Pending(self, name, works, lambda: received.to(message.device), data)
 
     def _swap(self, out: Mapping[int, torch.Tensor], into: Mapping[int, torch.Tensor]) -> tuple[Sequence[Any], Any]:
-        """Send each rank of ``out`` its bytes, and fill ``into`` with those of its ranks. Empty messages are not sent.
+        """Send each rank of ``out`` its bytes, and fill ``into`` with the bytes of its ranks. Empty messages are not sent.
 
         Receives are posted first. Gloo's sender waits until the peer announces its receive, on the connection that also carries
         this rank's own messages. Behind such a message the announcement would wait, and the link would carry one direction at a
@@ -179,8 +179,8 @@ class Wire:
     ) -> Pending[torch.Tensor]:
         """Write the sum over the ranks of this rank's equal part of ``data`` into ``out``.
 
-        On CPUs each part goes straight to its owner, who adds in rank order, 16-bit numbers in fp32. Gloo's own reduce-scatter
-        is an all-reduce: twice the bytes.
+        On CPUs each part is sent directly to its owner, which adds in rank order, 16-bit numbers in fp32. Gloo's own
+        reduce-scatter is an all-reduce: twice the bytes.
         """
         if self.device.type == "cpu":
             return self._add_at_owners(out, data, name, buffers)
@@ -223,11 +223,11 @@ class Wire:
         name: str,
         buffers: Buffers = FRESH,
     ) -> CollectiveSteps[Sequence[torch.Tensor]]:
-        """``all_to_all`` with lengths that may be unknown (None).
+        """Run ``all_to_all`` with lengths that may be unknown (None).
 
         Args:
             elements: number of elements in the message of each rank.
-            buffers: memory for what arrives.
+            buffers: memory for received messages.
 
         Raises:
             PayloadError: a rank announces a message that is too long for its elements.
@@ -247,7 +247,7 @@ class Wire:
     def pass_on(
         self, message: torch.Tensor, expected: int | None, elements: int, name: str, buffers: Buffers = FRESH
     ) -> CollectiveSteps[torch.Tensor]:
-        """``shift`` with a length that may be unknown (None); arguments and errors as ``deliver``."""
+        """Run ``shift`` with a length that may be unknown (None)."""
         most = 0
         if expected is None:
             announced = yield self.shift(_length(message, buffers), 8, "sizes", buffers)
@@ -258,13 +258,13 @@ class Wire:
 
 
 def sent_by(wire: Wire, rank: int) -> AbstractContextManager[None]:
-    """Name the sender in the PayloadError of a damaged message; in a ring that is the left neighbour."""
+    """Name the sender in the PayloadError of a damaged message; in a ring it is the left neighbour."""
     return sent_by_rank(wire.job_rank(rank))
 
 
 @contextmanager
 def sent_by_rank(job_rank: int) -> Iterator[None]:
-    """``sent_by`` of a rank with this number in the whole job."""
+    """Name a rank by its number in the whole job, as ``sent_by`` does."""
     try:
         yield
     except PayloadError as error:
@@ -273,7 +273,7 @@ def sent_by_rank(job_rank: int) -> Iterator[None]:
 
 @contextmanager
 def sent_by_one_of(wire: Wire, messages: Mapping[int, torch.Tensor]) -> Iterator[None]:
-    """``sent_by`` where several messages are read at once: names the rank whose message is damaged by itself."""
+    """Name the sender of a damaged message as ``sent_by`` does, if several messages are read at once."""
     try:
         yield
     except PayloadError as error:
@@ -292,7 +292,7 @@ def _is_intact(message: torch.Tensor) -> bool:
 
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
-    """The announced length, if it is possible."""
+    """Return the announced length, if it is possible."""
     length, most = int(message.view(torch.int64)), _most(elements)
     if not 0 <= length <= most:
         raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")
@@ -300,7 +300,7 @@ def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
 
 
 def _most(elements: int) -> int:
-    """Bytes that a message of so many elements never exceeds: those of fp32."""
+    """Return the largest bytes of a message of this many elements, which are those of fp32."""
     return HEADER_BYTES + 4 * elements if elements else 0
 
 

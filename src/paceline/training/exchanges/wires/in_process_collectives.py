@@ -1,6 +1,6 @@
-"""N ranks in one process, for studies and tests: the exchanges of ``wire.Wire`` between threads, without an engine.
+"""Wires between N ranks in one process, for studies and tests: exchanges between threads, without an engine.
 
-Everything above the wire is the real code. One rank runs at a time and gives way only where it waits for the others, so a run
+Everything above the wire is the real code. One rank runs at a time and yields only when it waits for the others, so a run
 takes one core and its results depend on no timing. Sums of numbers are taken in rank order.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class LocalGroup:
-    """The ranks of one process and the collectives under way between them."""
+    """Ranks of one process, and the collectives in flight between them."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
@@ -31,7 +31,7 @@ class LocalGroup:
         self._failure: BaseException | None = None
 
     def run(self, work: Callable[[LocalWire], T]) -> list[T]:
-        """``[work(wire) for every rank]``, each rank in a separate thread.
+        """Return ``[work(wire) for every rank]``, with each rank in a separate thread.
 
         Raises:
             Exception: the error of the first rank to fail; the others end while they wait.
@@ -58,7 +58,7 @@ class LocalGroup:
         return results
 
     def join(self, number: int, kind: str, rank: int, brought: Any, combine: Callable[[list[Any]], Any]) -> _Meeting:
-        """Bring ``rank``'s part to its collective ``number``; the last to come combines all parts, in rank order."""
+        """Add ``rank``'s part to its collective ``number``; the last rank combines all parts, in rank order."""
         meeting = self._meetings.setdefault(number, _Meeting(self, kind))
         if meeting.kind != kind:
             raise RuntimeError(f"rank {rank} calls {kind} where another rank called {meeting.kind}")
@@ -70,7 +70,7 @@ class LocalGroup:
         return meeting
 
     def give_way(self, until: threading.Event) -> None:
-        """Let other ranks run until the event comes. Raises RuntimeError when one of them has failed."""
+        """Let other ranks run until the event occurs. Raises RuntimeError if one of them has failed."""
         if not until.is_set() and self._failure is None:
             self._turn.release()
             until.wait()
@@ -80,7 +80,7 @@ class LocalGroup:
 
 
 class _Meeting:
-    """One collective; what ``Pending`` waits for."""
+    """Collective in flight, for which ``Pending`` waits."""
 
     def __init__(self, group: LocalGroup, kind: str) -> None:
         self.kind, self._group = kind, group
@@ -93,7 +93,7 @@ class _Meeting:
 
 
 class LocalWire(Wire):
-    """One rank's end of a ``LocalGroup``. Bytes are counted as ``Wire`` counts them; ``hierarchical`` needs real groups."""
+    """End of a ``LocalGroup`` for one rank. Bytes are counted as ``Wire`` counts them; ``hierarchical`` needs real groups."""
 
     def __init__(self, group: LocalGroup, rank: int) -> None:
         self.local, self.rank, self.world_size = group, rank, group.world_size
@@ -102,7 +102,7 @@ class LocalWire(Wire):
         self._calls = 0
 
     def job_rank(self, rank: int) -> int:
-        """See ``Wire``."""
+        """Return a rank's number in the job; see ``Wire``."""
         return rank
 
     def _meet(
@@ -113,20 +113,20 @@ class LocalWire(Wire):
         return Pending(self, name, [meeting], lambda: result(meeting.outcome))
 
     def all_reduce(self, tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM, name: str = "allreduce") -> Pending[torch.Tensor]:
-        """See ``Wire``. SUM and MAX."""
+        """Reduce in place by SUM or MAX; see ``Wire``."""
         self.meter.sent_bytes += ring_bytes(tensor.nbytes, self.world_size)
         combine = _largest if op == dist.ReduceOp.MAX else _sum
         return self._meet("all_reduce", name, tensor, combine, tensor.copy_)
 
     def note(self, numbers: torch.Tensor) -> Callable[[], torch.Tensor]:
-        """See ``Wire``."""
+        """Sum statistics over the ranks; see ``Wire``."""
         self.meter.bookkeeping_bytes += ring_bytes(numbers.nbytes, self.world_size)
         return self._meet("note", "statistics", numbers, _sum, numbers.copy_).wait
 
     def all_to_all(
         self, outgoing: Sequence[torch.Tensor], expected: Sequence[int], name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[Sequence[torch.Tensor]]:
-        """See ``Wire``."""
+        """Send a message to each rank; see ``Wire``."""
         self.meter.sent_bytes += sum(m.numel() for m in outgoing)
 
         def mine(everyone: list[Sequence[torch.Tensor]]) -> Sequence[torch.Tensor]:
@@ -137,7 +137,7 @@ class LocalWire(Wire):
     def shift(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH, most: int = 0
     ) -> Pending[torch.Tensor]:
-        """See ``Wire``."""
+        """Send a message to the right neighbour; see ``Wire``."""
         self.meter.sent_bytes += message.numel()
         left = (self.rank - 1) % self.world_size
         return self._meet("shift", name, message, _copies, lambda everyone: _checked(everyone[left], expected, name))
@@ -145,13 +145,13 @@ class LocalWire(Wire):
     def reduce_scatter(
         self, out: torch.Tensor, data: torch.Tensor, name: str, buffers: Buffers = FRESH
     ) -> Pending[torch.Tensor]:
-        """See ``Wire``."""
+        """Write this rank's part of the sum; see ``Wire``."""
         self.meter.sent_bytes += data.nbytes - out.nbytes
         wide = data if data.element_size() >= 4 else data.float()
         return self._meet("reduce_scatter", name, wide, _sum, lambda total: out.copy_(total.chunk(self.world_size)[self.rank]))
 
     def all_gather(self, out: torch.Tensor, data: torch.Tensor, name: str) -> Pending[torch.Tensor]:
-        """See ``Wire``."""
+        """Write the data of all ranks; see ``Wire``."""
         self.meter.sent_bytes += out.nbytes - data.nbytes
         return self._meet("all_gather", name, data, torch.cat, out.copy_)
 
@@ -164,7 +164,7 @@ def _sum(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _copies(parts: list[torch.Tensor]) -> list[torch.Tensor]:
-    """As a network makes them: once all ranks have come, a sender may go on and use its buffers again."""
+    """Copy messages as a network does, so that a sender may use its buffers again."""
     return [part.clone() for part in parts]
 
 

@@ -1,4 +1,4 @@
-"""Memory for messages that later chunks use again, so that a warm step allocates none.
+"""Memory for messages, which later chunks use again, so that later steps allocate none.
 
 On a GPU torch's caching allocator does this, in the order of the streams; there every buffer is a new tensor.
 """
@@ -15,14 +15,14 @@ _ALIGNED = 64  # bytes: a cache line
 
 
 class Buffers:
-    """The memory of one chunk in flight: ``take`` returns bytes that nothing else has until ``reuse``."""
+    """Memory of one chunk in flight: ``take`` returns bytes that have no other user until ``reuse``."""
 
     def __init__(self) -> None:
         self._block = torch.empty(0, dtype=torch.uint8)
         self._used = 0
 
     def take(self, count: int, device: torch.device = _CPU) -> torch.Tensor:
-        """``count`` bytes of any content, (count,), uint8; they begin on a cache line."""
+        """Return ``count`` bytes of any content, (count,), uint8, aligned to a cache line."""
         if device.type != "cpu":
             return torch.empty(count, dtype=torch.uint8, device=device)
         start = self._used
@@ -32,18 +32,18 @@ class Buffers:
         return self._block[start : start + count]
 
     def floats(self, count: int, device: torch.device = _CPU) -> torch.Tensor:
-        """``count`` fp32 elements of any content, (count,)."""
+        """Return ``count`` fp32 elements of any content, (count,)."""
         return self.take(4 * count, device).view(torch.float32)
 
     def reuse(self) -> None:
-        """Release all buffers that were taken: no send and no other code reads them any more."""
+        """Release all buffers, when no send and no other code reads them any more."""
         if self._used > self._block.numel():
             self._block = torch.empty(self._used, dtype=torch.uint8)
         self._used = 0
 
 
 class _Fresh(Buffers):
-    """Allocates a new buffer for each request."""
+    """Allocator of a new buffer for each request."""
 
     def take(self, count: int, device: torch.device = _CPU) -> torch.Tensor:
         return torch.empty(count, dtype=torch.uint8, device=device)
@@ -54,7 +54,7 @@ FRESH: Buffers = _Fresh()
 
 
 class BufferPool:
-    """Buffers of a wire, one for each chunk that was in flight at once.
+    """Buffers of a wire, one for each chunk that was in flight at the same time.
 
     One thread uses a pool. The idle buffers of the lowest number are lent first. So equal exchanges lend the same buffers, and
     every buffer soon has its final size.
@@ -66,7 +66,7 @@ class BufferPool:
 
     @contextmanager
     def lent(self) -> Iterator[Buffers]:
-        """Buffers for the block. After an error they are not lent again: a send may still read them."""
+        """Lend buffers for the block. After an error they are not lent again, because a send may still read them."""
         if not self._idle:
             self._idle.append((self._made, Buffers()))
             self._made += 1

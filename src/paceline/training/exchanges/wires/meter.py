@@ -1,4 +1,4 @@
-"""Measurements of a step: the bytes handed to collectives, and the times of its parts."""
+"""Measurements of a step: bytes handed to collectives, and times of its parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _KEPT = 4096  # events: a script that never begins a step must not fill the memo
 
 
 class Meter:
-    """Collects the bytes and the events of the current step of one rank.
+    """Collector of the bytes and the events of the current step of one rank.
 
     Attributes:
         sent_bytes: bytes this rank has sent to others since ``begin_step``.
         bookkeeping_bytes: further bytes that describe the step and are not gradients, such as norms.
-        events: what ran since ``begin_step``, the latest thousands; times in seconds from it.
+        events: the latest thousands of events since ``begin_step``; times in seconds from it.
         backward_end_s: when the last bucket became ready.
     """
 
@@ -32,7 +32,7 @@ class Meter:
         self.begin_step()
 
     def begin_step(self) -> None:
-        """Start counting anew."""
+        """Reset the counters."""
         self.sent_bytes = self.bookkeeping_bytes = 0
         self.events: deque[Event] = deque(maxlen=_KEPT)
         self.backward_end_s = 0.0
@@ -43,12 +43,12 @@ class Meter:
         return time.perf_counter() - self._start
 
     def bucket_ready(self) -> None:
-        """A bucket's gradients are there; with the last bucket of a step the backward pass is over."""
+        """Record a bucket with complete gradients; the last one of a step ends the backward pass."""
         self.backward_end_s = self.now()
 
     @property
     def nonfinite_steps(self) -> int:
-        """Steps in which a gradient of any rank was NaN, infinite or too large for a codec, since the meter was made.
+        """Number of steps since the meter was made in which a gradient of any rank was NaN, infinite or too large for a codec.
 
         For a sharded model without lossy compression, reading it waits until all ranks have ended the last step.
         """
@@ -57,12 +57,13 @@ class Meter:
 
     @nonfinite_steps.setter
     def nonfinite_steps(self, steps: int) -> None:
-        """Go on from so many."""
+        """Continue counting from this number."""
         self._nonfinite_steps, self._later = steps, None
 
     def count_later(self, told: Callable[[], bool], step: int) -> None:
-        """``count_nonfinite`` of what ``told`` returns. It may wait for other ranks, and is called when the next step ends or
-        somebody asks for the count."""
+        """Call ``count_nonfinite`` later with the result of ``told``. ``told`` may wait for other ranks, and is called at the
+        end of the next step or when the count is read.
+        """
         self._settle()
         self._later = told, step
 
@@ -72,7 +73,7 @@ class Meter:
             self.count_nonfinite(told(), step)
 
     def count_nonfinite(self, nonfinite: bool, step: int) -> None:
-        """Count a step with a NaN or an infinity; rank 0 says so of the first."""
+        """Count a step with a NaN or an infinity. Rank 0 reports the first one."""
         if nonfinite and self._nonfinite_steps == 0 and self.rank == 0:
             _log.warning(
                 "step %d: a gradient is NaN, infinite or too large. Such a step is not compressed; if a part of it has been "
@@ -82,7 +83,7 @@ class Meter:
         self._nonfinite_steps += nonfinite
 
     def add(self, name: str, lane: str, start_s: float) -> None:
-        """Record what began at ``start_s`` and ends now."""
+        """Record an event from ``start_s`` until now."""
         self.events.append(Event(name=name, lane=lane, start_s=start_s, duration_s=self.now() - start_s, rank=self.rank))
 
     @contextmanager
@@ -95,7 +96,7 @@ class Meter:
             self.add(name, lane, start)
 
     def seconds(self, lane: str) -> float:
-        """Time since ``begin_step`` in which something ran on a lane; what ran at the same time counts once."""
+        """Return the time since ``begin_step`` in which a lane was busy, with overlapping events counted once."""
         total = end = 0.0
         for event in sorted((e for e in self.events if e.lane == lane), key=lambda e: e.start_s):
             total += max(0.0, event.start_s + event.duration_s - max(event.start_s, end))

@@ -1,4 +1,4 @@
-"""Process groups of hooks. Each hook has its own, and reuses one that an earlier hook has released.
+"""Process groups of hooks, which are reused after an earlier hook has released them. Each hook has separate groups.
 
 A group holds three threads and five file descriptors. PyTorch cannot destroy a single group safely: the next group with the
 same number would have its name, and find its addresses in the store. So a group stays, and is free when its hook is gone on
@@ -26,7 +26,7 @@ GroupKey = tuple[tuple[int, ...], float, bool]
 
 @dataclass
 class _GroupPool:
-    """The groups of one initialisation of ``torch.distributed``. The groups of a key have the same numbers on all its ranks."""
+    """Groups of one initialisation of ``torch.distributed``. The groups of a key have the same numbers on all its ranks."""
 
     counts: dict[GroupKey, int] = field(default_factory=dict)
     free: dict[GroupKey, dict[int, dist.ProcessGroup]] = field(default_factory=dict)
@@ -44,12 +44,12 @@ def own_wire(
     soundness: Soundness | None = None,
     marked: bool = False,
 ) -> Wire:
-    """A wire over a separate group, since the script, DDP or a second model may use their groups at any time.
+    """Return a wire over a separate group, since the script, DDP or a second model may use their groups at any time.
 
     Args:
         parent: all its ranks call this at the same time, each with its own ``ranks``, a subset of the parent's.
         soundness: shared by the wires that fail together with this one.
-        marked: mark the group's sockets, so that network cards compress its messages.
+        marked: True to mark the group's sockets, so that network cards compress its messages.
     """
     world = dist.group.WORLD
     assert world is not None, "parent is a group of it"

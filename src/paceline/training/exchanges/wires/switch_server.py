@@ -1,4 +1,4 @@
-"""The switch that adds, a process on the bridge of a lab.
+"""Process of a switch that adds, on the bridge of a lab.
 
 ``python -m paceline.training.exchanges.wires.switch_server ADDRESS PORT`` starts it.
 
@@ -32,7 +32,7 @@ AHEAD = 3  # chunks received but not yet added: as many as a worker has in fligh
 
 
 def add_messages(messages: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The message of the sum of several workers' messages (uint8), in their order.
+    """Return the message of the sum of several workers' messages (uint8), in their order.
 
     Raises:
         PayloadError: a damaged message, or one of another codec than ``fp32`` and ``ternary``.
@@ -46,7 +46,7 @@ def add_messages(messages: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def serve_group(up: Any, down: Any, workers: int) -> None:
-    """Add the messages of one group of workers until they leave: then the engine raises RuntimeError, which ends the loop."""
+    """Add the messages of one group of workers until they leave, which raises the engine's RuntimeError and ends the loop."""
     received: queue.Queue[tuple[int, list[torch.Tensor]] | None] = queue.Queue(AHEAD)
     threading.Thread(target=_receive, args=(up, workers, received), daemon=True).start()
     sent: list[tuple[Any, torch.Tensor]] = []
@@ -79,7 +79,9 @@ def _receive(group: Any, workers: int, received: queue.Queue[tuple[int, list[tor
 
 
 def main() -> None:
-    """Serve the store at the address and port of the command, and every group that ranks announce there, until it is ended."""
+    """Serve the store at the command's address and port, and every group that ranks announce there, until a signal ends the
+    process.
+    """
     address, port = sys.argv[1:]
     torch.set_num_threads(1)
     store: Any = getattr(dist, STORE)(address, int(port), is_master=True, timeout=FOREVER, wait_for_workers=False)

@@ -1,4 +1,4 @@
-"""The connection of a group of ranks to a switch that adds: the switch is one more rank of a separate gloo group.
+"""Connection of a group of ranks to a switch that adds, which is one more rank of a separate gloo group.
 
 ``switch_server`` is the other end. Both meet at the store that the switch serves.
 """
@@ -26,10 +26,10 @@ CONTROL = 0
 
 
 def meet_switch(store: Any, group: int, rank: int, workers: int, timeout: timedelta) -> tuple[Any, Any]:
-    """The engine's groups of some workers and the switch, which is rank ``workers``: for the way up, and for the way down.
+    """Return the engine's groups of some workers and the switch (rank ``workers``): one for each direction.
 
-    Two, because gloo's sender waits until the receiver announces itself on the same connection. There the switch's would wait
-    behind a sum, and the link would carry one direction at a time.
+    There are two, because gloo's sender waits until the receiver announces itself on the same connection. The switch's
+    announcement would wait behind a sum there, and the link would carry one direction at a time.
     """
     ways = (dist.distributed_c10d.PrefixStore(f"group/{group}/{way}/", store) for way in ("up", "down"))
     up, down = (dist.ProcessGroupGloo(way, rank, workers + 1, timeout) for way in ways)
@@ -37,10 +37,12 @@ def meet_switch(store: Any, group: int, rank: int, workers: int, timeout: timede
 
 
 class SwitchWire(Wire):
-    """Collectives over a process group, and a switch that adds what its ranks send."""
+    """Collectives over a process group, and a switch that adds the messages of its ranks."""
 
     def __init__(self, wire: Wire) -> None:
-        """All ranks call it together. Raises UserError where no switch adds, WireError where it does not answer."""
+        """Connect to the switch; all ranks must call this together. Raises UserError if no switch adds, WireError if it does
+        not answer.
+        """
         super().__init__(wire.group, wire.device, wire.meter, wire.timeout_s, wire.soundness)
         address, _, port = os.environ.get(VARIABLE, "").rpartition(":")
         if not port.isdigit():
@@ -61,7 +63,9 @@ class SwitchWire(Wire):
     def through_switch(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
     ) -> Pending[torch.Tensor]:
-        """Send ``message`` (uint8, as long on every rank) to the switch. Returns the sum's message, of ``expected`` bytes."""
+        """Send ``message`` (uint8, of equal length on every rank) to the switch. Returns the sum's message, of ``expected``
+        bytes.
+        """
         self._sent += 1  # the same on every rank
         message, received = message.to(self.device), buffers.take(expected, self.device)
         if not message.numel():

@@ -1,1 +1,1 @@
-"""Checkpoints and the state that ranks restore."""
+"""Checkpoints, and the state that ranks restore."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the newest and the one before, each written whole or not at all, read without running code from them.
+"""Checkpoints: the newest and the previous one, each written atomically, and read without running code from them.
 
 A checkpoint is ``checkpoint.pt``, with the state that is equal on every rank, and a part of each rank: in the same file, or in
 files of ``checkpoint.parts`` that the ranks write themselves. A part has the rank's residuals, and its rows of tensors that
@@ -41,7 +41,7 @@ def save(
     step: int = 0,
     part_files: Collection[str] = (),
 ) -> None:
-    """Write ``state`` as the newest checkpoint; the one that was becomes the previous one, unless ``load`` has passed it over.
+    """Write ``state`` as the newest checkpoint; the old newest one becomes the previous one, unless ``load`` has rejected it.
 
     Args:
         epoch, step: epochs that are complete, and steps of the next one.
@@ -76,7 +76,7 @@ def save(
 
 
 def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint to any file, apart from the newest and the previous one. Raises UserError for a full disk."""
+    """Write a checkpoint to any file, separate from the newest and the previous one. Raises UserError for a full disk."""
     temporary = path.with_name(f".{path.name}.tmp")
     _write(temporary, path, {"schema": _SCHEMA, "job": run.to_json(), "epoch": epoch, "step": step, **state})
     try:
@@ -86,7 +86,7 @@ def write_alone(path: Path, run: TrainingRun, epoch: int, step: int, state: Mapp
 
 
 def write_part(directory: Path, name: str, part: Mapping[str, Any]) -> None:
-    """Write the part of one rank as file ``name`` of ``PARTS``. Raises UserError when the disk does not take it."""
+    """Write the part of one rank as file ``name`` of ``PARTS``. Raises UserError if it cannot be written."""
     folder = directory / PARTS
     path, temporary = folder / name, folder / f".{name}.tmp"
     try:
@@ -102,7 +102,7 @@ def write_part(directory: Path, name: str, part: Mapping[str, Any]) -> None:
 
 
 def _write(temporary: Path, path: Path, data: Mapping[str, Any]) -> None:
-    """Write a file to the disk under its temporary name. Raises UserError naming ``path``, and leaves nothing behind then."""
+    """Write a file to the disk under its temporary name. If that fails, remove it and raise UserError with ``path``."""
     checksums = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(True)
     try:
@@ -122,7 +122,7 @@ def _write(temporary: Path, path: Path, data: Mapping[str, Any]) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make renames in a directory last through a loss of power, where the file system can."""
+    """Make renames in a directory survive a loss of power, if the file system can."""
     with suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -132,7 +132,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _keep(path: Path, previous: Path) -> None:
-    """Let ``previous`` name the file too, so that there is a newest one at any time."""
+    """Link the file as ``previous`` too, so that there is a newest one at any time."""
     link = previous.with_name(f".{previous.name}.tmp")
     link.unlink(missing_ok=True)
     try:
@@ -144,7 +144,7 @@ def _keep(path: Path, previous: Path) -> None:
 
 
 def _part_files(path: Path) -> set[str]:
-    """The parts that a checkpoint names; none where it cannot be read."""
+    """Return the parts that a checkpoint names; none if it cannot be read."""
     try:  # mapped: its tensors are not read
         return set(torch.load(path, map_location="cpu", weights_only=True, mmap=True)["part_files"])
     except Exception:
@@ -152,7 +152,7 @@ def _part_files(path: Path) -> set[str]:
 
 
 def clear_leftovers(directory: Path) -> None:
-    """Remove what an ended run has left that no checkpoint names. Only while no run writes there."""
+    """Remove files of an ended run that no checkpoint names. Call this only while no run writes there."""
     used = _part_files(directory / FILE) | _part_files(directory / PREVIOUS)
     left = [path for path in (directory / PARTS).glob("*") if path.name not in used]
     for path in (*left, directory / f".{FILE}.tmp"):
@@ -161,9 +161,9 @@ def clear_leftovers(directory: Path) -> None:
 
 
 def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
-    """The newest checkpoint in ``directory`` that is whole, with its ``TrainingRun`` as ``run``.
+    """Return the newest complete checkpoint in ``directory``, with its ``TrainingRun`` as ``run``.
 
-    ``file`` in it is its name. If it is the previous one, ``fallback`` says what is wrong with the newest.
+    ``file`` in it is its name. If it is the previous one, ``fallback`` says why the newest is unusable.
 
     Args:
         run: the run to continue: the newest is foreign if it belongs to another run and the previous one does not.
@@ -196,7 +196,7 @@ def load(directory: Path, run: TrainingRun | None = None, *, mapped: bool = Fals
 
 
 def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
-    """The checkpoint that is file ``path``.
+    """Read the checkpoint in file ``path``.
 
     Args:
         ranks: those whose parts are wanted, None for all.
@@ -233,7 +233,7 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
 
 
 def _loaded(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
-    """The content of a file whose checksums match. Raises whatever the damage leads to."""
+    """Return the content of a file whose checksums match. Raises any exception for a damaged file."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip() if checked else None
         if not checked:
@@ -248,14 +248,14 @@ def _loaded(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
 
 
 def _with_defaults(state: dict[str, Any]) -> dict[str, Any]:
-    """With what earlier schemas have not."""
+    """Return a state with defaults for the entries that earlier schemas lack."""
     for name, empty in (("step", 0), ("part_files", []), ("parts", []), ("sharers", 0), ("id", "")):
         state.setdefault(name, empty)
     return state
 
 
 def _part(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
-    """The part that is file ``path``. Raises ValueError naming it, or whatever the damage leads to."""
+    """Read the part in file ``path``. Raises ValueError with its name, or any exception for a damaged file."""
     try:
         part = _loaded(path, mapped, checked)
         if part["name"] != path.name:
@@ -267,7 +267,8 @@ def _part(path: Path, mapped: bool, checked: bool) -> dict[str, Any]:
 
 
 def _shards(state: Mapping[str, Any], folder: Path) -> list[Any]:
-    """The shards of the ranks that have them all, unchecked where not asked for. Raises whatever the damage leads to."""
+    """Return the shards of the ranks that hold all of them, checked only on request. Raises any exception for a damaged
+    file."""
     parts = {part["rank"]: part for part in state["parts"]}
     for rank, name in enumerate(state["part_files"][: state["sharers"]]):
         if rank not in parts:
@@ -276,7 +277,7 @@ def _shards(state: Mapping[str, Any], folder: Path) -> list[Any]:
 
 
 def with_shards(state: Mapping[str, Any], shards: Sequence[Any], mapped: bool) -> dict[str, Any]:
-    """``model`` and ``optimizer`` with the tensors that ranks share out, ``mapped`` as of ``read``.
+    """Return ``model`` and ``optimizer`` with the tensors that ranks share, with ``mapped`` as for ``read``.
 
     Args:
         shards: of the ranks that have them all, as of ``Trainer.shards``.
@@ -289,7 +290,7 @@ def with_shards(state: Mapping[str, Any], shards: Sequence[Any], mapped: bool) -
 
 
 def _run_of(state: dict[str, Any]) -> TrainingRun:
-    """The run that wrote the checkpoint. Raises UserError or ValueError for a state of no run."""
+    """Return the run that wrote the checkpoint. Raises UserError or ValueError if the state belongs to no run."""
     epoch, step, curve, names = state["epoch"], state["step"], state["curve"], state["part_files"]
     if type(epoch) is not int or type(step) is not int or min(epoch, step) < 0 or not epoch + step:
         raise ValueError(f"epoch is {epoch!r}, step {step!r}")
@@ -303,12 +304,12 @@ def _run_of(state: dict[str, Any]) -> TrainingRun:
 
 
 def place(state: Mapping[str, Any]) -> str:
-    """Place of a checkpoint in its run, in words."""
+    """Describe the place of a checkpoint in its run."""
     return f"step {state['step']} of epoch {state['epoch'] + 1}" if state["step"] else f"epoch {state['epoch']}"
 
 
 def kept(run: TrainingRun) -> str:
-    """Checkpoint that an interrupted run leaves, in words."""
+    """Describe the checkpoint that an interrupted run leaves."""
     directory = Path(run.out)
     if not any((directory / name).is_file() for name in (FILE, PREVIOUS)):
         return f"no checkpoint was written, so nothing is kept in {directory}"
@@ -320,7 +321,7 @@ def kept(run: TrainingRun) -> str:
 
 
 def refuse_unfinished(directory: Path) -> None:
-    """Raises UserError where a run that is not over has left a checkpoint, which a new run would write over."""
+    """Raise UserError if an incomplete run has left a checkpoint, which a new run would overwrite."""
     try:
         state = load(directory, checked=False)
     except UserError:  # there is no usable one
@@ -334,16 +335,16 @@ def refuse_unfinished(directory: Path) -> None:
 
 
 def check_same_run(run: TrainingRun, state: Mapping[str, Any]) -> None:
-    """Raises UserError when ``run`` would not continue the run of the checkpoint, naming each difference."""
+    """Raise UserError with the differences if ``run`` would not continue the run of the checkpoint."""
     check_same_settings(run, state)
     if run.epochs <= state["epoch"]:
         raise UserError(f"the checkpoint already has {state['epoch']} epochs", "ask for more `epochs` than that")
 
 
 def check_same_settings(run: TrainingRun, state: Mapping[str, Any]) -> None:
-    """Raises UserError when the checkpoint is of a run with other settings, naming each difference.
+    """Raise UserError with the differences if the checkpoint belongs to a run with other settings.
 
-    On a mesh with copies of the shards (HSDP) the usual exchange is another than without: from one to the other it may change.
+    On a mesh with copies of the shards (HSDP) the usual exchange differs, so it may change between the two.
     """
     # Earlier versions left the size of the nodes open; all of them ran on those of the launcher.
     old = state["run"].on_nodes_of(run.strategy.gradient_exchange.ranks_per_node)

@@ -22,11 +22,10 @@ LOOK_S = 0.02
 
 
 class CheckpointWriter:
-    """The checkpoints of one run, on each of its ranks; every rank calls ``save`` at the same steps.
+    """Writer of the checkpoints of one run, on each of its ranks; every rank must call ``save`` at the same steps.
 
-    At most one is in flight: ``save`` waits for the one before. A rank that cannot write a checkpoint says so, and
-    training continues; for the last one of a run it is an error (``finish``). Files of before are kept
-    in any case.
+    At most one is in flight, and ``save`` waits for the previous one. A rank that cannot write a checkpoint reports it, and
+    training continues; for the last one of a run it is an error (``finish``). Files of before are kept in any case.
 
     Args:
         shared: whether all ranks see one directory: each writes its part into it. Otherwise rank 0 collects the parts, and
@@ -59,7 +58,7 @@ class CheckpointWriter:
 
         Args:
             epoch, step: epochs that are complete, and steps of the next one.
-            shared: the state that is equal on every rank; rank 0 writes it. ``own``: the part of this rank.
+            shared: state that is equal on every rank, written by rank 0. ``own``: the part of this rank.
 
         Returns:
             The failure of the previous checkpoint since ``failure`` was called; empty if there was none.
@@ -80,12 +79,12 @@ class CheckpointWriter:
         return failed
 
     def failure(self) -> str:
-        """The failure since the last call; empty if there was none."""
+        """Return the failure since the last call; empty if there was none."""
         failed, self._error = self._error, None
         return "" if failed is None else str(failed)
 
     def finish(self) -> None:
-        """Wait for the last checkpoint. Raises UserError where it could not be written."""
+        """Wait for the last checkpoint. Raises UserError if it could not be written."""
         self._join()
         failed, self._error = self._error, None
         if failed is not None:
@@ -129,14 +128,14 @@ class CheckpointWriter:
             raise
 
     def _remove(self, names: Sequence[str]) -> None:
-        """The parts of a checkpoint that was not written."""
+        """Remove the parts of a checkpoint that was not written."""
         folder = self._directory / checkpoint.PARTS
         for path in (folder / each for name in names for each in (name, f"{name}.failed")):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
     def _wait_for(self, names: Sequence[str]) -> None:
-        """Wait for the parts of all ranks. Raises UserError naming the rank whose part does not come."""
+        """Wait for the parts of all ranks. Raises UserError with the rank whose part is missing."""
         folder, until = self._directory / checkpoint.PARTS, time.monotonic() + self._run.timeout_s
         for rank, name in enumerate(names):
             while not (folder / name).exists():
@@ -148,7 +147,7 @@ class CheckpointWriter:
 
 
 def is_shared(directory: Path) -> bool:
-    """Return whether every rank sees the directory of rank 0. Every rank calls it; ``directory`` exists on rank 0."""
+    """Return whether every rank can see the directory of rank 0. Every rank calls it; ``directory`` exists on rank 0."""
     mark: list[Any] = [None]
     rank, path = dist.get_rank(), None
     if rank == 0:

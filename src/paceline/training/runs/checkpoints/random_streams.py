@@ -1,4 +1,4 @@
-"""The random streams of a process: torch's, NumPy's and Python's, as a value that a checkpoint holds."""
+"""Random streams of a process (torch's, NumPy's and Python's) as a value for a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """The random streams of this process, as values that a checkpoint holds: torch's, NumPy's and Python's."""
+    """Return the random streams of this process, as values for a checkpoint: torch's, NumPy's and Python's."""
     kind, keys, *numbers = np.random.get_state(legacy=True)
     version, words, gauss = random.getstate()
     return {
@@ -23,7 +23,7 @@ def random_state(device: torch.device) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], device: torch.device) -> None:
-    """The inverse of ``random_state``."""
+    """Restore the streams of ``random_state``."""
     torch.set_rng_state(state["torch"])
     if device.type == "cuda" and state["device"] is not None:
         torch.cuda.set_rng_state(state["device"], device)

@@ -1,4 +1,4 @@
-"""The state of a run at the boundary of a step: the part that all ranks share, the part of each rank, and its restoration."""
+"""State of a run at the boundary of a step: the part that all ranks share, the part of each rank, and its restoration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from paceline.training.runs.loop import Trainer
 
 
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """State that is equal on every rank: weights, optimizer, curve. Its tensors are those in use, not copies.
+    """Return the state that is equal on every rank: weights, optimizer, curve. Its tensors are those in use, not copies.
 
-    Tensors that the ranks share out are in ``own_part``. ``sharers`` has how many ranks hold them all, from rank 0 on.
+    Tensors divided among ranks are in ``own_part``. ``sharers`` is the number of ranks, from rank 0 on, that together hold all
+    of them.
     """
     state: dict[str, Any] = {
         "model": trainer.weights(),
@@ -33,7 +34,7 @@ def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def own_state(trainer: Trainer) -> dict[str, Any]:
-    """State of this rank alone, without shards: residuals, random streams, and sums over the current epoch.
+    """Return the state of this rank alone, without shards: residuals, random streams, and sums over the current epoch.
 
     Its tensors are those in use, not copies.
     """
@@ -47,14 +48,16 @@ def own_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def own_part(trainer: Trainer) -> dict[str, Any]:
-    """The part of a checkpoint that this rank writes: its own state, with shards if it is one of the first ``sharers``."""
+    """Return the part of a checkpoint that this rank writes: its own state, with shards if it is one of the first
+    ``sharers``.
+    """
     return {**own_state(trainer), "shards": trainer.shards() if trainer.rank < trainer.sharers else {}}
 
 
 def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
-    """Continue from a checkpoint, from ``checkpoint.read``, with the parts of this rank or of all.
+    """Continue from a checkpoint, as read by ``checkpoint.read``, with the parts of this rank or of all.
 
-    With as many workers the run continues bit for bit. With another number each gets the mean of the residuals, and
+    With the same number of workers the run continues bit for bit. With another number each gets the mean of the residuals, and
     the rest of an epoch is divided again, in the same global batches.
 
     Raises:
@@ -83,13 +86,13 @@ def restore(trainer: Trainer, state: Mapping[str, Any]) -> None:
 
 
 def layerwise_of(optimizer: torch.optim.Optimizer) -> Layerwise | None:
-    """LARS or LAMB, also inside a penalty."""
+    """Return the LARS or LAMB optimizer, also inside a penalty."""
     inner = optimizer.inner if isinstance(optimizer, WrappedOptimizer) else optimizer
     return inner if isinstance(inner, Layerwise) else None
 
 
 def snapshot(value: Any, into: Any = None) -> Any:
-    """A copy of nested containers, with private tensors on the host.
+    """Return a copy of nested containers, with private tensors on the host.
 
     Args:
         into: an earlier snapshot that is no longer needed: tensors of the same shape are copied into its memory, since new

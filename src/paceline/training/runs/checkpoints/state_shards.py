@@ -1,4 +1,4 @@
-"""Tensors that ranks share out, as checkpoints have them: each rank's rows in its own part, and any rows of all parts again.
+"""Tensors divided among ranks in checkpoints: each rank's rows in its own part, and any rows read from all parts.
 
 A state is nested mappings. Torch shards the first dimension: rank i has the rows from ``i * ceil(rows / ranks)`` on.
 """
@@ -19,13 +19,13 @@ Rows = tuple[Tensor, int, tuple[int, ...]]
 
 
 class SharedTensor:
-    """A tensor whose rows lie in the parts of a checkpoint.
+    """Tensor whose rows are in the parts of a checkpoint.
 
     Args:
         pieces: its rows, in any order.
 
     Raises:
-        ValueError: rows are missing, twice there, or of another shape.
+        ValueError: rows are missing, duplicate, or of another shape.
     """
 
     def __init__(self, pieces: Sequence[Rows]) -> None:
@@ -39,7 +39,7 @@ class SharedTensor:
             raise ValueError(f"rows {found} are no tensor of the shape {tuple(self.shape)}")
 
     def rows(self, first: int, end: int) -> Tensor:
-        """A copy of rows ``first`` up to ``end``."""
+        """Return a copy of rows ``first`` up to ``end``."""
         some = self._pieces[0][0]
         result = some.new_empty((end - first, *self.shape[1:]))
         for rows, at, _ in self._pieces:
@@ -49,12 +49,14 @@ class SharedTensor:
         return result
 
     def whole(self) -> Tensor:
-        """A copy of all rows."""
+        """Return a copy of all rows."""
         return self.rows(0, self.shape[0])
 
 
 def rows_of(state: Any) -> Any:
-    """This rank's ``Rows`` of every sharded tensor in a state, in mappings as the state has them. They share its memory."""
+    """Return this rank's ``Rows`` of every sharded tensor in a state, in mappings of the same structure. They share the
+    tensor's memory.
+    """
     if _is_shared(state):
         first, _ = _own(state)
         return state.to_local(), first, tuple(state.shape)
@@ -64,14 +66,15 @@ def rows_of(state: Any) -> Any:
 
 
 def without_shards(state: Any) -> Any:
-    """A state without its sharded tensors."""
+    """Return a state without its sharded tensors."""
     if isinstance(state, Mapping):
         return {name: without_shards(value) for name, value in state.items() if not _is_shared(value)}
     return state.to_local() if isinstance(state, DTensor) else state
 
 
 def joined(state: Any, parts: Sequence[Any]) -> Any:
-    """A state as it was, from ``without_shards`` of it and ``rows_of`` it on the ranks. Raises ValueError as ``SharedTensor``.
+    """Return the original state from the results of ``without_shards`` and, on each rank, of ``rows_of``. Raises ValueError as
+    ``SharedTensor``.
 
     Returns:
         The state with a ``SharedTensor`` in each sharded tensor's place.
@@ -87,14 +90,15 @@ def joined(state: Any, parts: Sequence[Any]) -> Any:
 
 
 def whole(state: Any) -> Any:
-    """A state with whole tensors in place of ``SharedTensor``."""
+    """Return a state with each ``SharedTensor`` replaced by the whole tensor."""
     if isinstance(state, SharedTensor):
         return state.whole()
     return {name: whole(value) for name, value in state.items()} if isinstance(state, Mapping) else state
 
 
 def as_sharded(value: Any, like: Any) -> Any:
-    """A ``SharedTensor`` or a whole tensor in the shards of ``like``; what has another shape, as a count of steps, as it is.
+    """Return a ``SharedTensor`` or a whole tensor in the shards of ``like``; values of another shape, such as a count of steps,
+    are unchanged.
 
     Raises:
         UserError: a ``SharedTensor`` of another shape.
@@ -114,7 +118,7 @@ def as_sharded(value: Any, like: Any) -> Any:
 
 
 def _own(tensor: DTensor) -> tuple[int, int]:
-    """The rows that this rank has: the first, and the one behind the last."""
+    """Return this rank's rows, as the first one and the end."""
     (dimension,) = [d for d, placement in enumerate(tensor.placements) if not placement.is_replicate()]
     if tensor.placements[dimension] != Shard(0):
         raise ValueError(f"a tensor in {tensor.placements[dimension]}")

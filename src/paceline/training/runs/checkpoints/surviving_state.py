@@ -1,7 +1,7 @@
 """State that the remaining ranks write when another is lost: the last step in their memory, from which a new group continues.
 
-Replicas are equal, so the weights and the optimizer of any of them are the run's; of those that ranks share out, every row must
-be with some survivor. Residuals are each rank's own: those of the survivors are kept, those of a lost rank are lost. A survivor
+Replicas are equal, so the weights and the optimizer of any of them are valid. Every row of a divided tensor
+must be with some survivor. Residuals differ by rank: those of the survivors are kept, those of a lost rank are lost. A survivor
 that had ended another step than the others when the group broke has residuals that the others have summed since, or not yet:
 they are dropped too. A rank in the middle of an update leaves nothing.
 
@@ -29,13 +29,13 @@ PATTERN = "survivor.*.pt"
 
 
 def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Write the state of this rank at the last boundary of a step, before it ends. Raises UserError: the disk is full."""
+    """Write the state of this rank at the last boundary of a step before it ends. Raises UserError: the disk is full."""
     state = {**shared, "sharers": 0, "shared_by": shared.get("sharers", 0), "parts": [own]}
     checkpoint.write_alone(Path(run.out) / f"survivor.{own['rank']}.pt", run, epoch, step, state)
 
 
 def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any] | None:
-    """The state that survivors of this run have left, as of ``checkpoint.read``; None where there is none that is whole.
+    """Return the state that survivors of this run have left, as ``checkpoint.read`` does; None without a complete one.
 
     If survivors are at different steps, those at the last step with every row count. ``lost`` in it has the ranks that left
     nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; with neither ``hook``
@@ -75,14 +75,15 @@ def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: b
 
 
 def _owners(states: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-    """Shards of one survivor for each place among the ranks that share a copy, all at one step."""
+    """Return shards of one survivor for each place among the ranks that share a copy, all at one step."""
     parts = [state["parts"][0] for state in states]
     sharers = states[0].get("shared_by", 0)
     return {part["rank"] % sharers: part["shards"] for part in parts} if sharers else {}
 
 
 def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
-    """State that survivors have left, or the newest checkpoint if that is of a later step. Raises UserError: there is neither.
+    """Return the state that survivors have left, or the newest checkpoint if that belongs to a later step. Raises UserError
+    without either.
 
     Args:
         mapped, checked: as of ``checkpoint.read``.
@@ -104,7 +105,7 @@ def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: 
 
 
 def kept(run: TrainingRun) -> str:
-    """State that a run that ended early leaves, in words."""
+    """Describe the state that a run that ended early leaves."""
     with suppress(UserError):
         state = newest(Path(run.out), run, checked=False)
         if "lost" in state:
@@ -122,7 +123,7 @@ def remove(directory: Path, run: TrainingRun) -> None:
 
 
 def remove_partial(directory: Path, run: TrainingRun) -> bool:
-    """Remove what survivors have left if all of it is of this run and none had some rows. Returns whether it was so."""
+    """Remove the state of survivors if all of it is of this run and some rows are missing. Returns True if it was removed."""
     paths = list(directory.glob(PATTERN))
     if not paths or not all(_is_of(run, path) for path in paths) or found(directory, run, checked=False) is not None:
         return False
@@ -131,7 +132,7 @@ def remove_partial(directory: Path, run: TrainingRun) -> bool:
 
 
 def _is_of(run: TrainingRun, path: Path) -> bool:
-    """Return whether a file is one of this run's survivors that can be read."""
+    """Return whether a file belongs to one of this run's survivors and can be read."""
     try:
         checkpoint.check_same_settings(run, checkpoint.read(path, checked=False))
     except UserError:
@@ -140,7 +141,7 @@ def _is_of(run: TrainingRun, path: Path) -> bool:
 
 
 def said(state: Mapping[str, Any]) -> str:
-    """Place where a run continues, in words."""
+    """Describe the place where a run continues."""
     ranks = _ranks([part["rank"] for part in state["parts"]])
     lost = f"; the residuals of {_ranks(state['lost'])} are lost" if state["lost"] else ""
     apart = f"; the residuals of {_ranks(state['apart'])}, of another step, are dropped" if state["apart"] else ""
@@ -152,7 +153,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def _owing_nothing(states: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> list[dict[str, Any]]:
-    """States of hooks of lost ranks, which owe nothing; of local steps they have the mean of the survivors' weights."""
+    """Return empty residuals as states of lost ranks; for local steps with the mean of the survivors' weights."""
     some = states[0]
     result = [dict(some) for _ in ranks]
     for kind in KINDS:  # of a sharded model: in the places that no survivor has

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,7 @@ from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
 from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_keywords import AttachKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.units import format_seconds
 from paceline.workload import Workload
@@ -221,7 +222,7 @@ class CallbackBase:
         options: AttachOptions | None = None,
         choices: Mapping[str, Any] | None = None,
         records: str | Path | None = None,
-        **keywords: Any,
+        **keywords: Unpack[AttachKeywords],
     ) -> None:
         self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
         self._compression, self._options, self._keywords = compression, options or AttachOptions(), keywords

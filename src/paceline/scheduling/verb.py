@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 from paceline.errors import UserError, shown
 from paceline.prediction import Predictor
@@ -21,6 +21,24 @@ from paceline.scheduling.speeds.predicted_jobs import Predictions, profiled_netw
 from paceline.scheduling.speeds.profiles import ModelProfile, read_profiles
 from paceline.scheduling.state import Policy
 from paceline.scheduling.traces.reader import read_trace
+
+
+class ScenarioKeywords(TypedDict, total=False):
+    """Keywords of ``paceline.schedule``: the fields of ``ScenarioOptions``. A test compares them."""
+
+    where: Mapping[str, str] | None
+    profiles: Mapping[str, ModelProfile] | str | Path
+    knowledge: Knowledge
+    settings: ClusterSettings | None
+    outages: Sequence[Outage]
+    failures_s: float
+    repair_s: float
+    prices: Mapping[str, float] | None
+    seed: int
+    predictor: Predictor | None
+    stop_early: EarlyStop | str | None
+    fairness: FairnessRule
+    drop_too_large: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +82,7 @@ def schedule(
     policy: str | Policy,
     *,
     progress: Callable[[float, int], None] | None = None,
-    **options: Any,
+    **options: Unpack[ScenarioKeywords],
 ) -> SimulatedSchedule:
     """Simulate jobs on a shared cluster: ``paceline.schedule("trace.csv", "16x4xT4", "las")``.
 
@@ -81,7 +99,7 @@ def schedule(
     return scenario(jobs, cluster, **options).run(policy, progress)
 
 
-def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Any) -> Scenario:
+def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Unpack[ScenarioKeywords]) -> Scenario:
     """Build what ``schedule`` simulates, before a policy is chosen. The arguments and errors are those of ``schedule``."""
     chosen = ScenarioOptions(**options)
     every, notes, places = _read(jobs, chosen.where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, Unpack, overload
 
 import torch.distributed as dist
 from torch import nn
@@ -14,6 +14,7 @@ from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, GradientExchange, Strategy
 from paceline.strategy.codec_place import check_runs
 from paceline.training.attach.attach_arguments import Arguments
+from paceline.training.attach.attach_keywords import AttachKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.attach_sharded import attach_sharded
 from paceline.training.attach.attachable import check_model, ddp_of, refuse_sparse_gradients
@@ -34,7 +35,7 @@ def attach(
     model: DistributedDataParallel,
     compression: str | GradientExchange = "terngrad",
     options: AttachOptions | None = None,
-    **keywords: Any,
+    **keywords: Unpack[AttachKeywords],
 ) -> Hook | PowerSGD: ...
 
 
@@ -43,7 +44,7 @@ def attach(
     model: nn.Module,
     compression: str | GradientExchange = "terngrad",
     options: AttachOptions | None = None,
-    **keywords: Any,
+    **keywords: Unpack[AttachKeywords],
 ) -> Hook | PowerSGD | ShardedHook: ...
 
 
@@ -51,7 +52,7 @@ def attach(
     model: nn.Module,
     compression: str | GradientExchange = "terngrad",
     options: AttachOptions | None = None,
-    **keywords: Any,
+    **keywords: Unpack[AttachKeywords],
 ) -> Hook | PowerSGD | ShardedHook:
     """Compress the gradients of a DDP or FSDP2 model from its next backward pass on. Nothing else in the script changes.
 

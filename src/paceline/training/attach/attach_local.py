@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch.distributed as dist
 from torch import nn
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
 from paceline.strategy.codec_place import check_runs
+from paceline.training.attach.attach_keywords import LocalKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
@@ -33,7 +34,7 @@ def attach_local(
     *,
     local: LocalSteps | None = None,
     process_group: dist.ProcessGroup | None = None,
-    **keywords: Any,
+    **keywords: Unpack[LocalKeywords],
 ) -> LocalSync:
     """Let every worker train alone, and average the changes of the weights every ``sync_every`` steps (DiLoCo, Local SGD).
 

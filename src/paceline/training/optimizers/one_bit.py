@@ -12,7 +12,7 @@ as they are after it, as do whole tensors of an unused branch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -20,8 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.training.attach.attach import attach_momentum
+from paceline.training.attach.attach_keywords import RankKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.optimizers.exclusion import DEFAULT_RULE, Exclude
 from paceline.training.optimizers.lamb import LAMB
 
 AVERAGED = 100  # steps before the freeze whose trust ratios count: with COEFFICIENT's weights earlier ones are below 3e-5
@@ -215,7 +217,7 @@ class OneBitAdam(_OneBit, torch.optim.Adam):
         maximize: bool = False,
         block: int = 1024,
         options: AttachOptions | None = None,
-        **keywords: Any,
+        **keywords: Unpack[RankKeywords],
     ) -> None:
         run = AttachOptions.everywhere("OneBitAdam", options, keywords)
         torch.optim.Adam.__init__(self, params, lr, betas, eps, weight_decay, maximize=maximize)
@@ -257,11 +259,12 @@ class OneBitLamb(_OneBit, LAMB):
         freeze_step: int,
         block: int = 1024,
         options: AttachOptions | None = None,
-        **keywords: Any,
+        exclude: Exclude = DEFAULT_RULE,
+        maximize: bool = False,
+        **keywords: Unpack[RankKeywords],
     ) -> None:
-        lamb = {name: keywords.pop(name) for name in ("exclude", "maximize") if name in keywords}
         run = AttachOptions.everywhere("OneBitLamb", options, keywords)
-        LAMB.__init__(self, params, lr, betas, eps, weight_decay, **lamb)
+        LAMB.__init__(self, params, lr, betas, eps, weight_decay, exclude=exclude, maximize=maximize)
         self._connect(model, freeze_step, block, run)
 
     def _warm_step(self, closure: Callable[[], Any] | None) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import fields
-from typing import Any
+from typing import Unpack
 
 from paceline.errors import Interrupted, UserError, check_name
 from paceline.lab import HostFailed, Loopback
@@ -12,10 +12,12 @@ from paceline.record import Metrics, RunRecord
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
 from paceline.training.runs.launcher import RESTARTS, WorkerFailed, check_host_holds, interruptible, run_workers
-from paceline.training.runs.training_run import TrainingRun
+from paceline.training.runs.training_run import RunKeywords, TrainingRun
 
 
-def train(model: str, data: str, strategy: Strategy, *, on: Loopback | None = None, **settings: Any) -> RunRecord:
+def train(
+    model: str, data: str, strategy: Strategy, *, on: Loopback | None = None, **settings: Unpack[RunKeywords]
+) -> RunRecord:
     """Train on ``strategy.world_size`` workers on this machine; the prediction is written to ``out`` before training starts.
 
     Args:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
@@ -28,6 +28,30 @@ TRAINING_SAMPLES: Mapping[str, int] = {"digits": 1438, "mnist": 60_000, "fashion
 """Samples of an epoch by kind of data: as published; of the digits, four of every five."""
 _LARGEST = 10**15
 _SLIMMING = ("start", "plan", "teacher", "distill", "slimming")
+
+
+class RunKeywords(TypedDict, total=False):
+    """Keywords of ``paceline.train``: the fields of ``TrainingRun`` that have defaults. A test compares them."""
+
+    epochs: int
+    lr: float
+    warmup: float
+    decay: float
+    scale_from: int
+    scaling: RateScaling | None
+    optimizer_options: Mapping[str, float | str]
+    seed: int
+    out: str
+    resume: str
+    timeout_s: float
+    label: str
+    start: str
+    plan: str
+    teacher: str
+    distill: float
+    slimming: Mapping[str, Any]
+    checkpoint_every: str
+    elastic: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ def job(
 
 def quick() -> None:
     """Measure this machine and trace a network once in this process, briefly: how long things take is not asked."""
-    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
+    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 9,)
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
     worker.probe_cluster, worker.describe = _probe_once, _describe_once
 

@@ -36,7 +36,7 @@ NAMES = pytest.mark.parametrize("name", CASES)
 
 def run_of(name: str, out: Path, workers: int, **changes: Any) -> TrainingRun:
     _, optimizer, choices = CASES[name]
-    run = job(out, optimizer=optimizer, workers=workers, **{"data": "user_module:fewer", "epochs": 2, **changes})
+    run = job(out, optimizer=optimizer, workers=workers, **{"data": "user_module:fewest", "epochs": 2, **changes})
     return replace(run, strategy=run.strategy.changed(**choices))
 
 

@@ -40,7 +40,7 @@ def _case(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> C
 
 
 def _rare(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> Case:
-    """A case of a kind that another case shows every day."""
+    """A case of a kind that another case shows every day. Those of four ranks run in ``make test-all`` only."""
     return _case(changes, against, **choices)._replace(everyday=False)
 
 
@@ -192,7 +192,7 @@ RUNS = {key(choices): choices for case in CASES for choices in (case.choices, ca
 
 def train_all(rank: int, workers: int, folder: str, names: list[str]) -> dict[str, Any]:
     """Each of the named ``RUNS`` once, by the code that every worker runs."""
-    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 10, CALIBRATED)  # how long things take is not asked here
+    calibrate.STEPS, calibrate.ELEMENTS = 1, (CALIBRATED,)  # how long things take is not asked here
     probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
     described = [worker.describe(run_of({}, ""), load(DATA)) if rank == 0 else None]
     dist.broadcast_object_list(described)
@@ -267,10 +267,13 @@ def test_every_choice_is_listed():
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == placed.keys() | narrow.keys()
 
 
-NAMED = [
-    pytest.param(case, id=f"{case.changes}: {key(case.choices)}", marks=[] if case.everyday else [pytest.mark.long])
-    for case in CASES
-]
+def marks_of(case: Case) -> list[pytest.MarkDecorator]:
+    if case.everyday:
+        return []
+    return [pytest.mark.long if workers_of(case.choices) == 2 else pytest.mark.full]
+
+
+NAMED = [pytest.param(case, id=f"{case.changes}: {key(case.choices)}", marks=marks_of(case)) for case in CASES]
 
 
 @pytest.mark.parametrize("case", NAMED)

@@ -31,16 +31,16 @@ from training_jobs import DATA, MODEL, flatten, job, keep_first, quick
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
-    """Three epochs of six steps, and a run that goes on from the checkpoint after the first, or within the second, as after
+    """Three epochs of four steps, and a run that goes on from the checkpoint after the first, or within the second, as after
     an interruption."""
     keep_first()
     quick()
     for compression, optimizer in cases:
         base = Path(folder) / f"{compression}-{optimizer}"
         changes: dict[str, Any] = SCHEDULE if [compression, optimizer] in SCHEDULED else {}
-        changes = {**changes, "optimizer_options": OPTIONS.get(optimizer, {}), "data": "user_module:fewer"}
+        changes = {**changes, "optimizer_options": OPTIONS.get(optimizer, {}), "data": "user_module:fewest"}
         if [compression, optimizer] in MIDDLE:
-            changes["checkpoint_every"] = "4"
+            changes["checkpoint_every"] = "3"
         if [compression, optimizer] == SPOILT:
             changes = {"model": "user_module:plain", "data": "user_module:spoilt"}
         whole = job(base / "whole", compression, optimizer, workers, **changes)
@@ -51,7 +51,7 @@ def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[st
 
 
 MIDDLE = [["topk", "adam"]]
-"""Interrupted after 8 of 18 steps, in the second of three epochs."""
+"""Interrupted after 6 of 12 steps, in the second of three epochs."""
 DAILY = [["dense", "momentum"], ["topk", "adam"], ["terngrad", "lars"], ["dense", "lamb"], ["dense", "lars"]]
 RARE = [["dense", "adam"], ["terngrad", "adam"], ["terngrad", "momentum"], ["inceptionn-scaled", "momentum"]]
 RESUMED = [*DAILY, *(pytest.param(*case, marks=pytest.mark.full) for case in RARE)]
@@ -60,7 +60,7 @@ SCHEDULE = {"warmup": 0.6, "decay": 2.0, "scale_from": 16}
 OPTIONS = {"lars": {"variant": "mlperf", "momentum": 0.8}, "lamb": {"variant": "nvlamb", "weight_decay": 0.02}}
 SPOILT = ["dense", "lars"]
 """With an infinite sample, which every epoch comes to once."""
-STEPS = 18
+STEPS = 12
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_the_record_has_recipe_noise_scale_and_layers(resumed, compression, opti
     whole, rest = (RunDir(resumed / f"{compression}-{optimizer}" / part).read() for part in ("whole", "rest"))
     record, again = whole.records[compression], rest.records[compression]
     asked, options = job("x", compression, optimizer, **SCHEDULE).recipe(STEPS // 3).to_json(), record.recipe["options"]
-    assert record.recipe == again.recipe == asked | {"options": options} and record.recipe["warmup_steps"] == 5
+    assert record.recipe == again.recipe == asked | {"options": options} and record.recipe["warmup_steps"] == 4
     expected = {"beta1" if optimizer == "lamb" else "momentum": 0.9, **OPTIONS.get(optimizer, {})}
     assert expected.items() <= options.items()
     assert options.get("variant", "") in str(Recipe.from_json(record.recipe))

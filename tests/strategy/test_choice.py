@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from paceline.errors import UserError
-from paceline.strategy.choices.choice import RUNS, Need, check_needs, check_values, choice, collected, declared
+from paceline.strategy import GradientExchange, Parallelism
+from paceline.strategy.choices.choice import RUNS, Need, check_needs, check_values, choice, collected, declared, plain_values
 from paceline.strategy.choices.choice_values import Flag, Name, WholeNumber
 from paceline.strategy.strategy import CHOICES
 
@@ -57,7 +58,9 @@ def test_values_and_needs_are_checked() -> None:
 
 
 def test_a_later_choice_is_written_where_it_is_not_the_default() -> None:
-    assert not CHOICES["dense_bits"].written(32) and CHOICES["dense_bits"].written(16) and CHOICES["tensor"].written(1)
+    narrow = GradientExchange("powersgd", residual_bits=16, dense_bits=16)
+    assert plain_values(narrow) == {**plain_values(GradientExchange("powersgd")), "residual_bits": 16, "dense_bits": 16}
+    assert "dense_bits" not in plain_values(GradientExchange("powersgd")) and plain_values(Parallelism())["sharding"] == "ddp"
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from paceline import hardware
+from paceline.cli.arguments.exchange_arguments import COMPOUND
 from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
@@ -24,7 +25,10 @@ from paceline.workload.builders.lora import parse_lora
 
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options left out of an offered command: those of files, and of the form of the answer."""
-_OF_EXCHANGE = ("option", "min_elements", "dense", *(item.dest or item.name for item in CHOICES.values() if item.follows))
+_OF_EXCHANGE = (
+    *(item.dest or item.name for item in CHOICES.values() if item.follows),
+    *(option.dest for values in COMPOUND.values() for option in values.options),
+)
 """Options and choices of a compression and of its exchange."""
 SHOWN = 3
 """Number of offers in the answer; ``--why`` shows further ones."""

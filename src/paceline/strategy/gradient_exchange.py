@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from numbers import Real
@@ -26,11 +26,11 @@ from paceline.strategy.choices.choice import (
     declared,
     plain_values,
 )
-from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf, WholeNumber
+from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf, PartOption, WholeNumber
 from paceline.strategy.choices.values import ByName
 from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
 from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
-from paceline.strategy.compression.compression_options import Given, Values, resolve
+from paceline.strategy.compression.compression_options import Given, Values, parse_options, resolve
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
@@ -44,8 +44,30 @@ _ONE_WAY = ", ".join(name for name, exchange in EXCHANGES.items() if exchange.ha
 _SERVERS = "workers that hold the parameters, for exchange parameter_server"
 _REMEMBERING = [name for name, described in COMPRESSIONS.items() if described.error_feedback]
 _RESIDUALS = Need(lambda x: x.description.error_feedback, "{of.compression} keeps no residuals here", "leave {name} out")
+_NAMES_OF_OPTIONS = dict.fromkeys(option.name for described in COMPRESSIONS.values() for option in described.options)
+_OPTIONS = "; ".join(
+    f"{name} ({', '.join(described.name for described in COMPRESSIONS.values() if name in described.option_values)})"
+    for name in _NAMES_OF_OPTIONS
+)
+"""Options of compressions, each with the compressions that take it."""
 NO_COMPRESSION = {"none": "dense", "uncompressed": "dense"}
 """Other names of a gradient exchange without compression."""
+
+
+def _parse_clip(text: str) -> float | None:
+    """Return the clip that an option means. Raises UserError."""
+    if text.casefold() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"--clip {text}", "give standard deviations, such as 2.5, or none") from None
+
+
+def _changed_rule(rule: DenseRule, min_elements: int | None, names: Sequence[str] | None) -> DenseRule:
+    """Return the rule with the parts that are given."""
+    least = rule.min_elements if min_elements is None else min_elements
+    return replace(rule, min_elements=least, names=tuple(names or rule.names))
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,17 @@ class GradientExchange:
     )
     options: Given = choice(
         (),
-        Compound(),
+        Compound(
+            (
+                PartOption(
+                    "option",
+                    "NAME=NUMBER",
+                    f"a parameter of the compression, such as bound=2^-7; may be repeated: {_OPTIONS}",
+                    repeated=True,
+                ),
+            ),
+            lambda given, owner: parse_options(given[0]),
+        ),
         "parameters of the compression",
         follows="compression",
         said=True,
@@ -124,7 +156,14 @@ class GradientExchange:
     )
     clip: float | None = choice(
         CLIP,
-        Compound(),
+        Compound(
+            (
+                PartOption(
+                    "clip", "SIGMAS", f"standard deviations at which terngrad clips each tensor, or none (default {CLIP:g})"
+                ),
+            ),
+            lambda given, owner: _parse_clip(given[0]),
+        ),
         "standard deviations at which terngrad clips each tensor",
         follows="compression",
         said=True,
@@ -135,7 +174,20 @@ class GradientExchange:
     )
     dense_rule: DenseRule | None = choice(
         None,
-        Compound(),
+        Compound(
+            (
+                PartOption(
+                    "min-elements", "N", "tensors with fewer elements stay dense (default: the compression's rule)", int
+                ),
+                PartOption(
+                    "dense",
+                    "PATTERN",
+                    "further tensors that stay dense, by a pattern such as *.embedding.*; may be repeated",
+                    repeated=True,
+                ),
+            ),
+            lambda given, owner: _changed_rule(owner().dense_rule or DenseRule(), *given),
+        ),
         "which tensors stay dense",
         rule="the compression's",
         follows="compression",

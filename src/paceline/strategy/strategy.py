@@ -72,7 +72,7 @@ _BATCH = StrategyChoice(
     column="",
     said=True,
     told_apart=True,
-    train=RUNS,
+    train=replace(RUNS, help="samples a step, over all workers (default 64)"),
     emit=WRITTEN,
     plan=Searched("batches", help="only this one; may be repeated"),
     label="Global batch, samples",

@@ -82,7 +82,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RULE",
         help=f"how the rate grows with the batch: {', '.join(RATE_SCALINGS)} (default: the optimizer's)",
     )
-    parser.add_argument("--global-batch", metavar="B", type=int, help="samples a step, over all workers (default 64)")
+    add_choice_arguments(parser, (CHOICES["global_batch_size"],), only_given=True)
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
     parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
     weights = "weights to begin with: a run's directory, or a file of a state_dict (default: the seed's)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar, Protocol
@@ -252,8 +252,43 @@ class Parsed(LegalValues):
 
 
 @dataclass(frozen=True, slots=True)
+class PartOption:
+    """Option of the command line for a part of a compound value.
+
+    Attributes:
+        name: name without dashes. ``metavar``: what its value is called.
+        argument_type: type of the option; None for text.
+        repeated: True if it may be given several times.
+    """
+
+    name: str
+    metavar: str
+    help: str
+    argument_type: type[int] | None = None
+    repeated: bool = False
+
+    @property
+    def dest(self) -> str:
+        """Name of the option's value among parsed arguments."""
+        return self.name.replace("-", "_")
+
+
+def _no_text(given: Sequence[Any], owner: Callable[[], Any]) -> Any:
+    raise UserError("this choice has no options", "give it in Python")
+
+
+@dataclass(frozen=True, slots=True)
 class Compound(LegalValues):
-    """A value of several parts, checked by its owner. It has no form as one text."""
+    """A value of several parts, checked by its owner. It has no form as one text.
+
+    Attributes:
+        options: options of its parts.
+        read: returns the value from the parts' parsed arguments, None for parts that are not given, and a function that returns
+            the owner that they change.
+    """
+
+    options: tuple[PartOption, ...] = ()
+    read: Callable[[Sequence[Any], Callable[[], Any]], Any] = _no_text
 
     def check(self, value: Any, name: str) -> Any:
         return value

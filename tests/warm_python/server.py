@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import fcntl
+import functools
 import gc
 import json
 import os
@@ -17,18 +18,22 @@ import threading
 import types
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 # ruff: noqa: F401  these so that programs need not
 import matplotlib.figure
+import networkx
+import onnxruntime
 import pytest
 import sklearn.datasets
 import torch._dynamo
+import torch._functorch.aot_autograd
 import torch.distributed.launcher.api
 import torch.distributed.optim
 import torch.distributed.run
+import torch.onnx._internal.exporter._core
+from torch.onnx._internal.exporter import _registration
 
 import paceline.cli
 import paceline.reporting.pages.report_page
@@ -39,6 +44,13 @@ from paceline.training.runs import calibrate
 from processor_budget import LEDGER
 
 ABOVE = 1000  # descriptors that nobody uses
+
+
+def read_torchlib_once() -> None:
+    """Keep what torch reads from the sources of five hundred functions for every export to ONNX."""
+    apis = _registration.onnxscript_apis
+    apis.get_torchlib_ops = functools.cache(apis.get_torchlib_ops)
+    apis.get_torchlib_ops()
 
 
 def serve(listening: socket.socket, command: str) -> list[str]:
@@ -112,7 +124,7 @@ def become(request: dict[str, Any], files: Sequence[int], peer: int, command: st
         calibrate.STEPS, calibrate.ELEMENTS = 4, (1 << 12, 1 << 14)
     os.chdir(request["cwd"])
     sys.executable = command
-    os.getppid = partial(parent, peer)
+    os.getppid = functools.partial(parent, peer)
     unbuffered = request["arguments"][0] == "-u"
     open_streams(request["files"], unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")))
     words: list[str] = request["arguments"][unbuffered:]
@@ -181,6 +193,7 @@ if __name__ == "__main__":
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     consistency.code_version()  # each rank that is attached asks for it
     # At the top, as a program is: an error is the program's own, and the interpreter ends as usual.
+    read_torchlib_once()
     _program = serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     _code: object = 0
     try:

@@ -89,10 +89,10 @@ def study(trace: Path, sizing: float) -> Iterator[dict[str, Any]]:
     base = Savings.of(sites, SharingRules(home_first=True), speeds())
     true = base.worth(base.everyone)
     foreign = (base.demand.speed > 0) & (base.demand.speed != 1)
+    unbiased = {rule: savings_under(sites, rule, speeds()) for rule in RULES}
     for kind, size, seed, factor in cases(base.demand):
         for rule in RULES:
-            savings = savings_under(sites, rule, speeds())
-            savings = savings.changed(demand=believed(savings.demand, sites, factor))
+            savings = unbiased[rule].changed(demand=believed(unbiased[rule].demand, sites, factor))
             settled = settle(savings, rule)
             saved, shares = settled.saved, settled.shares
             hours = flows_of(savings.demand, settled.outcome, len(sites.sites), periods=1).hours

@@ -112,6 +112,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_finish() -> None:
     """What was imported and collected stays until the end; every later search for garbage leaves it out."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

@@ -30,6 +30,7 @@ def pair(name: str, seed: int = 0) -> list[Any]:
     return [task_of(SHORT[name], seed, rank, 2, None) for rank in range(2)]
 
 
+@pytest.mark.long
 def test_two_workers_train_and_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     out, picture = tmp_path / "a.csv", tmp_path / "a.svg"
     few = ("--short", "--task", "cifar10", "--compressions", "dense", "topk", "--seeds", "0", "--out", str(out))

@@ -287,6 +287,7 @@ def test_the_guide_says_the_predictions_that_it_prints(checkout: Path) -> None:
         assert step == pytest.approx(claimed, rel=0.15)
 
 
+@pytest.mark.long
 def test_the_demo_leaves_its_files_and_prints_eighty_columns(run_dir: RunDir, checkout: Path) -> None:
     """In the directory of an earlier run, which it replaces."""
     out = run_dir.path

@@ -146,6 +146,7 @@ def test_rows_of_different_gradients_are_not_called_alike() -> None:
     assert lab_cases.named([{}, {"gradients": ""}], "drawn") == "drawn"
 
 
+@pytest.mark.long
 def test_figure_12_in_both_conditions_short(tmp_path: Path, recordings: Path) -> None:
     few = ("--hosts", "2", "--steps", "5", "--gradients", str(recordings))
     out, picture = tmp_path / "i.csv", tmp_path / "i.svg"
@@ -165,6 +166,7 @@ def test_figure_12_in_both_conditions_short(tmp_path: Path, recordings: Path) ->
     assert "gradients are recorded in training" in drawn and drawn.count("communication has Table II's share") >= 1
 
 
+@pytest.mark.full
 def test_speed_up_in_the_lab_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "s.csv", tmp_path / "s.svg"
     few = ("--networks", "googlenet", "--links", "10Gb/s", "--hosts", "2", "--steps", "1")

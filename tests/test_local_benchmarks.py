@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from test_benchmarks import RESULTS, rows, run
 
 
+@pytest.mark.long
 def test_local_steps_in_the_lab_short(tmp_path: Path) -> None:
     out, picture = tmp_path / "l.csv", tmp_path / "l.svg"
     few = ("--hosts", "2", "--links", "100Mb/s", "--every", "4", "--steps", "8", "--pace", "0.001", "--seeds", "0")

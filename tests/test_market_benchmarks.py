@@ -22,7 +22,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["job_id,submit_time_s,duration_s,num_gpus,cluster,model,batch_size,total_steps,deadline_s"]
     rows = []
     for cluster in range(3):
-        for day in range(20):
+        for day in range(6):
             for _ in range(int(rng.poisson(12 if (day + cluster) % 3 == 0 else 2))):
                 rows.append((day * 86400 + rng.uniform(0, 86400), rng.exponential(9000) + 60, rng.choice([1, 2, 8]), cluster))
     for number, (at, long, gpus, cluster) in enumerate(sorted(rows)):

@@ -86,6 +86,7 @@ def test_the_picture_of_errors_draws_every_policy_that_errs(tmp_path: Path) -> N
     assert (tmp_path / "errors.svg").stat().st_size > 5000
 
 
+@pytest.mark.long
 @needs_data
 def test_better_short() -> None:
     """One workload of a setting each: paceline takes less time than what stands beside it."""

@@ -225,6 +225,7 @@ def test_impossible_parameters_are_refused():
             decode(changed)
 
 
+@pytest.mark.everyday("1-inceptionn", "3-inceptionn", "3-inceptionn-scaled")
 @pytest.mark.skipif(BACKENDS == ["reference"], reason="needs the extension: make native")
 @pytest.mark.parametrize("name", ["inceptionn", "inceptionn-scaled"])
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

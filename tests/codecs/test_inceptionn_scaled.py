@@ -105,6 +105,7 @@ def test_the_bound_holds_for_floats_of_any_size(values, k, backend):
     check(np.array(values, np.float32), k, backend)
 
 
+@pytest.mark.everyday("6-reference", "6-native-avx2", "14-reference", "14-native-avx2")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("k", [1, 6, 7, 8, 14])
 @each_row("top", [-149, -148, -140, -127, -126, -125, -100, -61, -60, -59, -1, 0, 1, 64, 112, 126, 127])
@@ -116,6 +117,10 @@ def test_the_bound_holds_at_every_magnitude(top, k, backend):
     check(x, k, backend)
 
 
+@pytest.mark.everyday(
+    *(f"{count}-{backend}" for backend in ("reference", "native-avx2") for count in (0, 1, 1025, 16385)),
+    *("16385-native-baseline", "16385-native-avx512"),
+)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("count", [0, 1, 8, 1023, 1024, 1025, 16384, 16385, 20_001])
 def test_sizes_around_blocks_and_chunks_with_blocks_of_zeros_between(count, backend):

@@ -81,6 +81,7 @@ def test_all_equal_takes_the_first(value, count, backend):
     assert np.array_equal(decoded[:k].view(np.uint32), x[:k].view(np.uint32)) and not decoded[k:].any()
 
 
+@pytest.mark.everyday(*(f"{backend}-{kind}-300007" for backend in ("reference", "native") for kind in bo.KINDS))
 @pytest.mark.parametrize("count", [131_071, 300_007])
 @pytest.mark.parametrize("kind", bo.KINDS)
 def test_many_elements(kind, count, backend):

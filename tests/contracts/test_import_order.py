@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import paceline
+from source_statements import statements
 
 SRC = Path(paceline.__file__).parent
 ORDER = (
@@ -90,8 +91,7 @@ def imports(path: Path) -> tuple[str, ...]:
 
 
 def _imports(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in statements(path.read_text(encoding="utf-8")):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.partition(".")[0] == "paceline")
         elif isinstance(node, ast.ImportFrom):

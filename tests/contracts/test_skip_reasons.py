@@ -67,6 +67,7 @@ def test_every_skip_says_what_would_run_it() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}"
         for path in sorted(TESTS.rglob("*.py"))
-        for line in faults(ast.parse(path.read_text()))
+        if "skip" in (source := path.read_text())
+        for line in faults(ast.parse(source))
     ]
     assert not found, "a reason begins with 'needs': " + ", ".join(found)

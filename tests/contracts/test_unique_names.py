@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import paceline
+from source_statements import statements
 
 SRC = Path(paceline.__file__).parent
 
 
 def classes(source: str) -> list[str]:
     """Names of the classes that a file defines at any depth."""
-    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    return [node.name for node in statements(source) if isinstance(node, ast.ClassDef)]
 
 
 def repeated(sources: Mapping[str, str]) -> dict[str, list[str]]:

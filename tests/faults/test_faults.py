@@ -16,8 +16,21 @@ from paceline.training.runs.launcher import GRACE_S, RESTARTS, SUSPENDED_S
 
 RUNS = int(os.environ.get("FAULT_RUNS", "1"))
 
+COVERED = {"SIGTERM", "Ctrl-C", "two runs with one --out"}
+"""Faults whose end tests/training/runs/test_launcher.py tests too."""
+RUN_ON = {"SIGTERM, sharded", "SIGTERM, local steps", "one slow rank"}
+"""Faults of other ways to train."""
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """Return when a fault is tested: by default every day."""
+    if name in fault_driver.LONG | COVERED:
+        return [pytest.mark.full]
+    return [pytest.mark.long] if name in RUN_ON else []
+
+
 CASES = [
-    pytest.param(name, number, marks=[pytest.mark.full] * (name in fault_driver.LONG), id=f"{name}-{number}".replace(" ", "-"))
+    pytest.param(name, number, marks=marks(name), id=f"{name}-{number}".replace(" ", "-"))
     for name in fault_driver.FAULTS
     for number in range(RUNS)
 ]

@@ -8,6 +8,7 @@ from distributed import launch_once
 from slimming_shards import run
 
 
+@pytest.mark.everyday("2")
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_sharded_path_is_the_path_of_one_process(workers: int) -> None:
     for result in launch_once(run, workers):

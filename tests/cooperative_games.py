@@ -20,7 +20,13 @@ POOLS = ((8, 6.0), (16, 12.0), (32, 24.0))
 
 def named(values: Sequence[float] | np.ndarray) -> Game:
     """The game of a table."""
-    return Game.of_values([f"site{i}" for i in range(len(values).bit_length() - 1)], values)
+    players = tuple(f"site{i}" for i in range(len(values).bit_length() - 1))
+    return Game(players, lambda mask: float(values[mask]))
+
+
+def membership(game: Game) -> np.ndarray:
+    """1 where player i (column) is in a coalition (row), shape (2^n, n)."""
+    return (np.arange(len(game.table))[:, None] >> np.arange(len(game.players)) & 1).astype(float)
 
 
 def in_mask(mask: int, amounts: Sequence[float]) -> list[float]:

@@ -18,7 +18,6 @@ import samples
 from distributed import ENVIRONMENT, TESTS
 from paceline.cli import main
 from paceline.errors import UserError
-from paceline.record import read_records
 from paceline.rundir import RunDir
 
 OLD = TESTS / "data" / "old_runs" / "terngrad_lars"
@@ -86,7 +85,7 @@ def test_a_torn_last_line_is_read_past(directory, caplog):
     caplog.clear()
     assert RunDir(directory).add_record("dense", samples.record("dense")) == "dense"
     assert list(RunDir(directory).read().records) == ["terngrad", "dense"]
-    assert len(read_records(path)) == 2
+    assert len([json.loads(line) for line in path.read_text().splitlines()]) == 2
 
 
 def test_a_broken_line_elsewhere_is_an_error(directory):

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import paceline
-from paceline.errors import UserError
 from paceline.tabular import Row, Tabular
 
 
@@ -51,24 +50,6 @@ def test_a_notebook_shows_units_and_escapes_names() -> None:
         ["<b>", "12.0 ms", "1.00 GiB", "unknown"],
         ["b", "1.50 s", "3.00 GiB", "12.0 $"],
     ]
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_frame_of_the_library_that_is_there(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, library)
-    assert Two().to_frame() == (library, [dict(row) for row in Two().rows()])
-
-
-def test_without_either_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    only(monkeypatch, "")
-    with pytest.raises(UserError, match="pip install pandas"):
-        Two().to_frame()
-
-
-def test_a_real_frame_has_a_column_for_each_name() -> None:
-    pandas = pytest.importorskip("pandas", reason="needs pandas: pip install pandas")
-    frame = Two().to_frame()
-    assert isinstance(frame, pandas.DataFrame) and list(frame["step_time_s"]) == [0.012, 1.5]
 
 
 def test_every_answer_has_rows_of_plain_values() -> None:

@@ -143,11 +143,6 @@ class RunRecord(Metrics):
         append_line(path, json.dumps(self.to_json()))
 
 
-def read_records(path: Path) -> list[RunRecord]:
-    """Read all records of a JSONL file, oldest first. An incomplete last line is skipped with a warning."""
-    return [RunRecord.from_json(data) for _, data in read_lines(path)]
-
-
 def parse_json(text: str | bytes) -> Any:
     """Parse a JSON text. Raises ValueError, also for nesting and whole numbers beyond Python's limits."""
     try:

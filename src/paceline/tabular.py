@@ -1,14 +1,12 @@
-"""Answers as rows: a data frame for pandas or polars, and a table for a notebook."""
+"""Answers as rows, and as a table in a notebook."""
 
 from __future__ import annotations
 
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-from paceline.errors import UserError
 from paceline.units import digits3, format_bytes, format_memory, format_seconds
 
 Row = Mapping[str, Any]
@@ -29,21 +27,6 @@ class Tabular:
     def rows(self) -> Sequence[Row]:
         """Rows of equal form, the best or the only one first."""
         raise NotImplementedError
-
-    def to_frame(self) -> Any:
-        """Return the rows as a data frame of pandas, or of polars without pandas. Names include the units.
-
-        Raises:
-            UserError: neither is installed.
-        """
-        rows = [dict(row) for row in self.rows()]
-        for library in ("pandas", "polars"):
-            try:
-                frames = import_module(library)
-            except ModuleNotFoundError:
-                continue
-            return frames.DataFrame(rows)
-        raise UserError("a data frame needs pandas or polars", "install one of them: pip install pandas")
 
     def _repr_html_(self) -> str:
         """Rows as an HTML table with units, for notebooks."""

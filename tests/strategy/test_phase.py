@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from math import ceil
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from each_row import each_row
 from paceline.strategy import COMPRESSIONS, BucketPlan, Phase
-from paceline.strategy.phase import PATTERNS, busiest_sent, ring_bytes
+from paceline.strategy.phase import Pattern, busiest_sent, ring_bytes
 from strategy_toys import NAMED, describe, phases
 
 
@@ -41,7 +42,7 @@ def test_a_phase_of_impossible_groups_is_refused():
         Phase("push", (1,) * 4, 4, "push", 3)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", get_args(Pattern))
 @settings(max_examples=30)
 @given(members=st.integers(1, 6), stride=st.integers(1, 4), nodes=st.integers(1, 3), data=st.data())
 def test_bytes_of_a_group_are_those_of_every_message(pattern, members, stride, nodes, data):

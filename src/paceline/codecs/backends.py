@@ -49,8 +49,8 @@ class DeviceBackend(Backend, Protocol):
 
 
 @cache
-def triton() -> Any:
-    """Return the GPU's kernels, a ``DeviceBackend``; None without a CUDA device or Triton."""
+def triton() -> DeviceBackend | None:
+    """Return the GPU's kernels; None without a CUDA device or Triton."""
     try:
         import torch
 

@@ -11,7 +11,6 @@ import numpy as np
 from paceline.array_types import Ints
 
 Pattern = Literal["allreduce", "push", "pull", "shift", "gather", "scatter", "switch"]
-PATTERNS: tuple[Pattern, ...] = ("allreduce", "push", "pull", "shift", "gather", "scatter", "switch")
 
 
 def ring_bytes(size: int, members: int) -> int:

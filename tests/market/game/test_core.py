@@ -8,6 +8,7 @@ from hypothesis import given
 from scipy.optimize import linprog
 
 import cooperative_games as games
+from cooperative_games import membership
 from paceline.errors import UserError
 from paceline.market.game.core import blocking, least_core, nucleolus
 from paceline.market.game.game import Game
@@ -16,12 +17,12 @@ from paceline.market.game.shapley import exact
 
 def excesses(game: Game, shares: np.ndarray | list[float]) -> np.ndarray:
     """Return the gain of each coalition if it leaves."""
-    return game.table - game.membership @ np.asarray(shares, float)
+    return game.table - membership(game) @ np.asarray(shares, float)
 
 
 def least_eps_by_balanced_weights(game: Game) -> float:
     """The dual, after Bondareva and Shapley: weights of the coalitions that count each player equally, mu times."""
-    proper, values = game.membership[1:-1], game.table
+    proper, values = membership(game)[1:-1], game.table
     count = len(proper)
     answer = linprog(
         [*-values[1:-1], values[-1]],
@@ -36,7 +37,7 @@ def is_prenucleolus(game: Game, shares: np.ndarray) -> bool:
     """Kohlberg's criterion (1971): for each t, the coalitions of excess >= t are balanced, all with positive weights. Once they
     have full rank, every larger set is balanced too."""
     excess = excesses(game, shares)[1:-1]
-    proper = game.membership[1:-1]
+    proper = membership(game)[1:-1]
     near = 1e-7 * max(1.0, float(np.abs(game.table).max()))
     levels: list[float] = []
     for value in sorted(excess, reverse=True):

@@ -1,6 +1,5 @@
 """Games by their coalitions."""
 
-import numpy as np
 import pytest
 
 from paceline.errors import UserError
@@ -24,18 +23,8 @@ def test_masks_and_names() -> None:
     assert game.members(game.everyone) == game.players
     assert game.coalition(["other right", "left"]) == 0b101
     assert game.members(0b101) == ("left", "other right")
-    assert game.membership.tolist()[0b101] == [1, 0, 1]
-    assert np.array_equal(game.membership.sum(axis=1), [0, 1, 1, 2, 1, 2, 2, 3])
     with pytest.raises(UserError, match=r"unknown site 'lefd'.*left"):
         game.coalition(["lefd"])
-
-
-def test_tables() -> None:
-    assert Game.of_values(["a", "b"], [0, 1, 2, 4]).value(3) == 4
-    with pytest.raises(UserError, match="3 values for 2 sites; give 4"):
-        Game.of_values(["a", "b"], [0, 1, 2])
-    with pytest.raises(UserError, match="the empty coalition saves 1"):
-        Game.of_values(["a"], [1, 2])
 
 
 def test_mistakes() -> None:

@@ -45,7 +45,7 @@ def test_prices_lose_no_value_no_money_and_no_site(traders: list[Trader]) -> Non
 
 
 def savings(alone_a: float, alone_b: float, together: float) -> Game:
-    return Game.of_values(("a", "b"), [0, 0, 0, alone_a + alone_b - together])
+    return Game(("a", "b"), lambda mask: alone_a + alone_b - together if mask == 3 else 0.0)
 
 
 def shapley(game: Game) -> float:

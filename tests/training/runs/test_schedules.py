@@ -8,7 +8,7 @@ import torch
 import paceline
 from paceline.errors import UserError
 from paceline.strategy.recipe import Recipe
-from paceline.training.runs.schedules import scheduler, warmup_polynomial
+from paceline.training.runs.schedules import scheduler
 
 
 def rates(schedule: torch.optim.lr_scheduler.LRScheduler, steps: int) -> list[list[float]]:
@@ -24,10 +24,15 @@ def sgd(*lrs: float) -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(2))], "lr": lr} for lr in lrs])
 
 
+def decay(warmup_steps: int = 0) -> Recipe:
+    """From 0.3 to 0 in 20 steps, by the square."""
+    return Recipe(optimizer="sgd", lr=0.3, total_steps=20, warmup_steps=warmup_steps, power=2.0)
+
+
 def test_decay_is_torch_s_polynomial() -> None:
     stock = torch.optim.lr_scheduler.PolynomialLR(one := sgd(0.3), total_iters=20, power=2.0)
     assert stock.optimizer is one
-    ours = warmup_polynomial(sgd(0.3), 20)
+    ours = scheduler(sgd(0.3), decay())
     assert torch.tensor(rates(ours, 25)).allclose(torch.tensor(rates(stock, 25)))
 
 
@@ -40,11 +45,11 @@ def test_warm_up_comes_first_and_groups_keep_their_proportions() -> None:
 
 
 def test_a_schedule_resumes() -> None:
-    first = warmup_polynomial(sgd(0.3), 20, 5)
+    first = scheduler(sgd(0.3), decay(5))
     whole = rates(first, 9)
-    again = warmup_polynomial(sgd(0.3), 20, 5)
+    again = scheduler(sgd(0.3), decay(5))
     before = rates(again, 4)
-    later = warmup_polynomial(sgd(0.3), 20, 5)
+    later = scheduler(sgd(0.3), decay(5))
     later.load_state_dict(again.state_dict())
     later.optimizer.load_state_dict(again.optimizer.state_dict())
     assert before + rates(later, 5) == whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,19 +38,6 @@ class Game:
         twice = next((name for name in self.players if self.players.count(name) > 1), "")
         if twice:
             raise UserError(f"two sites are named {shorten(twice, 40)!r}", "give each site a different name")
-
-    @classmethod
-    def of_values(cls, players: Sequence[str], values: Sequence[float] | Array) -> Game:
-        """Return the game of a table: ``values[mask]`` of all 2^n coalitions.
-
-        Raises:
-            UserError: the table has another length, or the empty coalition saves something.
-        """
-        if len(values) != 1 << len(players):
-            raise UserError(f"{len(values):,} values for {len(players)} sites", f"give {1 << len(players):,}, one a coalition")
-        if values[0] != 0:
-            raise UserError(f"the empty coalition saves {values[0]:g}", "begin the values with 0")
-        return cls(tuple(players), lambda mask: float(values[mask]))
 
     def value(self, coalition: int) -> float:
         """Return the saving of a coalition."""
@@ -90,12 +77,6 @@ class Game:
                 f"at most {MOST_ENUMERATED} sites are valued whole; sample them",
             )
         return np.array([self.value(mask) for mask in range(self.everyone + 1)])
-
-    @cached_property
-    def membership(self) -> Array:
-        """1 where player i (column) is in a coalition (row), shape (2^n, n)."""
-        masks = np.arange(len(self.table))[:, None]
-        return (masks >> np.arange(len(self.players)) & 1).astype(float)
 
 
 __all__ = ["MOST_ENUMERATED", "Game"]

@@ -16,7 +16,6 @@ EMPTY = -(1 << 15)
 LEAST_EXPONENT, MOST_EXPONENT = -148, 128
 ZERO, BYTE, HALF, WORD = range(4)
 """The tags: payloads of 0, 1, 2 and 4 bytes."""
-_GUARDED = 39  # bits of a significand in units of 2^-15 of its last place
 _MOST = 0x7F7FFFFF  # bits of the largest fp32 number
 
 

@@ -61,11 +61,6 @@ class SlimLayerProfile:
     operations: Mapping[str, float]
     steps: Mapping[str, float]
 
-    @property
-    def nodes_s(self) -> float:
-        """Seconds of all nodes together."""
-        return sum(self.operations.values()) + sum(self.steps.values())
-
     def by_layer(self, latency_s: float | None = None) -> dict[str, float]:
         """Return the seconds of each module's operations with weights, and the remainder under ``REST``; the sum is the
         latency.

@@ -63,11 +63,6 @@ class ConvShape:
         sizes = ((size + 2 * pad - step * (kernel - 1) - 1) // stride + 1 for size, pad, step, kernel, stride in each)
         return (self.image[0], self.weight[0], *sizes)
 
-    @property
-    def flop(self) -> int:
-        """FLOPs of the dense layer."""
-        return 2 * prod(self.out) * prod(self.weight[1:])
-
 
 @dataclass(frozen=True)
 class SparseRoof:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paceline.array_types import Bools, Ints
+from paceline.array_types import Ints
 
 TIED = "tied to what has a fixed size"
 """Reason why a unit stays that is tied to no structure, such as a channel of the network's input."""
@@ -59,10 +59,6 @@ class Units:
         """Fix units. The first reason is kept, unless it is that of a tie."""
         for unit in np.unique(units).tolist():
             self._fix(self._root(unit), why)
-
-    def is_fixed(self, units: Ints) -> Bools:
-        """Return which of these units stay."""
-        return np.asarray(self.roots(units) == 0)
 
     def reasons(self, units: Ints) -> list[str]:
         """Return the reasons of the fixed units, each once; unit 0 has no reason."""

@@ -65,7 +65,8 @@ class ExchangeSetup:
 
     def device(self, gradients: torch.device) -> torch.device:
         """Device of the codecs: that of the gradients if it has kernels, else the host."""
-        here = gradients.type == "cpu" or (backends.triton() is not None and backends.triton().serves(self.codec))
+        kernels = backends.triton()
+        here = gradients.type == "cpu" or (kernels is not None and kernels.serves(self.codec))
         return gradients if here else torch.device("cpu")
 
     @property

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from paceline.errors import UserError
-from paceline.strategy.recipe import POWER, Recipe
+from paceline.strategy.recipe import Recipe
 
 
 def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> LambdaLR:
@@ -35,24 +35,4 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
     return LambdaLR(optimizer, recipe.factor, last_epoch=steps_done - 1)
 
 
-def warmup_polynomial(
-    optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, power: float = POWER, end_lr: float = 0.0
-) -> LambdaLR:
-    """Return a scheduler with the optimizer's own rates as peaks: linear growth over ``warmup_steps``, then polynomial decay
-    (You et al. 2017, LARS, section 5: power 2). Raises UserError for a warm-up longer than the run.
-    """
-    peak = max(float(group["lr"]) for group in optimizer.param_groups)
-    return scheduler(
-        optimizer,
-        Recipe(
-            optimizer=type(optimizer).__name__.lower(),
-            lr=peak,
-            total_steps=total_steps,
-            warmup_steps=warmup_steps,
-            power=power,
-            end_lr=end_lr,
-        ),
-    )
-
-
-__all__ = ["scheduler", "warmup_polynomial"]
+__all__ = ["scheduler"]

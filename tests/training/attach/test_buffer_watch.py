@@ -61,21 +61,38 @@ def digest(tensors: Any) -> str:
     return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()
 
 
-def replicas(rank: int, workers: int) -> dict[str, Any]:
-    seen: dict[str, Any] = {"said": []}
-    DDP._passing_sync_batchnorm_handle = lambda self, module: None  # it wants GPUs
+class Heard(logging.Handler):
+    """The messages of Paceline.
 
-    class Heard(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            seen["said"].append(record.getMessage())
+    Attributes:
+        said: what was logged.
+    """
 
-    logging.getLogger("paceline").addHandler(Heard())
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+        logging.getLogger("paceline").addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+def equal(rank: int, workers: int) -> dict[str, Any]:
+    """Weights of each step under every compression."""
+    seen: dict[str, Any] = {}
     for compression in COMPRESSIONS:
         model = DDP(net(nn.BatchNorm1d))
         hook = attach(model, compression, check_every=EVERY)
         digests: list[str] = []
         each = lambda step, model=model, digests=digests: digests.append(digest(model.parameters()))  # noqa: E731
         seen[compression] = train(model, rank, STEPS, each), digests, hook.step
+    return seen
+
+
+def replicas(rank: int, workers: int) -> dict[str, Any]:
+    """What is said of weights and buffers that drift."""
+    DDP._passing_sync_batchnorm_handle = lambda self, module: None  # it wants GPUs
+    heard = Heard()
 
     def drift(what: str, guilty: int, **options: Any) -> str:
         model = DDP(net(Synchronised if what == "sync" else nn.BatchNorm1d), **options)
@@ -94,11 +111,11 @@ def replicas(rank: int, workers: int) -> dict[str, Any]:
 
         return train(model, rank, STEPS, each)
 
-    seen["weights"] = [drift("weights", guilty) for guilty in range(workers)]
+    seen: dict[str, Any] = {"weights": [drift("weights", guilty) for guilty in range(workers)]}
     seen["broadcast"] = drift("broadcast", 0)
-    before = len(seen["said"])
+    heard.said.clear()
     seen["local"] = drift("none", 0, broadcast_buffers=False), drift("none", 0)
-    seen["local said"] = seen["said"][before:]
+    seen["local said"] = list(heard.said)
     seen["sync"] = [drift("sync", guilty, broadcast_buffers=False) for guilty in (workers, workers - 1)]
     return seen
 
@@ -108,12 +125,13 @@ def replicas(rank: int, workers: int) -> dict[str, Any]:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_replicas_have_the_same_digests_every_step(workers: int, compression: str) -> None:
-    ranks = [r[compression] for r in launch_once(replicas, workers)]
+    ranks = [r[compression] for r in launch_once(equal, workers)]
     for error, digests, steps in ranks:
         assert (error, steps) == ("no error", STEPS) and len(set(digests)) == STEPS
         assert digests == ranks[0][1]
 
 
+@pytest.mark.everyday("3")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_weights_that_drift_are_named_by_the_next_check(workers: int) -> None:
     for r in launch_once(replicas, workers):
@@ -122,6 +140,7 @@ def test_weights_that_drift_are_named_by_the_next_check(workers: int) -> None:
             assert error == f"ReplicasDiverged at step {EVERY - 1}: weights of rank {odd} differ from those of rank 0"
 
 
+@pytest.mark.everyday("3")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_buffers_that_ddp_broadcasts_must_be_equal_after_it(workers: int) -> None:
     for r in launch_once(replicas, workers):
@@ -129,6 +148,7 @@ def test_buffers_that_ddp_broadcasts_must_be_equal_after_it(workers: int) -> Non
         assert r["broadcast"] == f"ReplicasDiverged at step {EVERY - 1}: buffers of rank {odd} differ from those of rank 0"
 
 
+@pytest.mark.everyday("3")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_buffers_of_each_rank_are_reported_once_and_are_no_error(workers: int) -> None:
     for rank, r in enumerate(launch_once(replicas, workers)):
@@ -137,6 +157,7 @@ def test_buffers_of_each_rank_are_reported_once_and_are_no_error(workers: int) -
         assert all("buffers differ between the ranks (1.running_mean, 1.running_var, " in said for said in r["local said"])
 
 
+@pytest.mark.everyday("3")
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_synchronised_batch_norm_must_be_equal_without_a_broadcast(workers: int) -> None:
     for r in launch_once(replicas, workers):
@@ -188,13 +209,7 @@ class Cached(nn.Module):
 def sharded(rank: int, workers: int) -> dict[str, Any]:
     """What FSDP2 models of batch normalisation say and raise: over one mesh, four ranks over two dimensions too."""
     seen: dict[str, Any] = {}
-    heard: list[str] = []
-
-    class Heard(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
-
-    logging.getLogger("paceline").addHandler(Heard())
+    heard = Heard().said
     meshes = {"fsdp": init_device_mesh("cpu", (workers,))}
     if workers == 4:
         meshes["hsdp"] = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
@@ -211,7 +226,7 @@ def sharded(rank: int, workers: int) -> dict[str, Any]:
                 if step == 2 and rank == guilty:
                     norm.broken = True
 
-            seen[f"{name} {case}"] = train(model, rank, 2 * STEPS, each), hook.step, list(heard)
+            seen[f"{name} {case}"] = train(model, rank, STEPS, each), hook.step, list(heard)
     heard.clear()
     model = net(nn.BatchNorm1d)
     fully_shard(model, ignored_params={model[4].bias})  # type: ignore[index]
@@ -220,28 +235,30 @@ def sharded(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.everyday("1")
+@pytest.mark.everyday("1", "4")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_buffers_of_sharded_models_are_reported_once_and_are_no_error(workers: int) -> None:
     """FSDP2 broadcasts none. Those that no checkpoint holds may differ."""
     for rank, r in enumerate(launch_once(sharded, workers)):
         for mesh in ("fsdp", "hsdp")[: 1 + (workers == 4)]:
             error, steps, said = r[f"{mesh} own"]
-            assert (error, steps) == ("no error", 2 * STEPS if workers > 1 else 0)
+            assert (error, steps) == ("no error", STEPS if workers > 1 else 0)
             assert len(said) == (rank == 0 and workers > 1)
             wanted = "buffers differ between the ranks (1.running_mean, 1.running_var, 1.num_batches_tracked): FSDP2 does not"
             assert all(text.startswith(wanted) and "cache" not in text for text in said)
 
 
+@pytest.mark.everyday("4")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_synchronised_batch_norm_of_sharded_models_must_be_equal(workers: int) -> None:
     for r in launch_once(sharded, workers):
         for mesh in ("fsdp", "hsdp")[: 1 + (workers == 4)]:
-            assert r[f"{mesh} sync"] == ("no error", 2 * STEPS, [])
+            assert r[f"{mesh} sync"] == ("no error", STEPS, [])
             text = f"buffers of SyncBatchNorm of rank {workers - 1} differ from those of rank 0"
             assert r[f"{mesh} broken"][0] == f"ReplicasDiverged at step {EVERY - 1}: {text}"
 
 
+@pytest.mark.everyday("1", "4")
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_trained_tensors_in_no_unit_are_named_at_attach(workers: int) -> None:
     for rank, r in enumerate(launch_once(sharded, workers)):

@@ -32,6 +32,19 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+HALF = {False: 2, True: 3}
+"""Steps before the checkpoint: PowerSGD begins in step 2."""
+EVERYDAY = {
+    "topk with momentum": (2, 3),
+    "topk with momentum, narrow": (3,),
+    "sign over a ring": (2,),
+    "scaled, hierarchical": (2,),
+    "terngrad": (3,),
+    "powersgd": (2,),
+}
+"""Cases of every day, each with the numbers of fewer workers that take its state over."""
+
+
 def net(group: Any = None) -> DDP:
     torch.manual_seed(3)
     layers = nn.Sequential(nn.Linear(40, 60), nn.Tanh(), nn.Linear(60, 50), nn.Tanh(), nn.Linear(50, 4))
@@ -57,22 +70,23 @@ def sgd(model: DDP) -> Any:
     return torch.optim.SGD([{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.05}], lr=0.1, momentum=0.9)
 
 
-def resumed(rank: int, workers: int) -> dict[str, Any]:
-    """Six steps at once, and three, a checkpoint, and three; then the checkpoint on fewer workers.
+def resumed(rank: int, workers: int, cases: list[tuple[str, list[int]]]) -> dict[str, Any]:
+    """Some steps at once, and half of them, a checkpoint, and the other half; then the checkpoint on fewer workers.
 
-    There are several groups, which DDP in its first step hands over as one bucket.
+    There are several groups, which DDP in its first step hands over as one bucket. Each case has its numbers of fewer workers.
     """
     groups.FUSE_BYTES = 1
     seen: dict[str, Any] = {}
-    fewer = [dist.new_group(list(range(n))) for n in (2, 3)]
-    for case, options in CASES.items():
+    fewer = {n: dist.new_group(list(range(n))) for n in (2, 3)}
+    for case, numbers in cases:
+        middle = HALF[case.startswith("powersgd")]
         model = net()
         attached(model, case, 2**33)
-        whole = train(model, sgd(model), rank, range(6))
+        whole = train(model, sgd(model), rank, range(2 * middle))
 
         model = net()
         hook, optimizer = attached(model, case, 2**33), sgd(model)
-        half = train(model, optimizer, rank, range(3))
+        half = train(model, optimizer, rank, range(middle))
         kept = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
         kept = {key: torch.load(saved(value), weights_only=True) for key, value in kept.items()}
         states: list[Any] = [None] * workers
@@ -84,29 +98,34 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
         optimizer = sgd(model)
         optimizer.load_state_dict(kept["optimizer"])
         hook.load_state_dict(states[rank] if "terngrad" in case else states)
-        rest = train(model, optimizer, rank, range(3, 6))
+        rest = train(model, optimizer, rank, range(middle, 2 * middle))
         seen[case] = {"whole": whole, "rest": rest, "half": half, "state": states[rank], "fewer": {}}
 
-        for n, group in zip((2, 3), fewer, strict=True):
-            if rank >= n or (n == 3 and options.get("exchange") == "hierarchical"):
-                continue
-            model = net(group)
-            hook = attached(model, case, 0)
-            hook.load_state_dict(states)
-            after = hook.state_dict()
-            weights = train(model, sgd(model), rank, range(3))
-            seen[case]["fewer"][n] = {"state": after, "weights": weights, "step": hook.step}
+        for n in numbers:
+            if rank < n:
+                model = net(fewer[n])
+                hook = attached(model, case, 0)
+                hook.load_state_dict(states)
+                after = hook.state_dict()
+                weights = train(model, sgd(model), rank, range(2))
+                seen[case]["fewer"][n] = {"state": after, "weights": weights, "steps": hook.step - middle}
+        if case == "powersgd":
+            seen["refused"] = refused(states)
         dist.barrier()
-    model = net()
-    hook = attach(model, "topk")
-    seen["refused"] = []
+    return seen
+
+
+def refused(states: list[Any]) -> list[str]:
+    """What is said of states of PowerSGD and others that do not fit."""
+    hook: Any = attach(net(), "topk")
+    said = []
     for wrong in (states, [hook.state_dict()], {**hook.state_dict(), "workers": 9}, []):
         try:
             hook.load_state_dict(wrong)
-            seen["refused"].append("no error")
+            said.append("no error")
         except UserError as error:
-            seen["refused"].append(str(error))
-    return seen
+            said.append(str(error))
+    return said
 
 
 def saved(value: Any) -> Any:
@@ -123,41 +142,50 @@ def masses(states: list[Any], kind: str) -> dict[Any, np.ndarray]:
     return {name: sum(part[name].double().numpy() for part in parts if name in part) for name in parts[0]}
 
 
-@pytest.mark.everyday("topk with momentum", "scaled, hierarchical", "powersgd")
+def ranks(case: str, workers: int = 2) -> list[Any]:
+    """Return what each of four ranks has found, also on fewer workers. Cases of every day share a launch, and the others."""
+    runs = tuple(EVERYDAY.items())
+    if workers not in EVERYDAY.get(case, ()):
+        both = {name: (2,) if name == "scaled, hierarchical" else (2, 3) for name in CASES}
+        rest = {name: tuple(n for n in numbers if n not in EVERYDAY.get(name, ())) for name, numbers in both.items()}
+        runs = tuple((name, numbers) for name, numbers in rest.items() if numbers)
+    return [r[case] for r in launch_once(resumed, 4, cases=runs)]
+
+
+@pytest.mark.everyday(*EVERYDAY)
 @pytest.mark.parametrize("case", CASES)
 def test_the_resumed_run_has_the_same_bits(case):
-    for r in launch_once(resumed, 4):
-        found = r[case]
+    for found in ranks(case, EVERYDAY.get(case, (2,))[0]):
         assert all(np.array_equal(a, b) for a, b in zip(found["whole"], found["rest"], strict=True))
         assert any(not np.array_equal(a, b) for a, b in zip(found["whole"], found["half"], strict=True))
 
 
+@pytest.mark.everyday(*(f"{case}-{n}" for case, numbers in EVERYDAY.items() for n in numbers))
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("case", [case for case in CASES if case != "scaled, hierarchical"])
 def test_fewer_workers_share_what_is_owed_and_go_on(case, workers):
-    ranks = launch_once(resumed, 4)
-    after = [r[case]["fewer"][workers] for r in ranks[:workers]]
+    four = ranks(case, workers)
+    after = [found["fewer"][workers] for found in four[:workers]]
     kinds = ("errors",) if case.startswith("powersgd") else ("residual", "velocity")
     rounding = 2.0**-8 if case.endswith("narrow") else 1e-5  # shares are rounded to nearest
     for kind in kinds:
-        old, new = (masses(states, kind) for states in ([r[case]["state"] for r in ranks], [a["state"] for a in after]))
+        old, new = (masses(states, kind) for states in ([found["state"] for found in four], [a["state"] for a in after]))
         assert old.keys() == new.keys()
         assert bool(old) == (case.startswith(("topk", "powersgd")) or (case.startswith("sign") and kind == "residual"))
         for name in old:
             assert np.abs(old[name]).max() > 0
             assert np.allclose(old[name] / 4, new[name] / workers, rtol=rounding, atol=1e-6 * np.abs(old[name]).max())
     for a in after:
-        assert a["step"] == 6
+        assert a["steps"] == 2
         pairs = zip(a["weights"], after[0]["weights"], strict=True)
         assert all(np.array_equal(x, y) and np.isfinite(x).all() for x, y in pairs)
 
 
 def test_in_one_node_where_nothing_is_encoded_what_is_owed_is_kept():
     """Of two nodes of two; the next gradients take it (``test_ddp_nonfinite.py``)."""
-    ranks = launch_once(resumed, 4)
-    case = "scaled, hierarchical"
-    after = [r[case]["fewer"][2]["state"] for r in ranks[:2]]
-    old, new = (masses(states, "residual") for states in ([r[case]["state"] for r in ranks], after))
+    four = ranks("scaled, hierarchical")
+    after = [found["fewer"][2]["state"] for found in four[:2]]
+    old, new = (masses(states, "residual") for states in ([found["state"] for found in four], after))
     assert old.keys() == new.keys() and old
     for name in old:
         assert np.abs(old[name]).max() > 0
@@ -165,7 +193,7 @@ def test_in_one_node_where_nothing_is_encoded_what_is_owed_is_kept():
 
 
 def test_states_that_do_not_fit_are_refused():
-    for rank, r in enumerate(launch_once(resumed, 4)):
+    for rank, r in enumerate(launch_once(resumed, 4, cases=tuple(EVERYDAY.items()))):
         other, one, many, none = r["refused"]
         assert "the state is of powersgd, the model sends topk" in other
         assert one == "no error" and "4 workers, the state is of 9" in many  # its own state is enough

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that the test or Paceline starts with ``sys.executable`` have torch imported already."""
     monkeypatch.setattr(sys, "executable", warm_python.executable())
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """Messages that are logged during the test."""
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield messages
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import resource
 import shutil
@@ -75,14 +74,13 @@ def test_a_record_without_a_strategy_teaches_nothing_and_says_so(directory, caps
     assert "strategy" in one_line(words, capsys)
 
 
-def test_a_torn_last_line_is_read_past(directory, caplog):
+def test_a_torn_last_line_is_read_past(directory, logged):
     path = directory / "record.jsonl"
     whole = path.read_text()
     path.write_text(whole + whole[: len(whole) // 2])
-    with caplog.at_level(logging.WARNING, logger="paceline"):
-        assert list(RunDir(directory).read().records) == ["terngrad"]
-    assert "record.jsonl: line 2 is torn" in caplog.text
-    caplog.clear()
+    assert list(RunDir(directory).read().records) == ["terngrad"]
+    (said,) = logged
+    assert "record.jsonl: line 2 is torn" in said
     assert RunDir(directory).add_record("dense", samples.record("dense")) == "dense"
     assert list(RunDir(directory).read().records) == ["terngrad", "dense"]
     assert len([json.loads(line) for line in path.read_text().splitlines()]) == 2

@@ -35,6 +35,7 @@ from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
 from paceline.strategy.residuals import RESIDUAL_PLACES
+from paceline.strategy.worker_counts import check_nodes, check_servers
 
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
@@ -134,6 +135,13 @@ class GradientExchange:
             by_scripts=lambda x: True,
             by_programs=lambda x: x.exchange.by_engine,
         ),
+        strategy_needs=(
+            Need(
+                lambda s: s.parallelism.data <= s.gradient_exchange.exchange.most_workers,
+                "{of.parallelism.data:,} workers are more than exchange {value.name!r} can be predicted for",
+                "give at most {value.most_workers:,} workers, or another exchange",
+            ),
+        ),
     )
     options: Given = choice(
         (),
@@ -231,6 +239,7 @@ class GradientExchange:
         plan=Searched("servers", help=f"{_SERVERS} (default 1); may be repeated"),
         affects=FIGURES,
         emit=EmitRule("{value} parameter servers", "paceline.attach runs one"),
+        strategy_needs=(check_servers,),
     )
     ranks_per_node: int = choice(
         1,
@@ -250,6 +259,7 @@ class GradientExchange:
         ),
         affects=TRAFFIC,
         emit=WRITTEN,
+        strategy_needs=(check_nodes,),
     )
     codec_at: ByName[Place] = choice(
         USUAL_PLACE,

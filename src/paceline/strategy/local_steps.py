@@ -56,6 +56,24 @@ class LocalSteps:
         source="Stich 2019, arXiv:1805.09767",
         grouped_by=lambda steps: steps > 1,
         emit=EmitRule("an exchange every {value} steps", "call paceline.attach_local in the script's loop"),
+        strategy_needs=(
+            Need(
+                lambda s: not s.parallelism.sharding.shares_out,
+                "sync_every {value} does not go with {of.parallelism.sharding}, which exchanges shares in every step",
+                "give sharding ddp",
+            ),
+            Need(
+                lambda s: s.parallelism.whole,
+                "sync_every {value} does not go with a network that several devices hold together",
+                "divide it no further than by data",
+            ),
+            Need(
+                lambda s: not s.parallelism.offload,
+                "sync_every {value} does not go with offload {of.parallelism.offload}",
+                "give offload none",
+            ),
+            lambda s: s.local.check_compression(s.description),
+        ),
     )
     fragments: int = choice(
         1,

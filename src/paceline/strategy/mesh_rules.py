@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.strategy.choices.choice import Need
-from paceline.strategy.sharding import check_shares
+from paceline.strategy.sharded_exchange import check_to_owners
+from paceline.strategy.sharding import DISTRIBUTED, check_shares
 
 WITH_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
 WHOLE_GROUPS = Need(
@@ -59,3 +61,24 @@ def check_groups(mesh: Any) -> None:
     """Raise UserError if shards leave groups of one rank, or only one group."""
     if mesh.sharding.weights:
         check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
+
+
+def check_gathered(strategy: Any) -> None:
+    """Raise UserError if weights cannot be gathered in the strategy's bits."""
+    strategy.parallelism.real_sharding.check_gathered(strategy.precision, strategy.parallelism.gather_bits)
+
+
+def check_exchanged(strategy: Any) -> None:
+    """Raise UserError for a gradient exchange that does not go with the sharding."""
+    mesh, exchange = strategy.parallelism, strategy.gradient_exchange
+    if exchange.is_plain:
+        return
+    if mesh.sharding is DISTRIBUTED or mesh.gradient_bits or not mesh.whole:
+        named = exchange.compression if exchange.compression.compresses else None
+        what = named or f"exchange {exchange.exchange.name!r}"
+        raise UserError(
+            f"{what} does not go with a distributed optimizer: Megatron-Core adds gradients up by the engine's collectives",
+            "leave it out, or share out with zero2 or zero3 by data alone",
+        )
+    if mesh.sharding.weights:
+        check_to_owners(exchange, not mesh.to_owners, mesh.sharers)

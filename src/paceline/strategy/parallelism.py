@@ -40,6 +40,8 @@ from paceline.strategy.mesh_rules import (
     SHARES_OUT,
     WHOLE_GROUPS,
     WITH_EXPERTS,
+    check_exchanged,
+    check_gathered,
     check_groups,
     expert_text,
     parts_text,
@@ -263,6 +265,7 @@ class Parallelism:
         unset="ddp",
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
         emit=WRITTEN,
+        strategy_needs=(check_gathered, check_exchanged),
     )
     shard_devices: int = choice(
         0,
@@ -431,13 +434,7 @@ class Parallelism:
         example="1f1b",
         title="schedule {value}",
         title_rank=2,
-        needs=(
-            Need(
-                lambda mesh: mesh.pipeline > 1,
-                "schedule {value} of a pipeline of one stage",
-                "give pipeline, or leave schedule out",
-            ),
-        ),
+        needs=(SEVERAL_STAGES,),
         plan=Searched(
             "schedules",
             help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",

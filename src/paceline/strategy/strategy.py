@@ -18,6 +18,7 @@ from paceline.strategy.choices.choice import (
     RUNS_AS_GIVEN,
     TRAFFIC,
     WRITTEN,
+    Need,
     Searched,
     StrategyChoice,
     Trained,
@@ -27,6 +28,7 @@ from paceline.strategy.choices.choice import (
     declared,
     filled,
     plain_values,
+    refuse_unmet,
     values_of,
 )
 from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
@@ -41,9 +43,10 @@ from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
-from paceline.strategy.sharded_exchange import check_to_owners, describe_unit, usual_exchange
-from paceline.strategy.sharding import DISTRIBUTED, NONE_FROZEN, scatter, units
+from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
+from paceline.strategy.sharding import NONE_FROZEN, scatter, units
 from paceline.strategy.usual_precision import RULE
+from paceline.strategy.worker_counts import check_batch, multiples
 from paceline.units import format_bytes
 from paceline.workload.table import Workload
 
@@ -72,6 +75,7 @@ _BATCH = StrategyChoice(
     column="",
     said=True,
     told_apart=True,
+    strategy_needs=(check_batch,),
     train=replace(RUNS, help="samples a step, over all workers (default 64)"),
     emit=WRITTEN,
     plan=Searched("batches", help="only this one; may be repeated"),
@@ -177,11 +181,13 @@ class Strategy:
             least = self.parallelism.data * self.parallelism.micro_batches
             raise UserError(f"global batch {shown(self.global_batch_size)}", f"nearest legal: {least}")
         check_values(self)
-        if self.parallelism.sharding.shares_out:
-            self._check_sharding()
         if self.local is not EVERY_STEP:
             self._check_local()
-        self._check_numbers()
+        for value, (item, default, checks) in zip(_conditioned(self), _CONDITIONS):  # noqa: B905 a plan builds 100,000 strategies
+            if value is not default:
+                for check, holds in checks:
+                    if not check(self) and holds:
+                        refuse_unmet(item.strategy_needs, self, item.name, value)
 
     @classmethod
     def of(cls, **choices: Any) -> Strategy:
@@ -284,25 +290,9 @@ class Strategy:
             usual["residuals_at"] = USUAL_PLACE
         return replace(self, gradient_exchange=replace(x, **usual)) if usual else self
 
-    def _check_sharding(self) -> None:
-        sharding, exchange = self.parallelism.sharding, self.gradient_exchange
-        self.parallelism.real_sharding.check_gathered(self.precision, self.parallelism.gather_bits)
-        if exchange.is_plain:
-            return
-        if sharding is DISTRIBUTED or self.parallelism.gradient_bits or not self.parallelism.whole:
-            named = exchange.compression if exchange.compression.compresses else None
-            what = named or f"exchange {exchange.exchange.name!r}"
-            raise UserError(
-                f"{what} does not go with a distributed optimizer: Megatron-Core adds gradients up by the engine's collectives",
-                "leave it out, or share out with zero2 or zero3 by data alone",
-            )
-        if sharding.weights:
-            check_to_owners(exchange, not self.parallelism.to_owners, self.parallelism.sharers)
-
     def _check_local(self) -> None:
-        """Check that other choices allow local steps: each worker must hold the whole network and its optimizer's whole
-        state."""
-        local, mesh = self.local, self.parallelism
+        """Check the type of the local steps. Without local steps every value must be the default."""
+        local = self.local
         if not isinstance(local, LocalSteps):
             raise UserError(f"local={shown(local)}", "give a paceline.strategy.LocalSteps")
         if local.sync_every == 1:
@@ -310,38 +300,6 @@ class Strategy:
                 given = next(f.name for f in fields(LocalSteps) if getattr(local, f.name) != getattr(EVERY_STEP, f.name))
                 raise UserError(f"{given} with an exchange of gradients in every step", "give sync_every too")
             object.__setattr__(self, "local", EVERY_STEP)
-            return
-        every = f"sync_every {local.sync_every}"
-        for what, is_on, instead in (
-            (f"{mesh.sharding}, which exchanges shares in every step", mesh.sharding.shares_out, "give sharding ddp"),
-            ("a network that several devices hold together", not mesh.whole, "divide it no further than by data"),
-            (f"offload {mesh.offload}", bool(mesh.offload), "give offload none"),
-        ):
-            if is_on:
-                raise UserError(f"{every} does not go with {what}", instead)
-        local.check_compression(self.description)
-
-    def _check_numbers(self) -> None:
-        x, n, times = self.gradient_exchange, self.parallelism.data, self.parallelism.micro_batches
-        batch = self.global_batch_size
-        most = x.exchange.most_workers
-        if n > most:
-            raise UserError(
-                f"{n:,} workers are more than exchange {x.exchange.name!r} can be predicted for",
-                f"give at most {most:,} workers, or another exchange",
-            )
-        if x.servers > 1 and x.servers > (among := n // self.parallelism.sharers if self.parallelism.sharding.weights else n):
-            whom = f"{among} workers" if among == n else f"{among} copies of each share"
-            raise UserError(f"{x.servers} servers among {whom}: a server is one of them", f"give at most {among} servers")
-        local = x.ranks_per_node
-        if n % local:
-            raise UserError(
-                f"{n} workers are not whole nodes of {local} ranks", f"nearest legal: {_multiples(n, local)} workers"
-            )
-        if batch % (n * times):
-            whom = f"{n} workers" if times == 1 else f"{n} workers in {times} micro steps"
-            legal = f"nearest legal: {_multiples(batch, n * times)}"
-            raise UserError(f"global batch {batch} does not divide among {whom}", legal)
 
     @property
     def world_size(self) -> int:
@@ -481,6 +439,11 @@ class Strategy:
         return written if self.sync_every == 1 else written | plain_values(self.local)  # as every earlier version wrote it
 
 
+def _path(item: StrategyChoice) -> str:
+    """Return the attribute of a strategy that holds a choice, with dots."""
+    return f"{item.part}.{item.field}".removeprefix(".")
+
+
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
 CHOICES: Mapping[str, StrategyChoice] = collected(Strategy, _PARTS)
 """Every choice by its name in ``Strategy.of``."""
@@ -491,15 +454,24 @@ _WORLD = "world_size"
 _NAMES = (*CHOICES, _DATA)
 _PLACES = {name: (item.part, "devices" if name == _WORLD else item.field) for name, item in CHOICES.items()}
 """Part and attribute of each choice."""
+_NEEDY = sorted(
+    (item for item in CHOICES.values() if item.strategy_needs),
+    key=lambda item: ("parallelism", "local", "gradient_exchange", "").index(item.part),
+)
+_CONDITIONS = tuple(
+    (item, item.default, tuple((n.met, True) if isinstance(n, Need) else (n, False) for n in item.strategy_needs))
+    for item in _NEEDY
+)
+"""Conditions between choices of different parts, in the order in which they are checked. True: a function that returns whether
+the condition holds. Others raise."""
+_conditioned: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*(_path(item) for item in _NEEDY))
 _GROUPING = tuple((*_PLACES[name], item.grouped_by) for name, item in CHOICES.items() if "groups" in item.affects)
 """Part and attribute of each choice that affects groups, and what of its value does."""
 moving_of_step = values_of(
     [item.field for item in declared(Strategy) if "exchange" in item.affects and item.field != "precision"]
 )
 """Choices of ``Strategy`` itself that affect an exchange, except the precision."""
-_told_apart: Callable[[Strategy], tuple[Any, ...]] = attrgetter(
-    *(f"{item.part}.{item.field}".removeprefix(".") for item in CHOICES.values() if item.told_apart)
-)
+_told_apart: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*(_path(item) for item in CHOICES.values() if item.told_apart))
 """Choices by which a ranking tells strategies apart."""
 _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}
 """Field names that differ from their choice's name."""
@@ -525,15 +497,9 @@ def _replicas(devices: object, mesh: Mapping[str, Any]) -> int:
     for name in MODEL:
         model *= check_count(mesh.get(name, 1), name)
     if count % model:
-        legal = _multiples(count, model)
+        legal = multiples(count, model)
         raise UserError(f"{count} devices are no whole replicas of {model}", f"nearest legal: {legal} devices")
     return count // model
-
-
-def _multiples(value: int, of: int) -> str:
-    """Name the multiples of ``of`` on both sides of ``value``; only the first if ``value`` is below it."""
-    low = max(value // of * of, of)
-    return f"{low} or {low + of}" if value > of else f"{of}"
 
 
 def untrained(strategy: Strategy) -> Iterator[UserError]:

@@ -139,7 +139,8 @@ class StrategyChoice:
         word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
         example: a value, as a user types it.
         column: of a table of jobs; empty if a table cannot hold it.
-        needs: conditions on other choices of the same owner.
+        needs: conditions on other choices of the same owner. ``strategy_needs``: conditions on choices of other parts, whose
+            owner is the strategy.
         affects: what it changes. Caches of groups and of exchanges leave out choices that do not affect them.
         grouped_by: what of the value the groups depend on; None: all of it.
         follows: the choice that sets it back to its default when it changes: ``compression`` or ``exchange``.
@@ -175,6 +176,7 @@ class StrategyChoice:
     example: str = ""
     column: str = "*"
     needs: tuple[Need | Check, ...] = ()
+    strategy_needs: tuple[Need | Check, ...] = ()
     affects: tuple[Effect, ...] = EVERYTHING
     grouped_by: Callable[[Any], Hashable] | None = None
     follows: Literal["", "compression", "exchange"] = ""

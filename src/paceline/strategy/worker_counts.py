@@ -1,0 +1,39 @@
+"""Conditions between numbers of workers, batches, servers and ranks. Each function takes the strategy and raises UserError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.errors import UserError
+
+
+def multiples(value: int, of: int) -> str:
+    """Name the multiples of ``of`` on both sides of ``value``; only the first if ``value`` is below it."""
+    low = max(value // of * of, of)
+    return f"{low} or {low + of}" if value > of else f"{of}"
+
+
+def check_servers(strategy: Any) -> None:
+    """Check that no more workers serve than exchange gradients with each other."""
+    mesh, servers = strategy.parallelism, strategy.gradient_exchange.servers
+    among = mesh.data // mesh.sharers if mesh.sharding.weights else mesh.data
+    if servers > among:
+        whom = f"{among} workers" if among == mesh.data else f"{among} copies of each share"
+        raise UserError(f"{servers} servers among {whom}: a server is one of them", f"give at most {among} servers")
+
+
+def check_nodes(strategy: Any) -> None:
+    """Check that the workers fill whole nodes."""
+    workers, local = strategy.parallelism.data, strategy.gradient_exchange.ranks_per_node
+    if workers % local:
+        legal = f"nearest legal: {multiples(workers, local)} workers"
+        raise UserError(f"{workers} workers are not whole nodes of {local} ranks", legal)
+
+
+def check_batch(strategy: Any) -> None:
+    """Check that the batch divides among the workers and their micro steps."""
+    mesh, batch = strategy.parallelism, strategy.global_batch_size
+    if batch % (mesh.data * mesh.micro_batches):
+        whom = f"{mesh.data} workers" if mesh.micro_batches == 1 else f"{mesh.data} workers in {mesh.micro_batches} micro steps"
+        legal = f"nearest legal: {multiples(batch, mesh.data * mesh.micro_batches)}"
+        raise UserError(f"global batch {batch} does not divide among {whom}", legal)

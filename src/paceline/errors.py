@@ -32,7 +32,7 @@ class Interrupted(KeyboardInterrupt):
     """A run ended in order after a signal, such as SIGINT for Ctrl-C. ``code`` is the exit code, 128 and the signal's number.
 
     Args:
-        number: of the signal.
+        number: number of the signal.
         kept: files that the run leaves.
     """
 

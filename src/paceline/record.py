@@ -99,7 +99,7 @@ class Metrics(Tabular):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` returns. Keys of later schemas are ignored."""
+        """Read a dict of ``to_json``. Keys of later schemas are ignored."""
         known = {f.name for f in fields(cls)}
         values: dict[str, Any] = {k: tuple(v) if k == "assumptions" else v for k, v in data.items() if k in known}
         return cls(**values)

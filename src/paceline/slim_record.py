@@ -29,7 +29,7 @@ class SlimMeasurement:
     Attributes:
         latency_s: median of one run; ``low_s`` and ``high_s``: quartiles.
         accuracy: share of the held-out labels that it predicts right; ``loss``: mean cross-entropy there. None: no data given.
-        parameters: weights. ``file_bytes``: of the exported file.
+        parameters: weights. ``file_bytes``: bytes of the exported file.
     """
 
     latency_s: float
@@ -87,8 +87,8 @@ class Training:
     """How the networks of a record were trained.
 
     Attributes:
-        epochs: of each stage that led to the slimmed network. ``lr``: peak of the whole network's. ``batch``: samples a step,
-            over all ``workers``. ``compression``: of gradients.
+        epochs: epochs of each stage that led to the slimmed network. ``lr``: peak of the whole network's. ``batch``: samples a
+            step, over all ``workers``. ``compression``: compression of gradients.
         distill: weight of the whole network's outputs in the loss of the slimmed one.
     """
 
@@ -107,12 +107,13 @@ class SlimRecord:
     """One slimmed network.
 
     Attributes:
-        model: its name; ``data``, ``method``, ``target``, ``budget``: as they were asked for. ``threads``: of the runtime.
+        model: its name; ``data``, ``method``, ``target``, ``budget``: as they were asked for. ``threads``: threads of the
+            runtime.
         training: how it was trained; ``held_out``: number of labels of the accuracies. None and 0 in older records.
         whole: before. ``slimmed``: after; None if only predicted. ``quantised``: the slimmed one in int8.
         predicted_s: latency of the slimmed network by the layers' tables; 0: unknown.
         kept: reasons why parts stayed whole, by place. ``notes``: further remarks.
-        environment: of the measurements. ``files``: written files by name; ``sizes``: their bytes on the disk.
+        environment: environment of the measurements. ``files``: written files by name; ``sizes``: their bytes on the disk.
     """
 
     model: str
@@ -187,8 +188,8 @@ class PredictedRow:
 
     Attributes:
         varied: ``width``, ``rank`` or ``sparsity``.
-        share: of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``: number of
-            smaller layers.
+        share: share of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``:
+            number of smaller layers.
         latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, where layers were timed.
         weight_bytes: in fp32; in sparse layers with the positions of the remaining weights.
     """
@@ -207,8 +208,9 @@ class PublishedDevice:
     """Another processor with its published figures.
 
     Attributes:
-        cores: number of cores that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
-        sources: of these three figures, by name.
+        cores: number of cores that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: bandwidth of the memory,
+            bytes/s.
+        sources: sources of these three figures, by name.
     """
 
     name: str
@@ -224,8 +226,9 @@ class SlimPrediction:
     """Prediction before any training.
 
     Attributes:
-        threads: of the runtime, or cores of ``device``.
-        latency_s: of the whole network: measured here, or predicted for ``device`` with the range ``low_s`` to ``high_s``.
+        threads: threads of the runtime, or cores of ``device``.
+        latency_s: latency of the whole network: measured here, or predicted for ``device`` with the range ``low_s`` to
+            ``high_s``.
         layers: seconds of each layer.
         rows: possible results of the method, from the least change to the most; empty if unknown for the device.
         goal: budget in seconds or bytes; None: it is a loss of accuracy, which is not predicted here.

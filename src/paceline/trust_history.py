@@ -24,7 +24,7 @@ class TrustHistory:
     """Steps of a run, with three numbers for each tensor.
 
     Attributes:
-        names: of the tensors, length T. ``steps``: counted from 1, length S.
+        names: names of the tensors, length T. ``steps``: counted from 1, length S.
         trust_ratio, weight_norm, update_norm: shape (S, T); ratio, |w| before the step and |u| as the optimizer defines it.
     """
 

@@ -47,7 +47,7 @@ def predict(
         seq_len: tokens of a sample, for a transformer by name.
         lora: adapters, while all other weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
         predictor: what predicts; by default ordinary software and what the package knows.
-        choices: of the strategy by name, as ``Strategy.of`` takes them. Without ``global_batch_size`` it is the
+        choices: choices of the strategy by name, as ``Strategy.of`` takes them. Without ``global_batch_size`` it is the
             largest power of two a device that fits its memory, up to 1,024; where no ``precision`` is given, the one that such
             networks are trained in on the device (``strategy.usual_precision``).
 
@@ -101,7 +101,8 @@ def whatif(
         changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
-        upgrade_price: of a change of the network: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else unknown.
+        upgrade_price: price of a change of the network: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else
+            unknown.
     """
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))
@@ -240,7 +241,7 @@ def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, An
     devices and micro batches; one sample a device if that is too much.
 
     Args:
-        choices: of the strategy by name, without a batch.
+        choices: choices of the strategy by name, without a batch.
 
     Raises:
         UserError: choices that ``Strategy.of`` refuses.

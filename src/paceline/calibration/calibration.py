@@ -59,7 +59,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Calibration:
-        """Read what ``to_json`` returns."""
+        """Read a dict of ``to_json``."""
         lines = ("allreduce", "direct", "encode", "reduce", "decode")
         values: dict[str, Any] = {k: Line(**v) if k in lines else v for k, v in data.items()}
         return cls(**values)

@@ -14,7 +14,7 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A measured step: its seconds, and those of its wait for the exchange if measured."""
+    """Measured step, with its seconds and, if measured, the seconds of its wait for the exchange."""
 
     workload: Workload
     cluster: Cluster

@@ -113,8 +113,7 @@ _RECOMPUTE = {"0": "none", "1": "full"}
 
 
 def _chosen(row: Row) -> dict[str, Any]:
-    """Return the choices of a row by name. An empty cell or the number 0 makes no choice. Raises UserError. An empty cell and
-    the number 0 choose nothing. Raises UserError."""
+    """Return the choices of a row by name. An empty cell or the number 0 makes no choice. Raises UserError."""
     chosen: dict[str, Any] = {}
     for column, item in _CHOSEN.items():
         text = row.text(column)

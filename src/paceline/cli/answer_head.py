@@ -93,7 +93,7 @@ def _between(o: argparse.Namespace) -> Link | None:
 
 
 def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) -> Iterator[Block]:
-    """Yield the lines on what would fit, and the command of the nearest offer."""
+    """Yield the lines on options that would fit, and the command of the nearest one."""
     if not offers:
         yield Paragraph(f"{_needed(inputs, prediction)} No change that was tried makes it fit.")
         return

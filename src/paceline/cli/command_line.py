@@ -46,7 +46,7 @@ COMMANDS: Mapping[str, str] = {
 
 @cache
 def build_parser(only: str | None = None) -> Parser:
-    """Build the parser of the command line, whose words a test freezes.
+    """Build the parser of the command line. A test freezes its words.
 
     Args:
         only: the command that gets its arguments, so that other commands' modules are not loaded; None: every command.

@@ -72,7 +72,7 @@ def encode(codec: Codec, values: Any, key: counter.Key = _KEY, start: int = 0, *
 
     Args:
         values: 1-D, NumPy or torch, of any float type and strides; the codec computes in fp32.
-        key: of the stochastic rounding, ``counter.key(seed, step, rank)``. Equal keys give equal bytes on every machine and
+        key: key of the stochastic rounding, ``counter.key(seed, step, rank)``. Equal keys give equal bytes on every machine and
             backend.
         start: index of the first element among the draws, for a part of a larger tensor.
         out: contiguous uint8 array or tensor of at least ``max_payload_bytes``, on the device of ``values``, to write into; the

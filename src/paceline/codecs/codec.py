@@ -99,7 +99,7 @@ class Codec(ABC):
         return MessageScaling(float("inf"), 1.0, 1.0)
 
     def summing(self, workers: int) -> Codec:
-        """Return the codec for the sum of what ``workers`` ranks encoded; with 1, the codec of a single rank."""
+        """Return the codec for the sum of ``workers`` encoded gradients; with 1, the codec of a single rank."""
         return self
 
 

@@ -59,9 +59,10 @@ class SlimRun:
     """Settings of slimming: network, budget and training.
 
     Attributes:
-        training: of the whole network; its ``out`` is the common directory, its ``start`` the trained weights.
-        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: of the slimmed network; 0: a third,
-            or all of the training's if it starts untrained.
+        training: training settings of the whole network; its ``out`` is the common directory, its ``start`` the trained
+            weights.
+        path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0: a
+            third, or all of the training's if it starts untrained.
         distill: weight of the whole network's outputs in fine-tuning.
         int8: also quantise the slimmed network, on ONNX Runtime.
     """
@@ -223,7 +224,7 @@ def first_budget(run: SlimRun) -> Budget:
 
 
 def _budgets(budget: Budget) -> Iterator[Budget]:
-    """Yield points: one at the budget or, for a loss of accuracy, one per speed-up until the loss is too large."""
+    """Yield slimmed networks: one at the budget or, for a loss of accuracy, one per speed-up until the loss is too large."""
     if budget.kind == "accuracy":
         yield from (Budget("speedup", factor) for factor in SPEEDUPS)
     else:

@@ -50,7 +50,7 @@ class NamedHardware:
     """Meaning of a user's name of a device or an instance.
 
     ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None if unknown. ``source``,
-    ``date``: of an instance's own.
+    ``date``: source and date of an instance's own.
     """
 
     device: str
@@ -103,7 +103,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
 
     Args:
         devices: number per node, or one number for each node. None: that of the instance; 1 for the name of a device.
-        network: of the user; it replaces the instance's own. A transport without a speed, such as ``EFA``, is the
+        network: network of the user; it replaces the instance's own. A transport without a speed, such as ``EFA``, is the
             instance's own where that has it.
 
     Raises:

@@ -24,8 +24,8 @@ class Level:
         name: one of ``LEVELS``.
         size: of the innermost level also one number for each member of the levels above, such as (1, 7): nodes that hold
             different numbers of devices.
-        oversubscription: of a level of switches: bandwidth of a member's own members together / bandwidth of the member, 2 for
-            leaf switches with half as many links up as down. Ranks lie leaf by leaf.
+        oversubscription: oversubscription of a level of switches: bandwidth of a member's own members together / bandwidth of
+            the member, 2 for leaf switches with half as many links up as down. Ranks lie leaf by leaf.
     """
 
     name: str

@@ -82,7 +82,7 @@ def by_transport(link: Link) -> Mapping[str, Link]:
 
 
 def _named(text: str) -> Link:
-    """Return the network of a text alone, as ``network`` does."""
+    """Return the network of a text without other arguments, as ``network`` does."""
     if not isinstance(text, str):
         raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if entry := known_link(text):

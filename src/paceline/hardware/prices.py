@@ -89,7 +89,7 @@ class Price:
 
 
 def listings(name: str) -> tuple[Price, ...]:
-    """Return all listings of a device, the one in use first; empty if it is not listed. ``name``: as in the catalogue.
+    """Return all listings of a device, with the one in use first; empty if it is not listed. ``name``: as in the catalogue.
 
     Raises:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.

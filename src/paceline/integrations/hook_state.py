@@ -58,8 +58,9 @@ def gathered(hook: AnyHook) -> list[Any]:
 
 
 def load_states(hook: AnyHook, states: Sequence[Any], place: str) -> None:
-    """Restore the state of this rank from those of all ranks, or from its own. Without one, report that residuals start at 0.
-    Raises UserError."""
+    """Restore the state of this rank from the states of all ranks, or from its own. Without one, report that residuals start at
+    0. Raises UserError.
+    """
     if states:
         hook.load_state_dict(states)
     elif dist.get_rank() == 0:

@@ -43,8 +43,8 @@ class StepComparison:
         workload: a ``Workload`` or a name; None: from the model's Hugging Face configuration.
         cluster: such as ``2x8 A100``; None: this device, in the launcher's number of nodes.
         network: between nodes.
-        compression: of the gradients; None: uncompressed. ``auto`` is predicted as without one.
-        choices: of the strategy by name (``Strategy.of``); they stand before what the framework's settings say.
+        compression: compression of the gradients; None: uncompressed. ``auto`` is predicted as without one.
+        choices: choices of the strategy by name (``Strategy.of``); they stand before what the framework's settings say.
         records: a table of jobs (``.csv``): the prediction learns from it, and the measured step is added at the end.
     """
 

@@ -23,7 +23,7 @@ def adding_switch(
 
     Args:
         enter: command prefix that enters the switch's namespace.
-        address, port: of the store that the switch serves.
+        address, port: address and port of the store that the switch serves.
         lab: whose mark the process bears, so that ``lab down`` ends it whatever happens here.
         env: set in addition to this process's own.
     """

@@ -78,7 +78,7 @@ def check(topology: Topology) -> None:
 
 
 def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> None:
-    """Start the card of every host and wait until all work. Raises CommandFailed."""
+    """Start the card of every host and wait until all cards work. Raises CommandFailed."""
     directory.mkdir(exist_ok=True)
     for host in range(topology.hosts):
         say(f"card {host + 1} of {topology.hosts}")
@@ -86,7 +86,7 @@ def start(topology: Topology, directory: Path, say: Callable[[str], None]) -> No
 
 
 def start_host(topology: Topology, directory: Path, host: int) -> None:
-    """Start the card of one host and wait until it works. Raises CommandFailed."""
+    """Start the card of one host and wait until the card works. Raises CommandFailed."""
     statistics, log = _statistics_file(directory, host), directory / f"h{host}.log"
     statistics.unlink(missing_ok=True)
     spec = parse_card(topology.nic)

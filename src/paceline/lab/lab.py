@@ -276,7 +276,7 @@ def up(
 
     Args:
         hosts: from 1 to 250.
-        link: of every host, each way: text such as ``1Gb/s``, or bytes/s; None makes a lab on loopback.
+        link: link of every host, each way: text such as ``1Gb/s``, or bytes/s; None makes a lab on loopback.
         name: several labs may be up at once.
         latency: added each way: text such as ``100us``, or seconds. Needs netem in the kernel.
         slurm_slots: CPUs of each host that the lab's Slurm gives out; 0 for no Slurm.

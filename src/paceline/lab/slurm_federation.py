@@ -48,7 +48,7 @@ class SlurmFederation:
     """The clusters of a running federation.
 
     Args:
-        topology: of a lab that is up, without Slurm.
+        topology: topology of a lab that is up, without Slurm.
         directory: new, with a path short enough for a socket.
 
     Raises:
@@ -229,7 +229,7 @@ class SlurmFederation:
         self._until(idle, f"{cluster.name}/slurmctld.log")
 
     def _await_siblings(self, cluster: SlurmCluster) -> None:
-        """Wait until the sibling clusters know each other, because Slurm starts no job before."""
+        """Wait until the sibling clusters know each other, because Slurm starts no job earlier."""
 
         def synced() -> bool:
             siblings = self.run(cluster.name, "scontrol", "show", "federation").count("Synced:Yes")

@@ -1,4 +1,4 @@
-"""R-GAT on IGBH-Full as MLPerf Training v4.0 had it: a paper and sampled neighbours to one of 2,983 fields, 25 M parameters.
+"""R-GAT on IGBH-Full of MLPerf Training v4.0, from a paper and sampled neighbours to one of 2,983 fields: 25 M parameters.
 
 Source: Busbridge et al. 2019 (arXiv:1904.05811) in the form of mlcommons/training, graph_neural_network: three layers of 512
 units in four heads, a graph attention (Velickovic et al. 2018, arXiv:1710.10903) for each of 11 relations with weights for both

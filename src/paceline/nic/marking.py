@@ -23,7 +23,7 @@ def mark_sockets(descriptors: Iterable[int], tos: int = TOS) -> int:
     """Set the ToS of all later packets of these TCP sockets; 0 removes the mark. The kernel sets the ECN bits itself.
 
     Args:
-        descriptors: of this process. Descriptors that are closed or no TCP sockets are skipped.
+        descriptors: descriptors of this process. Descriptors that are closed or no TCP sockets are skipped.
 
     Returns:
         The number of marked sockets.

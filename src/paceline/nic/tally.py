@@ -17,7 +17,7 @@ class Verified:
 
     Attributes:
         what: subject of the comparison. ``cases``: number of values, patterns, vectors or frames.
-        cycles, beats: of both engines together; beats in and out.
+        cycles, beats: cycles and beats of both engines together; beats in and out.
         agreed: every bit. ``difference``: the first one, or the reason why nothing was compared; empty if all agree.
     """
 
@@ -61,7 +61,7 @@ class EngineTally:
     """Running count of a comparison.
 
     Attributes:
-        seed: of the stalls in all batches.
+        seed: seed of the stalls in all batches.
     """
 
     seed: int

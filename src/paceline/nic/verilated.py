@@ -58,7 +58,7 @@ class ModelRun:
     Attributes:
         frames: bytes of each frame. ``errors``: its ``error``.
         times: int64 (frames, 4), cycles of a frame's first and last beat in, and first and last beat out.
-        cycles: until the last beat left. ``beats_in``, ``beats_out``: of all frames.
+        cycles: until the last beat left. ``beats_in``, ``beats_out``: beats in and beats out of all frames.
     """
 
     frames: tuple[bytes, ...]
@@ -167,7 +167,7 @@ def drive(
         engine: its number in the library, and its name.
         streams: frames of each input stream. In a second stream an empty one is not sent.
         registers: up to eight words of each frame, its header beats first.
-        room: bytes that may come out. ``seed``: of stalls and noise; 0: neither.
+        room: bytes that may come out. ``seed``: seed of stalls and noise; 0: neither.
 
     Raises:
         EngineFailure: what ``InceptionnModel.run`` says.
@@ -221,7 +221,7 @@ class InceptionnModel:
         """Send frames back to back and collect the output.
 
         Args:
-            seed: of stalls on both sides, of the registers between frames and of bytes that do not count; 0: no stalls.
+            seed: seed of stalls on both sides, of the registers between frames and of bytes that do not count; 0: no stalls.
 
         Raises:
             EngineFailure: no output for 4,000 cycles, a beat that changed while it waited, a wrong first, last or length.

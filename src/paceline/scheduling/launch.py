@@ -191,7 +191,7 @@ class Launch:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Launch:
-        """Read what ``to_json`` returns. Raises UserError or TypeError for anything else."""
+        """Read a dict of ``to_json``. Raises UserError or TypeError for anything else."""
         return cls.of(**{**data, "command": tuple(data["command"]), "device_types": tuple(data.get("device_types", ()))})
 
 

@@ -100,7 +100,9 @@ def schedule(
 
 
 def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Unpack[ScenarioKeywords]) -> Scenario:
-    """Build what ``schedule`` simulates, before a policy is chosen. The arguments and errors are those of ``schedule``."""
+    """Build the scenario that ``schedule`` simulates, before a policy is chosen. The arguments and errors are those of
+    ``schedule``.
+    """
     chosen = ScenarioOptions(**options)
     every, notes, places = _read(jobs, chosen.where)
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster

@@ -77,7 +77,7 @@ class _Site:
         return await run_in_threadpool(self._page, request)
 
     async def answer(self, request: Request) -> Response:
-        """Return the answer alone."""
+        """Return the answer without the controls."""
         return await run_in_threadpool(_part, lambda: self._answer(_key(_selection(request))).html)
 
     async def search(self, request: Request) -> Response:

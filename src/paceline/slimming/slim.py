@@ -57,7 +57,7 @@ class Slim:
             for a kernel that skips them (Park et al., ICLR 2017); ``compact`` replaces it by a new network of Conv-M blocks (Wu
             et al., CVPR 2017): ``wrap`` changes nothing, and ``shrink`` returns an untrained network, with the whole one as its
             teacher.
-        threads: of the runtime.
+        threads: threads of the runtime.
         table: measurements of another ``Slim`` (``Slim.table``); by default they are made when needed.
         target: runtime of the latencies, one of ``targets.TARGETS``. Single layers are always timed on ONNX Runtime; their sum
             is scaled to the whole network's latency on the target.

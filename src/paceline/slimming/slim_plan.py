@@ -26,7 +26,7 @@ class SlimPlan:
     Attributes:
         kept: indices by parameter or buffer and dimension, ascending; others stay whole.
         heads: by module, groups of rows of its first parameter before and after, such as heads of attention.
-        shapes: of the parameters that become smaller, in the whole network.
+        shapes: shapes of the parameters that become smaller, in the whole network.
         replacements: after the removal, other modules by path, empty for the whole network: ``kind`` and its settings
             (``replacements.replaced``).
     """
@@ -65,7 +65,7 @@ class SlimPlan:
         """Return the numbers of the structures that the plan removes; inverts ``of``.
 
         Args:
-            structures: of the same network; there may be more than ``of`` had.
+            structures: structures of the same network; there may be more than ``of`` had.
         """
         stays = {key: set(indices) for key, indices in self.kept.items()}
         emptied = self.replacements.get("", {}).get("branches", {})

@@ -1,4 +1,4 @@
-"""Places where a codec can work (device, host, network card) and switches that add, with what each supports."""
+"""Places where a codec can work (device, host, network card), switches that add, and the support of each."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def fabric(x: Exchanging, cluster: Cluster) -> Fabric:
 
 
 def check_fabric(x: Exchanging, cluster: Cluster) -> None:
-    """Raise UserError if the cluster lacks what the exchange needs.
+    """Raise UserError if the cluster lacks hardware that the exchange needs.
 
     Checked are the GPU, a known link to its host, a card on Ethernet, and a switch that adds.
     """

@@ -83,8 +83,8 @@ class GradientExchange:
         dense_rule: rule for tensors that stay dense; None: the compression's rule.
         compress_pull: True if sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
             ``hierarchical``).
-        servers: of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
-        ranks_per_node: of ``hierarchical``; 1 takes what the cluster or the launcher has.
+        servers: servers of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
+        ranks_per_node: ranks per node of ``hierarchical``; 1 takes what the cluster or the launcher has.
         codec_at: place of the codec: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients'
             place.
         residual_bits: bits of each residual of error feedback: 32 is fp32, 16 bfloat16.

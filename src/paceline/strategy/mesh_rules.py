@@ -51,7 +51,7 @@ def expert_text(mesh: Any) -> str:
 
 
 def recompute_text(mesh: Any) -> str:
-    """Describe what the backward pass computes again."""
+    """Describe the recomputation of the backward pass."""
     parts = "" if mesh.recompute.whole_blocks else f" ({mesh.recompute})"
     blocks = f" in {mesh.recompute_layers} blocks a stage" if mesh.recompute_layers else ""
     return f"recomputing{parts}{blocks}"

@@ -77,7 +77,7 @@ class Parallelism:
         expert_tensor: devices that share each expert, by its inner width.
         expert_imbalance: most tokens of a device of the group, over the group's mean. 1: all get the same, or nearly so, as
             with a balancing loss or bias. ``expert``: one device gets all. With padding to a capacity factor it is that factor.
-        expert_exchange: of expert parallelism, one of ``EXPERT_EXCHANGES`` or its name.
+        expert_exchange: exchange of expert parallelism, one of ``EXPERT_EXCHANGES`` or its name.
         expert_overlap: True if those exchanges overlap the computing of another micro batch, block by block (DualPipe:
             arXiv:2412.19437, section 3.2.1; Megatron-Core, ``overlap_moe_expert_parallel_comm``).
         sequence: True if the devices of ``tensor`` also divide, by tokens, the norms, dropout and sums between the divided
@@ -90,7 +90,7 @@ class Parallelism:
         gradient_bits: bits of a gradient that is added only at the owner of its shard: with ``zero1``, 16 or 32 (Megatron-Core,
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all owners
             add all gradients in fp32, as PyTorch does.
-        context_exchange: of context parallelism, one of ``CONTEXT_EXCHANGES`` or its name.
+        context_exchange: exchange of context parallelism, one of ``CONTEXT_EXCHANGES`` or its name.
         first_stage_layers, last_stage_layers: blocks of these stages, which also hold the embedding and the logits; 0: as many
             as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: order of a pipeline's passes, one of ``SCHEDULES`` or its name.

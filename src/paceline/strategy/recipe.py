@@ -133,7 +133,7 @@ def scaled_recipe(
     """Return a recipe at ``batch`` from one at ``base_batch``: the peak by ``rule``, the warm-up in proportion to the batch.
 
     Args:
-        samples: of the whole run.
+        samples: samples of the whole run.
         rule: scaling rule; by default ``linear`` for SGD and LARS, ``sqrt`` for Adam and LAMB.
         base_warmup_samples: samples of the warm-up at ``base_batch``. They grow with the batch, so that the number of steps is
             constant (You et al. 2020, section 4.1), up to half of the run.

@@ -426,7 +426,7 @@ class Strategy:
 
     @property
     def grouping(self) -> tuple[Hashable, ...]:
-        """Choices that affect the groups of ``partition``, each reduced to what matters of it."""
+        """Choices that affect the groups of ``partition``, each reduced to its relevant part."""
         owners = {part: getattr(self, part) if part else self for part in ("", *_PARTS)}
         values = ((getattr(owners[part], field), reduced) for part, field, reduced in _GROUPING)
         return tuple(reduced(value) if reduced else value for value, reduced in values)

@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _place(error: Exception) -> str:
-    """Return the place in the user's code where an error was raised, in parentheses; empty if it was raised elsewhere."""
+    """Return the place of an error in the user's code, in parentheses; empty if it was raised elsewhere."""
     others = {"paceline", "torch", "__main__", *sys.stdlib_module_names}
     places = [
         f" ({frame.f_code.co_filename}:{line})"

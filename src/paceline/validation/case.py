@@ -25,8 +25,8 @@ class Keys:
     Attributes:
         model, device: as the file or the catalogue names them.
         devices, nodes: numbers of them. system: owner of the machine (submitter, cluster, platform), so that a baseline
-            compares equal systems. release: of the software, if the file states it: rows of another release are ignored if the
-            same release has rows.
+            compares equal systems. release: release of the software, if the file states it: rows of another release are ignored
+            if the same release has rows.
     """
 
     model: str
@@ -72,7 +72,7 @@ class Case:
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it.
             published: predictions of others for this row, seconds by name.
-        year: of the software, where the set says it; 0: the newest.
+        year: year of the software, where the set says it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.
         precision_from: what says the precision: the ``row``, the ``submission`` or script that it is of, or ``usual``, what

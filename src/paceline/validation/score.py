@@ -24,7 +24,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class ScoredCase:
-    """Row that was predicted by the model and by those baselines that could."""
+    """Row with a prediction by the model and by those baselines that have enough data."""
 
     case: Case
     estimate: Estimate

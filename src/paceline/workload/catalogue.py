@@ -109,7 +109,7 @@ def layer_table(
         name: in any case, with any separators: ``Llama-2-7B``, ``llama2_7b``, ``meta-llama/Llama-3.1-8B``.
         seq_len: tokens of one sample of a transformer; None: the network's own length.
         fused_attention: a transformer does not write scores to memory; else it runs as eager PyTorch without FlashAttention.
-        args, inputs: of ``module:function``, as ``load_factory`` and ``example_input`` take them.
+        args, inputs: arguments and inputs of ``module:function``, as ``load_factory`` and ``example_input`` take them.
 
     Raises:
         UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as

@@ -156,7 +156,7 @@ class Layer:
 
     @property
     def turns(self) -> int:
-        """Number of times that a loop of the network runs the layer in a pass, from every product of it. A recurrent layer is
+        """Number of runs of the layer in a pass by a loop of the network, from every product of the layer. A recurrent layer is
         one call.
         """
         if self.kind in _RECURRENT:

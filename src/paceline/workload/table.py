@@ -60,7 +60,7 @@ class Workload(LayerTable):
         lora: LoRA | str = "",
     ) -> Workload:
         """Return a network by its name: one of the package, a Hugging Face ``config.json`` or the folder of a checkpoint, or
-        what ``module:function`` or ``file.py:Class`` (which need torch) gives.
+        the result of ``module:function`` or ``file.py:Class`` (which need torch).
 
         Args:
             name: in any case, with spaces, dashes or underscores: ``Llama-2-7B``, ``llama_2_7b``. A path is one that ends in

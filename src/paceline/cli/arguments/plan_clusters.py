@@ -96,8 +96,7 @@ def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None)
 
 
 def _each(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
-    """Return one value per kind. The given list has one for all kinds or one for each. ``given`` has one for all or one for
-    each."""
+    """Return one value per kind. ``given`` has one value for all kinds or one for each."""
     values = list(given or [None])
     if len(values) not in (1, len(kinds)):
         raise UserError(

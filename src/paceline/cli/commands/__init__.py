@@ -1,1 +1,1 @@
-"""One module a command: its options, what it runs and what it prints."""
+"""One module per command, with its options, its action and its output."""

@@ -157,7 +157,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
 
 def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -> dict[str, Any]:
     """Return the fields of ``Space`` that options set, each value once. Mixed precision means the kind that the devices
-    support. Mixed precision is the one that the devices have.
+    support.
 
     Args:
         wanted: strategy of ``--why-not``, whose number of servers is tried too.

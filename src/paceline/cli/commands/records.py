@@ -68,8 +68,9 @@ def _import(o: argparse.Namespace) -> Answer:
 
 
 def _held(seen: Observation) -> tuple[str, ...]:
-    """Return a warning if the devices may not hold the job as described. Raises UserError if they cannot. Raises UserError if
-    they cannot: the run was different."""
+    """Return a warning if the devices may not hold the job as described. Raises UserError if they cannot, since the run must
+    have been different.
+    """
     step = ORDINARY.step(seen.workload, seen.cluster, seen.strategy)
     has = seen.cluster.device.memory.value
     states = sum(step.memory.get(name, 0.0) for name in ("weights", "frozen weights", "gradients", "optimizer state"))

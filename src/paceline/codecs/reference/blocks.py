@@ -33,7 +33,7 @@ class Tile(NamedTuple):
 
 
 def tiles(x: F32, block: int) -> Iterator[Tile]:
-    """Yield the blocks of ``x`` in tiles of whole blocks; a shorter last block comes alone."""
+    """Yield the blocks of ``x`` in tiles of whole blocks, then a shorter last block separately, if any."""
     whole = x.size - x.size % block
     for first in range(0, whole, _TILE):
         last = min(first + _TILE, whole)

@@ -18,10 +18,10 @@ class Costs:
     """Costs by site in the federation's currency, before payments; each array has shape (sites,).
 
     Attributes:
-        waiting: of the owner's jobs: completion after arrival plus duration, at the price of an hour. Negative if faster
-            devices of other sites end the jobs sooner.
-        energy: of all jobs that ran on a site's devices.
-        cloud: of the owner's jobs. ``wan``: of the data of the owner's jobs that ran elsewhere.
+        waiting: waiting costs of the owner's jobs: completion after arrival plus duration, at the price of an hour. Negative if
+            faster devices of other sites end the jobs sooner.
+        energy: energy costs of all jobs that ran on a site's devices.
+        cloud: cloud costs of the owner's jobs. ``wan``: transfer costs of the data of the owner's jobs that ran elsewhere.
     """
 
     waiting: Array
@@ -69,7 +69,7 @@ def moved_bytes(demand: FederationDemand, outcome: FederationOutcome) -> Array:
 
 
 def _successive(outcome: FederationOutcome) -> tuple[Ints, Ints]:
-    """Return the runs that another run of the same job follows, and those following runs."""
+    """Return two lists of equal length: runs that are followed by another run of the same job, and those next runs."""
     order = np.argsort(outcome.run_job, kind="stable")  # runs are in the order of their starts
     same = outcome.run_job[order[:-1]] == outcome.run_job[order[1:]]
     return order[:-1][same], order[1:][same]

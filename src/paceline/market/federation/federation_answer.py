@@ -33,7 +33,7 @@ class SiteAnswer:
 
     Attributes:
         load: mean share of its devices that its own jobs would use. ``share``: its final gain.
-        received: from the others; negative if it pays. ``standard_error``: of both if they were sampled.
+        received: from the others; negative if it pays. ``standard_error``: standard error of both if they were sampled.
     """
 
     site: str

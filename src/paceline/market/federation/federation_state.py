@@ -18,16 +18,16 @@ class FederationDemand:
     """Jobs and the pools where they may run. Jobs of one kind have the same site, devices, speeds and delays.
 
     Attributes:
-        arrival_s: of each job, ascending; shape (jobs,).
-        duration_s: of its work at speed 1, the speed at home.
+        arrival_s: arrival of each job, ascending; shape (jobs,).
+        duration_s: duration of its work at speed 1, the speed at home.
         devices: number held while it runs. ``site``: its owner. ``kind``: its kind.
         patience_s: wait for the first start after which a job goes to the public cloud; infinite: never.
         kind_site: the site of each kind; shape (kinds,).
-        speed: of a kind in a pool, relative to home; 0: it cannot run there. Shape (kinds, pools).
+        speed: speed of a kind in a pool, relative to home; 0: it cannot run there. Shape (kinds, pools).
         believed: the speeds that the choice of a pool uses; above 0 where ``speed`` is.
         delay_s: until a kind's data arrive in a pool, while its devices are held. Shape (kinds, pools).
-        cloud_speed: of a kind in the public cloud; shape (kinds,). ``data_bytes``: moved when such a job runs at another site;
-            ``checkpoint_bytes``: moved when it restarts at another site.
+        cloud_speed: speed of a kind in the public cloud; shape (kinds,). ``data_bytes``: moved when such a job runs at another
+            site; ``checkpoint_bytes``: moved when it restarts at another site.
         capacity: devices of each pool; shape (pools,). ``pool_site``: its owner; -1: all sites.
     """
 
@@ -57,7 +57,7 @@ class Rules:
         notice_s: seconds from an owner's notice until its guests leave; infinite: guests run to their end.
         by_credit: serve the site with the most device-seconds lent less borrowed first, not the earliest job.
         home_first: a site's jobs take its devices before guests do.
-        checkpoint_s: of a job's work between two checkpoints. ``save_s``: to write one. ``restart_s``: to start again.
+        checkpoint_s: seconds of a job's work between two checkpoints. ``save_s``: to write one. ``restart_s``: to start again.
     """
 
     lends: Ints
@@ -75,7 +75,7 @@ class FederationOutcome:
     """Outcome of each job. Jobs of non-members have NaN.
 
     Attributes:
-        first_start_s, end_s: of each job; shape (jobs,). ``restarts``: number of evictions.
+        first_start_s, end_s: first start and end of each job; shape (jobs,). ``restarts``: number of evictions.
         run_job, run_pool, run_start_s, run_end_s: its runs, in the order of their starts; pool ``CLOUD`` is the public cloud.
     """
 

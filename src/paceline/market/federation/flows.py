@@ -14,13 +14,13 @@ PERIODS = 240
 
 @dataclass(frozen=True)
 class LendingFlows:
-    """Device-hours that sites ran for each other.
+    """Device-hours of work that sites ran for each other.
 
     Attributes:
         hours: device-hours by lender (row) and borrower (column), shape (sites, sites); the diagonal is work at home.
         cloud_hours: device-hours of each site's jobs in the public cloud, shape (sites,).
-        edges_s: of the periods, shape (periods + 1,). ``lent``: devices lent by each site, means of the periods, shape (sites,
-            periods).
+        edges_s: edges of the periods, shape (periods + 1,). ``lent``: devices lent by each site, means of the periods, shape
+            (sites, periods).
     """
 
     hours: Array

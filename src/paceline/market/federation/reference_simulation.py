@@ -213,7 +213,8 @@ class ReferenceSimulation:
                 heapq.heappush(heap, (rank, self.queues[kind][0], kind))
 
     def _dispatch(self, now: float, only: int = -1) -> None:
-        """Start the jobs that fit, in order, each where it ends first. A job that does not fit does not block others.
+        """Start the jobs that fit, in order, each in the pool where it ends first. A job that does not fit does not block
+        others.
 
         Args:
             only: the one kind that may now start; -1: any.
@@ -231,7 +232,7 @@ class ReferenceSimulation:
                 self._tell(now, pool, devices - self.free_devices[pool] - self.coming[pool])
 
     def _start(self, now: float, kind: int, at_home: bool, reserved: set[int]) -> None:
-        """Start the first job of a kind where it ends first, if it fits anywhere."""
+        """Start the first job of a kind in the pool where it ends first, if it fits anywhere."""
         demand, rules = self.demand, self.rules
         job, home = self.queues[kind][0], int(demand.kind_site[kind])
         devices = int(demand.devices[job])
@@ -276,7 +277,7 @@ class ReferenceSimulation:
         heapq.heappush(self.events, (now + (wait + self.work_left[job] / float(demand.speed[kind, pool])), _END, job, run))
 
     def _wanted(self) -> Iterator[tuple[int, int]]:
-        """Yield pools where own jobs wait that would fit if guests left, and the devices of those jobs."""
+        """Yield pools in which waiting jobs of the owner would fit if guests left, and the devices of those jobs."""
         demand, rules = self.demand, self.rules
         for pool, lender in enumerate(demand.pool_site.tolist()):
             if lender < 0 or math.isinf(rules.notice_s[lender]) or not (self.guests[pool] or self.coming[pool]):

@@ -50,7 +50,7 @@ def render(federation: Federation, target: str, name: str = "paceline", counted:
     """Render the files of a target: ``kueue`` or ``slurm``.
 
     Args:
-        name: of the cohort or the federation. ``counted``: the unit of a device in Slurm's accounting.
+        name: name of the cohort or the federation. ``counted``: the unit of a device in Slurm's accounting.
 
     Raises:
         UserError: an unknown target; a name that the target does not take; a limit that it cannot express.

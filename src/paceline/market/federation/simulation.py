@@ -1,4 +1,4 @@
-"""Simulate a federation's jobs event by event: each job starts where it ends first, or waits."""
+"""Event simulation of a federation's jobs: each job starts in the pool where it ends first, or waits."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ class Site:
         jobs: its own, in order of arrival.
         lends, borrows: most devices at a time; None: all.
         notice_s: from its owner's notice until guests leave its devices; infinite: guests run to their end.
-        waiting_price: of an hour that a job waits. ``energy_price``: of a kWh; ``pue``: energy of the building over energy of
-            the devices. ``cloud_price``: of a device and hour in the public cloud. All in the federation's currency; 0: not
-            counted.
+        waiting_price: price of an hour that a job waits. ``energy_price``: price of a kWh; ``pue``: energy of the building over
+            energy of the devices. ``cloud_price``: price of a device and hour in the public cloud. All in the federation's
+            currency; 0: not counted.
         cloud_after_s: wait after which a job goes to the public cloud; infinite: never.
 
     Raises:
@@ -95,11 +95,12 @@ class Federation:
     """Sites, and the links between them.
 
     Attributes:
-        currency: of all prices; ``HOURS`` if only waiting counts.
-        wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: of a GB.
-        data_bytes: of a job's data set by its model, ``""`` for the others; unknown models count as 0.
-        checkpoint_bytes: of a checkpoint, which moves when a job restarts at another site; ``restart_s`` includes its transfer.
-        speeds: of a model by device type, in any unit of work a second; other models are predicted or unknown.
+        currency: currency of all prices; ``HOURS`` if only waiting counts.
+        wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: price of a GB.
+        data_bytes: bytes of a job's data set by its model, ``""`` for the others; unknown models count as 0.
+        checkpoint_bytes: bytes of a checkpoint, which moves when a job restarts at another site; ``restart_s`` includes its
+            transfer.
+        speeds: speeds of a model by device type, in any unit of work a second; other models are predicted or unknown.
         checkpoint_s: between two checkpoints of a job. ``save_s``: to write one. ``restart_s``: to start again from it.
     """
 

@@ -27,7 +27,7 @@ _STRICT = 1e-7
 
 @dataclass(frozen=True)
 class Blocking:
-    """A coalition that does better alone, by its mask, with the joint gain of its members."""
+    """Coalition that does better by itself, as a mask, with the joint gain of its members."""
 
     coalition: int
     gain: float
@@ -38,7 +38,7 @@ class CoreAllocation:
     """A division of v(N) and how well it holds against coalitions that may leave.
 
     Args:
-        shares: of each player, shape (n,), in the unit of the game.
+        shares: shares of each player, shape (n,), in the unit of the game.
         eps: the largest excess of the proper coalitions checked. Positive: that coalition gains this much when it leaves. At
             most 0: no coalition checked gains. Negative in the least core: the core has an interior. 0 for a single player.
         checked: number of proper coalitions compared.
@@ -62,7 +62,7 @@ def _divided(game: Game, shares: Sequence[float] | Array) -> Array:
 
 
 def _rows(game: Game, masks: Sequence[int]) -> Array:
-    """Return 1 where player i (column) is in the coalition (row)."""
+    """Return a matrix of 1 where player i (column) is in the coalition (row), else 0."""
     players = range(len(game.players))
     return np.array([[mask >> i & 1 for i in players] for mask in masks], dtype=float).reshape(-1, len(players))
 
@@ -86,7 +86,7 @@ def _legal(game: Game, coalitions: Iterable[int]) -> list[int]:
 def blocking(
     game: Game, shares: Sequence[float] | Array, coalitions: Iterable[int] | None = None, tolerance: float = TOLERANCE
 ) -> tuple[Blocking, ...]:
-    """Return the coalitions that do better alone, the largest gain first; empty if the shares are in the core.
+    """Return the coalitions that do better by themselves, the largest gain first; empty if the shares are in the core.
 
     Args:
         coalitions: masks to compare; None: all. The grand coalition gains if the shares do not use up its value.
@@ -229,7 +229,7 @@ def least_core(game: Game, coalitions: Iterable[int] | None = None, most: int = 
         coalitions: masks to compare. Their complements and the single players are added. None: all up to ``MOST_ENUMERATED``
             players; beyond, random ones and the neighbours of the binding ones.
         most: coalitions valued by that search, at least 4 per player.
-        seed: of the random ones.
+        seed: seed of the random ones.
 
     Raises:
         UserError: an unknown mask, a value that is not finite, or fewer than 4 coalitions per player.

@@ -35,7 +35,7 @@ class RuleProperty:
         kept: ``yes`` or ``partly`` (under a condition); ``exact`` where payments add up to 0; ``none`` where a false report can
             help.
         how: the reason, one sentence.
-        source: of the claim.
+        source: source of the claim.
     """
 
     kept: Literal["yes", "partly", "exact", "none"]

@@ -29,9 +29,9 @@ class Settlement:
     Attributes:
         saved: its costs alone less its costs together, before payments.
         received: payments from the others; negative if it pays.
-        standard_error: of a sampled division; zeros if exact.
+        standard_error: standard error of a sampled division; zeros if exact.
         credits: device-hours lent less borrowed; they sum to 0. A rule without money settles by them.
-        outcome: of all jobs, as the rule serves them.
+        outcome: outcome of all jobs, as the rule serves them.
         charges: payment of each run's owner to its lender, shape (runs,); 0 at home and under rules without prices. Lost work
             of an evicted run is not paid.
         prices: by hour, if the rule has prices. ``auction``: trades, if it has auctions.
@@ -54,7 +54,7 @@ class Settlement:
 
     @property
     def worse_off(self) -> tuple[int, ...]:
-        """Numbers of the sites that would do better alone."""
+        """Indices of the sites that would do better by themselves."""
         least = -1e-9 * max(float(np.abs(self.saved).sum()), 1.0)
         return tuple(np.flatnonzero(self.shares < least).tolist())
 

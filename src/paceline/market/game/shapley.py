@@ -21,8 +21,8 @@ class ShapleyValue:
     """A division of the joint saving.
 
     Args:
-        shares: of each player, shape (n,), in the unit of the game. They sum to v(N), up to the rounding of floats.
-        standard_error: of each share, shape (n,), from sampling alone. Zeros if the value is exact.
+        shares: shares of each player, shape (n,), in the unit of the game. They sum to v(N), up to the rounding of floats.
+        standard_error: standard error of each share, shape (n,), from sampling alone. Zeros if the value is exact.
         sampled: orders were sampled.
         permutations: number of orders; 0 if the value is exact.
     """
@@ -77,7 +77,7 @@ def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> Shapl
 
     Args:
         permutations: number of orders, reverses included, at least 4. An odd number is raised by one.
-        seed: of the orders.
+        seed: seed of the orders.
 
     Raises:
         UserError: fewer than 4 permutations, a bad seed, or a value that is not finite.

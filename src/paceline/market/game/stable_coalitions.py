@@ -60,7 +60,7 @@ class StableCoalitions:
 
     Args:
         partition: their masks, in order.
-        payoffs: of each player, shape (n,), in the unit of the game. No player gets less than alone.
+        payoffs: payoffs of each player, shape (n,), in the unit of the game. No player gets less than alone.
         changes: every merge and split, from single players to the partition.
         stable: no merge and no split applies (D_hp-stable). False: the search reached its cap.
         note: what was not tried at the cap, or empty.
@@ -176,7 +176,7 @@ def merge_and_split(game: Game, division: Division = by_shapley, most: int = MOS
     is a Pareto improvement, so the search ends, and no player gets less than alone. The result is D_hp-stable (Apt and Witzel).
 
     Args:
-        division: of a coalition's value among its members. It depends on nothing else.
+        division: division of a coalition's value among its members. It depends on nothing else.
         most: cap on divided coalitions, at least one per player.
 
     Raises:

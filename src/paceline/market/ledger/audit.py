@@ -298,8 +298,8 @@ def k_for(rate: float, lenders: int = 1) -> float:
 
 
 def run_length(shift: float, allowance: float, threshold: float) -> float:
-    """Return the mean number of jobs until a one-sided CUSUM alarms: S = max(0, S + z - allowance) > threshold, z normal around
-    ``shift``.
+    """Return the mean number of jobs until a one-sided CUSUM raises an alarm: S = max(0, S + z - allowance) > threshold, z
+    normal around ``shift``.
 
     Page's integral equation for the mean run length (Biometrika 1954), solved at Gauss-Legendre nodes. All are in standard
     deviations of one job. Infinite beyond 1e14. Raises UserError where allowance or threshold is not positive.

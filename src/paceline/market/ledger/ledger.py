@@ -67,9 +67,9 @@ class Origin:
 
     Args:
         trace: SHA-256 of the files read, one after the other, as 64 hexadecimal digits.
-        rule: of the settlement, such as ``credits``.
-        seed: of the simulation.
-        version: of Paceline.
+        rule: rule of the settlement, such as ``credits``.
+        seed: seed of the simulation.
+        version: version of Paceline.
 
     Raises:
         UserError: no SHA-256, an empty text, or a seed that is no whole number.
@@ -112,7 +112,7 @@ class LedgerEntry:
         device_us: device-microseconds.
         normalised_us: the same in microseconds of the reference device: times the predicted throughput on this type, over
             that on the reference.
-        wan_bytes: sent between sites. ``restarts``: of the job.
+        wan_bytes: sent between sites. ``restarts``: restarts of the job.
         reason: one of ``REASONS``.
         amount: payment from the owner to the lender; negative: from the lender to the owner. ``unit``: one of ``UNITS``.
 
@@ -319,7 +319,7 @@ class Ledger(LedgerReader):
     """A ledger to append to; it is created if missing.
 
     Args:
-        origin: of the new entries. An existing ledger must have the same trace, rule and seed.
+        origin: origin of the new entries. An existing ledger must have the same trace, rule and seed.
 
     Raises:
         UserError: the file has another trace, rule or seed (named), is no ledger, or cannot be written.

@@ -17,7 +17,7 @@ MICRO = 1_000_000
 
 
 def entries_of(savings: Savings, settlement: Settlement) -> Iterator[LedgerEntry]:
-    """Yield the entries in order of their starts; the settlement of the whole comes last.
+    """Yield the entries in order of their starts, and the settlement of the whole last.
 
     Under ``credits`` each stretch moves one credit per device-second, under ``prices`` and ``auction`` the price of its
     device-hours. The other rules post stretches without amounts, and then the payments. Amounts are whole millionths, so sums

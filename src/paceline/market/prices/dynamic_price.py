@@ -49,7 +49,7 @@ class DynamicPrice:
     """End state of the price process.
 
     Attributes:
-        worths: of the sites. ``process``: prices of a device-hour, and devices that each site buys.
+        worths: values of devices for the sites. ``process``: prices of a device-hour, and devices that each site buys.
     """
 
     worths: tuple[Worth, ...]
@@ -69,7 +69,7 @@ class DynamicPrice:
 
 
 def worth(savings: Savings, site: int) -> Worth:
-    """Return the value of devices for a site, from simulations of it alone with fewer and more.
+    """Return the value of devices for a site, from simulations of the site alone with fewer and more devices.
 
     A site sells at most what it may lend, and keeps the devices that its own jobs need on average and for the largest job. Its
     cost is convex in the devices (the lower hull): it may alternate between two numbers of devices.

@@ -34,7 +34,7 @@ class JobAuctions:
     """Result of the auctions of a coalition.
 
     Attributes:
-        outcome: of the jobs.
+        outcome: outcome of the jobs.
         price: per device-hour that each run pays, in the currency; 0 at home. Shape (runs,).
         moment_s, cleared: times of trades, and the prices by device type; NaN: no trade. Shapes (trades,), (types, trades).
         types: device types.

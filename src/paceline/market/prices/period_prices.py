@@ -35,8 +35,8 @@ class PeriodPrices:
         types: device types.
         prices: per device-hour, in the federation's currency; shape (types, hours).
         backlog_hours: device-hours of work that wait at the end of each hour, in the optimum; shape (sites, hours).
-        cost: of the optimum, in the federation's currency. ``costs``: of each site with payments at these prices, shape
-            (sites,); they sum to ``cost``.
+        cost: cost of the optimum, in the federation's currency. ``costs``: costs of each site with payments at these prices,
+            shape (sites,); they sum to ``cost``.
     """
 
     types: tuple[str, ...]
@@ -49,8 +49,8 @@ class PeriodPrices:
         """Return the charge of a device between two moments, shape (runs,): at least its owner's energy price.
 
         Args:
-            pool_type: of each pool. ``floor``: price of its energy a device and hour; both of shape (pools,).
-            pool, start_s, end_s: of each run.
+            pool_type: device type of each pool. ``floor``: price of its energy a device and hour; both of shape (pools,).
+            pool, start_s, end_s: pool, start and end of each run.
         """
         hours = self.prices.shape[1]
         rates = np.concatenate([np.maximum(self.prices[pool_type], floor[:, None]), floor[:, None]], axis=1)

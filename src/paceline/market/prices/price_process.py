@@ -77,7 +77,8 @@ def price_process(
     Args:
         low, high: limits of each site's quantity, shape (sites,): the most it can sell (negative) and buy.
         kappa: how fast the price follows the excess. ``step``: how fast sites follow their gradients.
-        tolerance: of the excess relative to the largest quantity, and of the moves relative to the largest earlier one.
+        tolerance: tolerance of the excess relative to the largest quantity, and of the moves relative to the largest earlier
+            one.
 
     Raises:
         UserError: a rate that is not above 0, or limits of no use.

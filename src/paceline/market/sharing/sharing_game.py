@@ -52,7 +52,7 @@ class SharingGame:
     """Sites that choose how much to share.
 
     Args:
-        performance: of a profile; called once each.
+        performance: performance of a profile; called once each.
         choices: numbers that each site may share, ascending from 0.
         price: C^G, of a device and hour inside the federation. ``cloud_price``: C^P, in the public cloud.
         gamma: 0: only cost counts; 1: saving a unit of extra use.
@@ -150,7 +150,7 @@ class Equilibrium:
     Attributes:
         profile: number that each shares. ``found``: no site gains by a change. False: the responses repeat ``cycle`` or have
             not ended.
-        utilities, costs: of each site there. ``rounds``: number of rounds.
+        utilities, costs: utilities and costs of each site there. ``rounds``: number of rounds.
     """
 
     profile: Profile
@@ -260,7 +260,7 @@ class Equilibria:
     """Pure Nash equilibria of a game, and its largest welfare.
 
     Attributes:
-        profiles: of the equilibria found, the largest welfare first. ``welfares``: of each.
+        profiles: profiles of the equilibria found, the largest welfare first. ``welfares``: welfares of each.
         whole: every profile was tried, so these are all. False: only ends of best responses.
         responses: ends of best responses, by a name of the start; the first starts from nothing shared.
         best: the profile of the largest welfare.

@@ -24,8 +24,8 @@ class SharingAnswer(Tabular):
     """Equilibria of sites that each decide for themselves.
 
     Attributes:
-        names, devices: of the sites. ``profiles``: number of profiles of the game.
-        equilibria: of the game, with its largest welfare.
+        names, devices: names and devices of the sites. ``profiles``: number of profiles of the game.
+        equilibria: equilibria of the game, with its largest welfare.
     """
 
     names: tuple[str, ...]

@@ -23,13 +23,13 @@ class Aligner(wiring.Component):
     beat on average take a cycle each. A frame's last chunk takes one more cycle for each remaining beat. Four register stages.
 
     Args:
-        beat_bytes: of an output beat, a power of two from 4 on.
+        beat_bytes: bytes of an output beat, a power of two from 4 on.
         chunk_bytes: most of a chunk, ``beat_bytes`` + 1 or more and below twice ``beat_bytes``.
 
     Attributes:
         chunks: the input.
         beats: the output.
-        error: of the beat at the output: its frame had a chunk with ``error``; valid with the last beat.
+        error: error of the beat at the output: its frame had a chunk with ``error``; valid with the last beat.
     """
 
     def __init__(self, beat_bytes: int = BEAT_BYTES, chunk_bytes: int = CHUNK_BYTES) -> None:

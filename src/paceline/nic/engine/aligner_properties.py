@@ -24,7 +24,7 @@ class Aligned(Elaboratable):
 
     Args:
         make: makes the aligner.
-        bits: of every byte, that are followed; the others do not reach the assertions.
+        bits: bits of every byte, that are followed; the others do not reach the assertions.
         patience: cycles.
         most_inside: beats that may have been completed and not have left.
     """

@@ -51,7 +51,7 @@ class Compressor(wiring.Component):
     """Compressor of marked frames.
 
     Args:
-        block_beats: of a block of ``inceptionn-scaled``; the codec knows blocks of 128.
+        block_beats: beats of a block of ``inceptionn-scaled``; the codec knows blocks of 128.
         queue_beats: that wait, ``block_beats`` or more.
         make_aligner: makes the aligner.
 

@@ -61,7 +61,7 @@ class FaithfulLane(Elaboratable):
 
 
 class ScaledLane(Elaboratable):
-    """For every fp32 word up to the scale 2^e: |decoded - word| <= 2^-k 2^e, and a value coded again stays.
+    """For every fp32 word up to the scale 2^e, |decoded - word| <= 2^-k 2^e, and coding the result again changes nothing.
 
     The magnitudes are compared as integers in units of the scale's 2^-40; what a word has below that counts as one more unit.
 

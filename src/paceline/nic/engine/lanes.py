@@ -98,7 +98,7 @@ def coded(scaled: Value, value: Value, tag: Value, cut: Halved) -> tuple[Value, 
     Args:
         scaled: the format: rounded, else as published.
         value: the fp32 value.
-        tag: of the published format.
+        tag: tag of the published format.
     """
     sign, whole = value[31], cut.large
     published = Mux(tag == WORD, value, Mux(tag == HALF, Cat(whole[:15], sign), Cat(whole[8:15], sign)))
@@ -205,9 +205,7 @@ def restored(magnitude: Value, top: Value, by: Lift) -> Restored:
 
 
 def fp32_word(value: Restored, sign: Value) -> Value:
-    """Return the fp32 word, limited to the largest number; below 2^-126 it is subnormal. Above the largest number it is that;
-    below 2^-126 it is subnormal.
-    """
+    """Return the fp32 word, limited to the largest number; below 2^-126 it is subnormal."""
     exponent = value.exponent
     normal = Mux(exponent > 254, _MOST, Cat(value.fraction, exponent[:8]))
     return Cat(Mux(value.zero, 0, Mux(exponent > 0, normal, Cat(value.subnormal, Const(0, 8)))), sign)

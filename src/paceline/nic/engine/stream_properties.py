@@ -139,7 +139,7 @@ class Passed(_Bench):
     without ``error``. ``Delivered`` proves that the last beats leave.
 
     Args:
-        bits: of the data that are compared, in addition to the two colours, bits 0 and 1; the others do not reach the
+        bits: bits of the data that are compared, in addition to the two colours, bits 0 and 1; the others do not reach the
             assertions.
     """
 

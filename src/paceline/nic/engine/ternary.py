@@ -199,7 +199,7 @@ class TernaryDecoder(wiring.Component):
 
 
 def _live(left: Value) -> Value:
-    """Return a mask of those of the next ``LANES`` words that are among the remaining ``left``."""
+    """Return a mask of the valid ones among the next ``LANES`` words if ``left`` words remain."""
     return Cat(left > lane for lane in range(LANES))
 
 

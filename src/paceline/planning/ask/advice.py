@@ -1,4 +1,4 @@
-"""Advice in one sentence, for readers who are no experts of distributed training."""
+"""Advice in one sentence, for readers who are no experts in distributed training."""
 
 from __future__ import annotations
 

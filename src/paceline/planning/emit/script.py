@@ -130,7 +130,7 @@ def _buckets(job: EmittedJob) -> str:
 
 
 def _fully_sharded(job: EmittedJob) -> Iterator[str]:
-    """Yield FSDP2: one unit a block, and one for the rest."""
+    """Yield FSDP2 calls: one unit per block, and one for all other layers."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     arguments = [f"reshard_after_forward={mesh.sharding.gathers_again}"]
     if mesh.shard_devices:

@@ -32,7 +32,7 @@ def remarks(job: EmittedJob) -> str:
 
 
 def checked(job: EmittedJob) -> EmittedJob:
-    """Return the job after a check. Raises UserError for choices that a started script cannot run."""
+    """Return the job after a check of its choices. Raises UserError for choices that a started script cannot run."""
     check(job)
     return job
 

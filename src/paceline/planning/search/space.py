@@ -86,20 +86,22 @@ class Space:
         exchanges: without sums in the switch, which few switches have, unless they are named.
         others: values of further choices, by name, such as ``codec_at`` and ``dense_bits``. A strategy that cannot have a value
             keeps its own.
-        servers: of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
+        servers: servers of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
             and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
             whole training state. A divided network is tried with dense gradients in all-reduces.
         experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
             search of layouts the powers of two that divide the experts and the devices of a stage.
-        schedules: of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
+        schedules: schedules of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
         offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
         node_groups: whether a search of layouts also tries shares within each node (HSDP).
         divided_shardings: in a search of layouts, where they differ from ``shardings``.
-        gather_bits, gradient_bits: of every strategy that shares out optimizer state, as for ``Parallelism``.
+        gather_bits, gradient_bits: gather bits and gradient bits of every strategy that shares out optimizer state, as for
+            ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
             others than the usual two are named.
-        virtual_stages, micro_batches: of a divided network; empty: those that a search of layouts tries.
+        virtual_stages, micro_batches: virtual stages and micro batches of a divided network; empty: those that a search of
+            layouts tries.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 

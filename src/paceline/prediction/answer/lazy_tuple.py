@@ -18,7 +18,7 @@ class Lazy(Sequence[T], Generic[T]):
         self._made: tuple[T, ...] | None = None
 
     def whole(self) -> tuple[T, ...]:
-        """All of it."""
+        """All elements as a tuple."""
         if self._made is None:
             self._made = self._make()
         return self._made

@@ -112,7 +112,7 @@ class Prediction(Metrics):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` returns. Keys of later schemas are ignored."""
+        """Read a dict of ``to_json``. Keys of later schemas are ignored."""
         texts = tuple(Assumption("read back", text) for text in data["assumptions"])
         return super().from_json({**data, "assumptions": texts})
 
@@ -135,7 +135,7 @@ class Prediction(Metrics):
         return _critical_path(self)
 
     def explain(self, width: int = 80) -> str:
-        """Explain where the time goes, the critical path, the reasons for the range, and the assumptions.
+        """Explain the parts of the step time, the critical path, the reasons for the range, and the assumptions.
 
         Args:
             width: columns of a line, such as ``shutil.get_terminal_size().columns``.

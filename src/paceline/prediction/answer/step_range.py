@@ -1,4 +1,4 @@
-"""The 80 % interval of a predicted step: from errors by resource, then moved to the tails of held-out runs.
+"""The 80 % interval of a predicted step, from errors by resource and from the tails of held-out runs.
 
 The errors of the device, the links and the codec are taken as independent. Device and codec count by their share of the step.
 Links count by their effect: the step is scheduled again with links at either end of the links' 80 % interval, since it may then

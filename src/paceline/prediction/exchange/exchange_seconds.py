@@ -1,4 +1,4 @@
-"""Seconds of a step's exchange by the catalogue: each collective, each pass of the codec, and what the exchange waits for."""
+"""Seconds of a step's exchange by the catalogue: each collective, each pass of the codec, and each wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of error feedback on a device or in host memory, and the copies of it in an exchange."""
+"""Memory of error feedback on a device or in host memory, and its copies during an exchange."""
 
 from __future__ import annotations
 

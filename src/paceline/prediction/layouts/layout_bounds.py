@@ -262,7 +262,9 @@ class LayoutBounds:
         return self._once(key, make)
 
     def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
-        """Return activation bytes of one sample in each segment: per micro batch in flight, and held only once."""
+        """Return activation bytes of one sample in each segment: those stored per micro batch in flight, and those stored
+        once.
+        """
 
         def make() -> tuple[Array, Array]:
             segments = self.segments(own)
@@ -318,7 +320,7 @@ class LayoutBounds:
         return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
-        """Return both passes of each part, plus the time that its stage's host exceeds them (``StepModel.launched``).
+        """Return both passes of each part, plus the excess time of the stage's host over them (``StepModel.launched``).
 
         Args:
             parts: as ``_passes`` has them for segments, (slices, 5, parts).

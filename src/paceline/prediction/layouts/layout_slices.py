@@ -40,7 +40,7 @@ class LayoutSlice:
         return _division_of(self)
 
     def mesh(self) -> Parallelism:
-        """Mesh of the division of the layers alone."""
+        """Mesh that only divides the layers."""
         return Parallelism(data=self.expert, **dict(zip(_DIVISION, _division_of(self), strict=True)))
 
     @property

@@ -1,4 +1,4 @@
-"""Exchange of a network whose experts have other replicas than the rest: two exchanges on one network.
+"""Exchange of a network whose experts have different replicas from its other layers: two exchanges on one network.
 
 Gradients of experts are summed among the devices that have the same ones (Megatron-Core: expert data parallelism). Their
 buckets are separate, and both kinds travel in the order in which they become ready.
@@ -105,11 +105,11 @@ def together(rest: ExchangeSeconds, experts: ExchangeSeconds) -> ExchangeSeconds
 
 
 def _joined(both: tuple[ExchangePlan, ExchangePlan], order: Ints, bucket: Ints, pieces: Ints) -> ExchangePlan:
-    """Return the plan of both. Its loads remain those of the first, because it is priced already.
+    """Return the joint plan of both exchanges. Its loads remain those of the first, because it is priced already.
 
     Args:
         order: order of the buckets of both, one plan after the other, (buckets,). ``pieces``: the same of the pieces.
-        bucket: of each piece in the new order.
+        bucket: bucket of each piece in the new order.
     """
     rest, experts = both
     parts = rest.partition, experts.partition

@@ -41,7 +41,8 @@ class StepInputs:
         """Check a step's inputs and settle its strategy.
 
         Args:
-            constants: of the predictor. ``kernel``: its requested kernel of attention. ``year``: that of its software.
+            constants: constants of the predictor. ``kernel``: its requested kernel of attention. ``year``: that of its
+                software.
 
         Raises:
             UserError: a value of another type; another number of workers than devices; a kernel that does not run there.

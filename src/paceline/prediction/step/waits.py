@@ -32,7 +32,7 @@ def in_turn(start_s: float, waits: Sequence[tuple[str, float]]) -> Iterator[Even
 
 
 def waits(bars: Sequence[Event], step_s: float, known: Sequence[Event] = (), otherwise: str = "wait") -> tuple[Event, ...]:
-    """Return the gaps between the bars of computing, from 0 to ``step_s`` seconds, named by what runs in them.
+    """Return the gaps between the bars of computing, from 0 to ``step_s`` seconds, named after the work that runs in them.
 
     Args:
         bars: bars of the lane ``compute``, and of the lanes that it may wait for. If several run in a gap, the device waits for

@@ -54,7 +54,7 @@ def gantt(schedule: ClusterSchedule, axis: Axis = TRACE, names: Sequence[str] = 
     """Draw the jobs on each node over time, with heights in proportion to their devices. Also return the omissions in words.
 
     Args:
-        names: of the nodes; by default their numbers and device types.
+        names: names of the nodes; by default their numbers and device types.
     """
     start, end = span_of(schedule, axis)
     unit, scale = time_unit(end - start)

@@ -34,7 +34,7 @@ def render_schedules(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) 
     """Render the page as HTML text. Equal schedules give equal bytes.
 
     Args:
-        seed: of the confidence intervals.
+        seed: seed of the confidence intervals.
     """
     return render(schedules_page(simulated, seed))
 

@@ -215,7 +215,7 @@ def _anarchy(data: Answered) -> list[str]:
 
 
 def _dynamic_price(found: Answered, currency: str) -> str:
-    """Describe whether the price converges, and to what."""
+    """Describe whether the price converges, and its limit."""
     if found["converged"] and not found["price"]:
         return "The price falls to 0: no site needs more devices than are offered."
     if found["converged"]:

@@ -205,7 +205,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in table]
 
     def events(self, name: str = "", last: int = -1) -> list[tuple[float, str, str]]:
-        """Return events in order: seconds of the epoch, job, text. ``name``: of one job only.
+        """Return events in order: seconds of the epoch, job, text. ``name``: name of one job only.
 
         ``last``: the latest ones only.
         """

@@ -54,7 +54,7 @@ class _Candidate:
 
 
 def deadline(state: State, horizon_s: float = HORIZON_S, together: bool = False) -> Decision:
-    """Serve shares first, then distribute the rest, also to jobs without a deadline.
+    """Serve minimum shares first, then distribute the remaining devices, also to jobs without a deadline.
 
     Args:
         horizon_s: time within which a resize must repay its restart.

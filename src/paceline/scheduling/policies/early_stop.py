@@ -55,7 +55,7 @@ class EarlyStop:
 
 
 def stopping_early(policy: Policy, rule: EarlyStop = EarlyStop()) -> Policy:
-    """Wrap a policy: jobs that no longer learn are removed, and their devices stay free until the next decision."""
+    """Wrap a policy so that jobs that no longer learn are removed. Their devices stay free until the next decision."""
 
     def decide(state: State) -> Decision:
         gone = {

@@ -12,7 +12,7 @@ from paceline.scheduling.state import Decision, State
 
 
 def edf(state: State, largest: bool = False) -> Decision:
-    """Serve jobs by deadline, those without one last. Each gets the number of devices on which it is fastest.
+    """Serve jobs by deadline, with jobs without a deadline last. Each gets the number of devices on which it is fastest.
 
     Args:
         largest: give the largest number on which it runs at all, however slow (ElasticFlow's simulator).

@@ -24,8 +24,7 @@ LEASE_S = 1200.0
 
 
 def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> Decision:
-    """Continue running leases, and give free devices to the best bids of the worst-off jobs, then by rho. Free devices go to
-    the best bids of the worst-off jobs, and the rest by rho.
+    """Continue running leases, and give free devices to the best bids of the worst-off jobs, then by rho.
 
     A bid on devices of a type is the factor by which they lower a job's rho. The auction seeks the largest product of all
     factors.

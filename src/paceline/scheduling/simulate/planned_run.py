@@ -14,8 +14,7 @@ from paceline.scheduling.state import Outlook
 
 
 class PlannedRun:
-    """Run of a job whose progress counts in steps of its fixed batch, with known remaining work. Progress counts in steps of
-    its fixed batch, and the remaining work is known.
+    """Run of a job whose progress counts in steps of its fixed batch, with known remaining work.
 
     Args:
         steps: work.
@@ -101,7 +100,7 @@ class PlannedRun:
         """Do nothing, because there is nothing to learn."""
 
     def goes_to(self, left: float) -> None:
-        """Set the rest of ``to_next``; see ``JobRun``."""
+        """Set the remainder of ``to_next``; see ``JobRun``."""
         self.to_next = left
 
 

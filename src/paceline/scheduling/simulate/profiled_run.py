@@ -75,7 +75,7 @@ class ProfiledRun:
         return self
 
     def goes_to(self, left: float) -> None:
-        """Set the rest of ``to_next``; see ``JobRun``."""
+        """Set the remainder of ``to_next``; see ``JobRun``."""
         self.to_next = left
 
     def place(self, device: str, shape: tuple[int, ...], crossed: int = 0) -> None:

@@ -33,7 +33,7 @@ def to_json(simulated: Mapping[str, SimulatedSchedule]) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> dict[str, SimulatedSchedule]:
-    """Read what ``to_json`` returns. Raises ValueError, TypeError, KeyError or UserError for anything else."""
+    """Read the JSON of ``to_json``. Raises ValueError, TypeError, KeyError or UserError for anything else."""
     if data.get("schema") != SCHEMA:
         raise UserError(f"schema {data.get('schema')!r}", f"this release reads schema {SCHEMA}")
     groups = tuple(NodeGroup.of(**group) for group in data["groups"])

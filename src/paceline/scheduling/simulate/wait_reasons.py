@@ -220,7 +220,7 @@ def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list
 
 
 def _gave(other: JobOutcome, until: Span, round_s: float) -> bool:
-    """Return whether a job held fewer devices of the type when the span began than in the round before."""
+    """Return whether a job held fewer devices of the type at the start of the span than in the previous round."""
     same = [span for span in other.spans if span.device == until.device and span.start_s < span.end_s]
     ended = sum(_devices(span) for span in same if until.start_s - round_s <= span.end_s <= until.start_s)
     held = sum(_devices(span) for span in same if span.start_s <= until.start_s < span.end_s)

@@ -76,7 +76,7 @@ def edge_times(times: LayerTimes, device: EdgeDevice, removed: Collection[int] =
     """Predict the latency of a network without some structures on another processor.
 
     Args:
-        times: measured here with one thread. ``threads``: of the other processor, up to its large cores.
+        times: measured here with one thread. ``threads``: threads of the other processor, up to its large cores.
     """
     return on_device(times.nodes(removed), times.by_layer(removed)[REST], device, threads)
 

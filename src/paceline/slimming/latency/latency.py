@@ -43,7 +43,7 @@ def latencies(
     """Measure the latency of each ONNX file, by name.
 
     Args:
-        files: file and inputs, by name. ``threads``: of ONNX Runtime.
+        files: file and inputs, by name. ``threads``: threads of ONNX Runtime.
         turns, clock: as of ``alternating``.
     """
     with pinned(threads):

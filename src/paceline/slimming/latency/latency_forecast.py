@@ -29,9 +29,9 @@ class Prospect:
     """The whole network after one step, which is the same in every layer that takes it.
 
     Attributes:
-        share: of its structures that a layer keeps, of its full rank that it keeps, or of its weights that are zero.
+        share: share of its structures that a layer keeps, of its full rank that it keeps, or of its weights that are zero.
         layers: number of layers that become smaller.
-        seconds: on this machine. ``weight_bytes``: of all weights, in fp32.
+        seconds: on this machine. ``weight_bytes``: bytes of all weights, in fp32.
         nodes: the operations that are left, for ``edge_times.on_device``; ``rest_s``: seconds beyond them.
     """
 
@@ -44,7 +44,7 @@ class Prospect:
 
     @classmethod
     def of(cls, share: float, layers: int, weight_bytes: float, nodes: Iterable[Timed], rest_s: float) -> Prospect:
-        """Return a prospect whose seconds are the sum of its operations and the rest."""
+        """Return a prospect whose seconds are the sum of its operations and the remaining time."""
         nodes = tuple(nodes)
         return cls(share, layers, sum(took for *_, took in nodes) + rest_s, weight_bytes, nodes, rest_s)
 

@@ -51,10 +51,10 @@ class SlimLayerProfile:
     """Seconds of one run by the paths of modules.
 
     Attributes:
-        latency_s: of the run, without the profiler.
-        operations: of each module's operations with weights and the steps fused with them, in order.
-        steps: of all other nodes, such as pooling, additions and reshapes. The remainder of the latency is the runtime's
-            overhead.
+        latency_s: latency of the run, without the profiler.
+        operations: seconds of each module's operations with weights and the steps fused with them, in order.
+        steps: seconds of all other nodes, such as pooling, additions and reshapes. The remainder of the latency is the
+            runtime's overhead.
     """
 
     latency_s: float
@@ -66,7 +66,7 @@ class SlimLayerProfile:
         latency.
 
         Args:
-            latency_s: of one run, if measured better than during the profile.
+            latency_s: latency of one run, if measured better than during the profile.
         """
         latency = self.latency_s if latency_s is None else latency_s
         scale = latency / self.latency_s
@@ -119,7 +119,8 @@ def layer_latencies(
     """Pair the layers of the whole network with the slimmed and the predicted ones, each given as a ``by_layer``.
 
     Args:
-        predicted: of the slimmed network. Modules inside a layer, such as a projection of an attention, count for it.
+        predicted: prediction for layers of the slimmed network. Modules inside a layer, such as a projection of an attention,
+            count for it.
         replaced: replaced modules: their layers have a prediction of 0. If the whole network was replaced, the layers of both
             are listed one after the other.
     """

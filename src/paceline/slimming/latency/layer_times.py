@@ -35,7 +35,7 @@ class MeasuredLayers:
     """Measured times as plain data.
 
     Attributes:
-        tables: of each operation. ``fixed_s``: constant part of the network. ``steps``: shrinking part of each step.
+        tables: tables of each operation. ``fixed_s``: constant part of the network. ``steps``: shrinking part of each step.
         reading: seconds that a byte of each operation's weights adds to its table.
     """
 
@@ -49,7 +49,7 @@ class LayerTimes:
     """Predicted latency of a network whose structures were removed.
 
     Args:
-        structures: of the network, with its operations.
+        structures: structures of the network, with its operations.
         whole: measured latency of the whole network.
         round_to: widths are timed at multiples of it, or of the runtime's blocks.
         progress: called after each operation.
@@ -170,7 +170,7 @@ class LayerTimes:
         """Invert ``to_json``.
 
         Args:
-            structures: of the same network.
+            structures: structures of the same network.
 
         Raises:
             UserError: the data are of another network, or no table.

@@ -25,7 +25,7 @@ def chain_seconds(chains: Mapping[Key, Sequence[nn.Module]], shape: tuple[int, .
     Each time includes the cost of one call, so only differences count.
 
     Args:
-        chains: convolutions or linear layers. ``shape``: of the input of each chain.
+        chains: convolutions or linear layers. ``shape``: shape of the input of each chain.
     """
     given = np.random.default_rng(0).standard_normal(shape, np.float32)
     models = {}

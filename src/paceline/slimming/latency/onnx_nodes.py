@@ -54,7 +54,7 @@ class OnnxNode:
         kind: ``linear``, ``conv``, ``conv_transpose``, ``lstm`` or ``gru``.
         inputs: shape of the input: (..., features), (images, channels, ...) or (sequences, steps, features).
         leaving: output features, channels or hidden units, of each direction.
-        window: of a convolution. ``directions``: of a recurrent layer.
+        window: window of a convolution. ``directions``: directions of a recurrent layer.
     """
 
     kind: str

@@ -69,7 +69,7 @@ class SparseRoof:
     """Roofline of a layer.
 
     Attributes:
-        dense_s: ONNX Runtime's. ``slowdown``: ``a``. ``floor_s``: of moving ``moved`` bytes.
+        dense_s: ONNX Runtime's. ``slowdown``: ``a``. ``floor_s``: seconds of moving ``moved`` bytes.
         holds_s: measured at a sparsity of ``HOLDS``; 0 if only the roofline is known.
     """
 

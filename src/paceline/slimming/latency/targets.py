@@ -23,7 +23,7 @@ class SlimTarget(ABC):
     """Runtime that a network is slimmed for.
 
     Attributes:
-        name: in Paceline; ``title``: official name. ``suffix``: of its files.
+        name: in Paceline; ``title``: official name. ``suffix``: suffix of its files.
         package: required package. ``extra``: extra of Paceline that installs it.
     """
 

@@ -34,8 +34,8 @@ class BudgetPath(WrappedOptimizer):
     """Optimizer with a proximal step after each step, for the structures beyond the current allowance.
 
     Args:
-        cost: of the network without some structures. ``goal``: end of the path, in the cost's unit.
-        steps: of the path. ``round_to``: widths are multiples of it.
+        cost: cost of the network without some structures. ``goal``: end of the path, in the cost's unit.
+        steps: steps of the path. ``round_to``: widths are multiples of it.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class ForceRegularizer(WrappedOptimizer):
 
     Args:
         optimizer: any; each of its groups' learning rates is that of the force.
-        strength: of the force; it acts in proportion to the number of filters.
+        strength: strength of the force; it acts in proportion to the number of filters.
         force: ``L1``, of constant size for each pair, or ``L2``, in proportion to the distance.
         layers: names of modules; by default every convolution of one group. Frozen layers do not move.
         linear: treat rows of linear layers as filters too, if ``layers`` is not given.

@@ -23,7 +23,7 @@ class StructureNorms:
     """Vectorised norms and scaling of all structures of a model.
 
     Attributes:
-        numbers: of the structures, in the order of the norms. ``layers``: their layers.
+        numbers: numbers of the structures, in the order of the norms. ``layers``: their layers.
     """
 
     def __init__(self, model: nn.Module, structures: Structures) -> None:
@@ -132,9 +132,9 @@ class GroupLasso(WrappedOptimizer):
 
     Args:
         optimizer: any; its first learning rate is that of the proximal step.
-        strength: of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median norm that
-            its layer's structures had at the start. A penalty of ``a |W_g|`` in papers is ``a`` over that median here. weights:
-            relative cost of the structures by layer; default 1.
+        strength: strength of the penalty: in a step of rate ``lr`` a structure loses ``lr strength weight`` times the median
+            norm that its layer's structures had at the start. A penalty of ``a |W_g|`` in papers is ``a`` over that median
+            here. weights: relative cost of the structures by layer; default 1.
 
     Raises:
         UserError: a negative strength.

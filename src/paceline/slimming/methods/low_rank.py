@@ -175,7 +175,7 @@ def _kind(module: nn.Module) -> Any:
 
 @torch.no_grad()
 def _layer(module: Splittable, weight: Tensor, *, last: bool) -> nn.Module:
-    """Return one thin layer; the settings of the kernel go to the layer with the kernel."""
+    """Return one thin layer; only the layer with the kernel gets the kernel's settings."""
     bias = module.bias if last else None
     settings: dict[str, Any] = {"bias": bias is not None, "device": module.weight.device, "dtype": module.weight.dtype}
     if not isinstance(module, nn.Linear):

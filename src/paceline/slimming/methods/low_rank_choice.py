@@ -79,10 +79,10 @@ def ranks_for(
 
     Args:
         inputs: an example, of the size whose latency counts.
-        budget_s: of the whole network's latency, which took ``whole_s``, measured as the layers are (``least_seconds``).
+        budget_s: budget of the whole network's latency, which took ``whole_s``, measured as the layers are (``least_seconds``).
         error: instead, of each layer.
         round_to: ranks are multiples of it, as the target's vectors are. ``forms``: allowed forms.
-        seconds: of layers; by default measured here on ONNX Runtime.
+        seconds: seconds of layers; by default measured here on ONNX Runtime.
 
     Raises:
         UserError: neither or both of budget and error, a budget that no ranks meet; the nearest that can be met is named.

@@ -250,7 +250,7 @@ class Compact(Method):
         return Planned(plan, None if slim.budget.kind == "size" else slim.times.seconds(removed), {})
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
-        """Return the widest student's structures beyond the plan's."""
+        """Return the structures of the widest student that the plan's student lacks."""
         return compact_student.removed_by(plan.replacements[""], structures)
 
 

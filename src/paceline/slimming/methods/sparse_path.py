@@ -24,7 +24,7 @@ class SparsePath(WrappedOptimizer):
     """Optimizer that shrinks the chosen weights after each step.
 
     Args:
-        sparsities: final share of zero weights, by the name of the convolution. ``steps``: of the path.
+        sparsities: final share of zero weights, by the name of the convolution. ``steps``: steps of the path.
     """
 
     def __init__(self, optimizer: Optimizer, model: nn.Module, sparsities: Mapping[str, float], steps: int) -> None:

@@ -37,10 +37,10 @@ def widths_for(
     cheapest layer would be emptied. A kernel loses its pairs one by one, from the outside in.
 
     Args:
-        importance: of each structure by its number, at least 0, such as its norm, relative to its layer. For a pair of a
-            kernel: of one of its rows, relative to the rows that always stay (``StructureNorms.importance``).
-        cost: of the network without some structures: ``LayerTimes.seconds``, or bytes.
-        budget: of the cost. ``show``: writes a cost.
+        importance: importance of each structure by its number, at least 0, such as its norm, relative to its layer. For a pair
+            of a kernel: of one of its rows, relative to the rows that always stay (``StructureNorms.importance``).
+        cost: cost of the network without some structures: ``LayerTimes.seconds``, or bytes.
+        budget: budget of the cost. ``show``: writes a cost.
         round_to: a width is a multiple of it, unchanged, or a smaller power of two.
 
     Raises:

@@ -14,7 +14,7 @@ class WrappedOptimizer(Optimizer):
     """Optimizer that acts before or after each step of another one.
 
     Args:
-        optimizer: any. ``strength``: of the additional action; 0 does nothing.
+        optimizer: any. ``strength``: strength of the additional action; 0 does nothing.
 
     Raises:
         UserError: a negative strength.

@@ -132,7 +132,7 @@ class _StandIn:
     """Replacement of a module's forward: one operation on its tensors.
 
     Attributes:
-        why: reason why the module cannot be exported. ``failure``: of the exporter.
+        why: reason why the module cannot be exported. ``failure``: failure of the exporter.
     """
 
     def __init__(self, results: Mapping[Shapes, Any], why: str, failure: ExportFailure) -> None:

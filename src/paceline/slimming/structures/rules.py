@@ -34,7 +34,7 @@ class Ties:
     """Ties units as operations require.
 
     Attributes:
-        name: of the current operation, for reasons.
+        name: name of the current operation, for reasons.
     """
 
     def __init__(self, forest: Units) -> None:
@@ -138,7 +138,9 @@ def pooled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("conv1d", "conv2d", "conv3d", "convolution")
 def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Tie input channels of a convolution to the weight's second dimension; outputs are its first. Groups are removed whole."""
+    """Tie input channels of a convolution to the weight's second dimension, and its outputs to the first. Groups are removed
+    whole.
+    """
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     groups = inputs.shape[1] // weight.shape[1]
     channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
@@ -180,7 +182,7 @@ def transposed(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> L
 
 @rule("linear")
 def linear(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Tie the last dimension of a linear layer's input to the weight's second dimension; outputs are its first."""
+    """Tie the last dimension of a linear layer's input to the weight's second dimension, and its outputs to the first."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     ties.tie(ties.vector_of(inputs, -1), ties.vector_of(weight, 1))
     out = ties.vector_of(weight, 0)

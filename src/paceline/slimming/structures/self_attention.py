@@ -11,7 +11,7 @@ class NarrowSelfAttention(nn.Module):
     """Same interface as ``nn.MultiheadAttention`` for queries, keys and values of one sequence, without attention weights.
 
     Args:
-        width: of the input. ``heads`` of ``head_width`` each. ``leaving``: width of the output.
+        width: width of the input. ``heads`` of ``head_width`` each. ``leaving``: width of the output.
     """
 
     in_proj_bias = None
@@ -57,7 +57,8 @@ class NarrowSelfAttention(nn.Module):
         """Convert PyTorch's module.
 
         Args:
-            rows: remaining rows of the input projection. ``columns``: of the input. ``leaving``: of the output. None: all.
+            rows: remaining rows of the input projection. ``columns``: columns of the input. ``leaving``: features of the
+                output. None: all.
         """
         assert whole.in_proj_weight is not None
         weight, bias = whole.in_proj_weight.detach(), whole.in_proj_bias

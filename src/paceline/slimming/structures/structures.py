@@ -56,7 +56,7 @@ class Units:
                     self._fix(low, why)
 
     def fix(self, units: Ints, why: str) -> None:
-        """Fix units. The first reason is kept, unless it is that of a tie."""
+        """Fix units, each with its first reason, unless that is a tie. The first reason is kept, unless it is that of a tie."""
         for unit in np.unique(units).tolist():
             self._fix(self._root(unit), why)
 
@@ -94,8 +94,8 @@ class Labelled:
     """Tensor of the graph with its shape and the units of its elements. An element is removed if any of its fields is.
 
     Attributes:
-        layers: of the recurrent module whose last state it is; 0 for other tensors. A state may leave the network, since the
-            caller only passes it back. With several layers it becomes a list, so the network may only take single entries.
+        layers: layers of the recurrent module whose last state it is; 0 for other tensors. A state may leave the network, since
+            the caller only passes it back. With several layers it becomes a list, so the network may only take single entries.
     """
 
     shape: tuple[int, ...]
@@ -132,7 +132,7 @@ class RemovableStructure:
     """Slices that are removed together.
 
     Attributes:
-        slices: of parameters and buffers. ``layer``: the width that it belongs to.
+        slices: slices of parameters and buffers. ``layer``: the width that it belongs to.
         nested: a pair of a kernel's rows or columns around the next one of its layer, removed before it. All pairs may be
             removed: the centre stays.
     """
@@ -149,7 +149,7 @@ class WeightedOperation:
 
     Attributes:
         kind: of ATen, such as ``conv2d``. ``weights``: names of its parameters, the first one decides its widths.
-        inputs: shape of the input; ``outputs``: of the output.
+        inputs: shape of the input; ``outputs``: shape of the output.
         settings: its other operands, such as strides.
     """
 
@@ -182,7 +182,7 @@ class Branch:
     """A residual branch that is a constant without its inner structures.
 
     Attributes:
-        name: of the first of its layers. ``numbers``: of its structures.
+        name: name of the first of its layers. ``numbers``: numbers of its structures.
         last: module whose bias remains. ``norm``: the batch norm after it, or empty. ``hollow``: its other modules.
     """
 

@@ -131,7 +131,7 @@ def _walk(program: torch.export.ExportedProgram, names: Mapping[str, str], found
     """Tie units.
 
     Args:
-        names: of parameters and buffers, by those of their nodes.
+        names: names of parameters and buffers, by those of their nodes.
     """
     ties = Ties(found.forest)
     values: dict[fx.Node, Any] = {}

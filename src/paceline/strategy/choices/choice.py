@@ -138,7 +138,7 @@ class StrategyChoice:
         metavar: what the option's value is called. ``bare``: value of the option without one; empty if it needs one.
         word: in ``whatif --change`` and ``plan --why-not``; empty if no text can write it. ``other_words``: further names.
         example: a value, as a user types it.
-        column: of a table of jobs; empty if a table cannot hold it.
+        column: column of a table of jobs; empty if a table cannot hold it.
         needs: conditions on other choices of the same owner. ``strategy_needs``: conditions on choices of other parts, whose
             owner is the strategy.
         affects: what it changes. Caches of groups and of exchanges leave out choices that do not affect them.
@@ -156,7 +156,7 @@ class StrategyChoice:
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
         title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
-        label: of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
+        label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
         source: paper or software that defines it.
     """
 
@@ -304,7 +304,7 @@ def plain_values(owner: Any) -> dict[str, Any]:
 def _json_fields(
     owner: Any,
 ) -> tuple[Callable[[Any], tuple[Any, ...]], tuple[str, ...], tuple[tuple[str, Any], ...], tuple[str, ...]]:
-    """Return a reader of the fields, their names, those that leave the default out, and those that hold objects."""
+    """Return a reader of the fields, the names of the fields, those omitted at their default, and those that hold objects."""
     items = declared(owner)
     later = tuple((item.name, item.default) for item in items if item.later)
     objects = tuple(item.name for item in items if item.values.objects)

@@ -1,1 +1,1 @@
-"""Compressions: what each sends, its options and its cost."""
+"""Compressions, with their messages, options and cost."""

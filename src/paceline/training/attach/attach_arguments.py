@@ -31,7 +31,7 @@ _OF_RULE = ("min_elements", "dense")
 
 
 def _whole_number(name: str, least: int) -> tuple[Callable[[Any], bool], str]:
-    """Return the check of a whole number, or of None where that is the default."""
+    """Return the check of a whole number, or of None if that is the default."""
     return (lambda v: is_whole(v, least) or v is EXCHANGE[name] is None), f"give a whole number from {least} on"
 
 

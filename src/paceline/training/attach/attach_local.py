@@ -36,7 +36,7 @@ def attach_local(
     process_group: dist.ProcessGroup | None = None,
     **keywords: Unpack[LocalKeywords],
 ) -> LocalSync:
-    """Let every worker train alone, and average the changes of the weights every ``sync_every`` steps (DiLoCo, Local SGD).
+    """Train every worker alone, and average the changes of the weights every ``sync_every`` steps (DiLoCo, Local SGD).
 
     The script keeps its model as it is, without DistributedDataParallel, and calls ``step()`` after its optimizer's step::
 

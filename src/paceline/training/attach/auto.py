@@ -55,7 +55,7 @@ class Auto:
     Args:
         exchanges: the candidates; the first is dense.
         wire: where trials take place.
-        elements: of the model's gradients.
+        elements: elements of the model's gradients.
     """
 
     def __init__(self, exchanges: Sequence[GradientExchange], wire: Wire, elements: int) -> None:
@@ -131,7 +131,8 @@ class Auto:
 def exchanges_to_try(
     candidates: Sequence[str], make: Callable[[str, str], GradientExchange], workers: int, ranks_per_node: int
 ) -> list[GradientExchange]:
-    """Return dense by the engine, then every candidate over its default exchange and over others that may be faster.
+    """Return the exchanges to try: dense by the engine, then every candidate over its default exchange and over others that may
+    be faster.
 
     Args:
         candidates: compressions, ``"int8"``, each perhaps over one exchange, ``"int8:ring"``.
@@ -160,8 +161,8 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
     """Return the indices of the candidates that are faster than dense, the fastest first. Index 0 (dense) is never among them.
 
     Args:
-        step, exposed: of the dense run; what its exchange makes the step wait.
-        seconds: of an exchange, for each candidate.
+        step, exposed: step time and exposed time of the dense run; what its exchange makes the step wait.
+        seconds: seconds of an exchange, for each candidate.
     """
     # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in
     # a real step is longer than the trial of the same exchange where ranks wait for one another, which no codec changes.

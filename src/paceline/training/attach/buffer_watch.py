@@ -41,7 +41,7 @@ class UnsentBuffers:
     Buffers that are in no checkpoint, such as caches, are left out.
 
     Args:
-        ranks: of the model's data, or those of them that this rank exchanges with.
+        ranks: ranks of the model's data, or those of them that this rank exchanges with.
         left_out: names of other buffers.
         why, remedy: what ``tell_of_own`` says.
     """

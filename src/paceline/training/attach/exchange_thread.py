@@ -47,7 +47,7 @@ class Exchanges:
     error with its own type.
 
     Args:
-        wire: of the exchanges.
+        wire: wire of the exchanges.
         watched: the ranks of which a lost one is named, all of which make this at the same time; by default those of ``wire``.
     """
 

@@ -49,7 +49,7 @@ class OptimizerSpeed:
         network: whose parameters' shapes these are.
         device: the processor's or the GPU's name.
         backend: ``native`` with the instruction set, ``triton``, or ``foreach``.
-        threads: of torch and of the kernels; 1 where a GPU steps.
+        threads: threads of torch and of the kernels; 1 where a GPU steps.
         repetitions: timed steps of each contender, after one that warms up.
         floor_words: 4-byte words a parameter that a step moves at least, each read or write counted. LARS 7: w and g for the
             norms, then w, g and v read, w and v written. LAMB 10: w, g, m and v read, m and v written with the norms, then
@@ -59,7 +59,7 @@ class OptimizerSpeed:
             read and as written. A processor fetches what it overwrites first, which is not counted: a step that writes where
             it read can be faster than this floor.
         times_floor: ``ms_per_step / floor_ms``.
-        in_place_gb_per_s: of y += x, three words an element, all counted: the stricter rate.
+        in_place_gb_per_s: rate of y += x, three words an element, all counted: the stricter rate.
         times_in_place_floor: the step over its words at that rate.
         peers: contender -> ms. ``plain foreach`` is LARS or LAMB in torch's foreach functions and nothing else;
             ``paceline foreach`` our own path for what the kernels do not serve.
@@ -104,7 +104,7 @@ def measure(
 
     Args:
         network: a name of ``paceline.models``.
-        variant: of every named optimizer; if no optimizer is named, of those that have it.
+        variant: variant of every named optimizer; if no optimizer is named, of those that have it.
         threads: torch's number by default.
         device: ``cpu`` or ``cuda``.
         repetitions: ``REPETITIONS`` by default.

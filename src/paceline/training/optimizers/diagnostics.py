@@ -27,7 +27,7 @@ class Diagnostics:
 
     Attributes:
         every: steps between two transfers; 0: nothing is kept.
-        names: of the tensors that ever had a gradient, length T; a row has NaN for those that had none in its step.
+        names: names of the tensors that ever had a gradient, length T; a row has NaN for those that had none in its step.
     """
 
     def __init__(self, every: int) -> None:

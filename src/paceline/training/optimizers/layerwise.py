@@ -209,8 +209,8 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def _sums(self, bundle: Bundle) -> Tensor:
-        """Run pass 1: sums of squares of shape (k, n): of weights, of the ratio's divisor, and of others that must be finite
-        too.
+        """Run pass 1: sums of squares, shape (k, n), of weights, of the ratio's divisor, and of other values that must be
+        finite.
         """
 
     @abstractmethod

@@ -43,8 +43,8 @@ class Epochs:
 
     Attributes:
         curve: an entry for each epoch so far, also those before a resumption.
-        histogram: of a gradient in the middle of the run; empty if its compression has none.
-        writer: of the checkpoints. Whoever ends the run calls its ``finish`` last.
+        histogram: histogram of a gradient in the middle of the run; empty if its compression has none.
+        writer: writer of the checkpoints. Whoever ends the run calls its ``finish`` last.
     """
 
     def __init__(

@@ -108,7 +108,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
 
     Args:
         restarts: number of restarts of all ranks after one was lost. An error of a rank itself causes no restart.
-        interruption: of workers that stop in order (``StopRequests``); None: a signal ends them.
+        interruption: interruption of workers that stop in order (``StopRequests``); None: a signal ends them.
 
     Raises:
         UserError: a rank ended with a user's error.

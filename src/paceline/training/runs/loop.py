@@ -175,7 +175,7 @@ class Trainer:
         return self.hook.noise if isinstance(self.hook, Hook) else None
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale since the last known one, in samples; None if it is not measured or not known yet."""
+        """Return the noise scale of the steps since its last value, in samples; None if it is not measured or not known yet."""
         scale = self.noise.scale if self.noise is not None else None
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 

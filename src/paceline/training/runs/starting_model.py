@@ -56,7 +56,7 @@ def load_weights(model: nn.Module, path: str | Path, name: str) -> None:
     """Load the weights of a run's directory, of its checkpoint, or of a file of a ``state_dict`` into a network.
 
     Args:
-        name: of the network, for messages.
+        name: name of the network, for messages.
 
     Raises:
         UserError: nothing exists there, or the weights belong to another network.

@@ -65,13 +65,13 @@ class TrainingRun:
         epochs: passes over the training data, counted from the very beginning, also when resuming.
         lr: learning rate, the peak; 0 takes the optimizer's default.
         warmup: epochs over which the rate rises to it. ``decay``: power of its fall to 0 by the last epoch; 0 keeps it.
-        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the run's own. ``scaling``: of the rate, ``linear`` or
-            ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
-        optimizer_options: of those that ``OPTIMIZERS`` names for the optimizer; others have the optimizer's default.
+        scale_from: the batch that ``lr`` and ``warmup`` are for; 0: the run's own. ``scaling``: scaling of the rate, ``linear``
+            or ``sqrt``; None takes the optimizer's usual rule. The warm-up grows in proportion to the batch.
+        optimizer_options: options among those that ``OPTIMIZERS`` names for the optimizer; others have the optimizer's default.
         out: directory of the results; ``resume``: a directory to continue from, empty for a fresh start.
         timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. A
             worker that has ended is noticed at once.
-        label: of this run within ``out``.
+        label: label of this run within ``out``.
         start: what the weights begin with, a run's directory or a file of a ``state_dict``; empty: the seed's.
         plan: file of a ``SlimPlan``: the network that is trained is a slimmed one, of the weights that ``start`` has.
         teacher: a run's directory or a file of weights of the whole network, from which this one learns too.

@@ -54,7 +54,7 @@ class RunSource(Protocol):
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that this worker waits for other ranks, even before it knows the run."""
+        """Seconds that this worker waits for other ranks. It is needed before the run is known."""
 
     def run(self, world_size: int) -> TrainingRun:
         """Return the run of the command line. Raises UserError."""

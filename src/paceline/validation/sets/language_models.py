@@ -59,9 +59,9 @@ def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = Fal
     """Return the model that ``text`` names, on sequences of ``seq_len`` tokens; None for an unknown workload.
 
     Args:
-        layers: of a shortened model; 0: its own.
+        layers: layers of a shortened model; 0: its own.
         lora: whether only adapters are trained.
-        vocabulary: of a model that was trained on other tokens, with a separate output layer; 0: its own.
+        vocabulary: vocabulary of a model that was trained on other tokens, with a separate output layer; 0: its own.
 
     Raises:
         UserError: more tokens than positions.

@@ -15,9 +15,9 @@ class EmbeddingTables:
 
     Attributes:
         layer: index of the layer that looks rows up.
-        elements: of all tables together. ``state``: numbers of optimizer state for each of them.
+        elements: elements of all tables together. ``state``: numbers of optimizer state for each of them.
         optimizer: what updates their rows, in words, whatever updates the parameters.
-        bytes: of the vectors of one sample at fp32.
+        bytes: bytes of the vectors of one sample at fp32.
     """
 
     layer: int

@@ -93,7 +93,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
     """Return the network with all weights frozen and adapters at the targets.
 
     Args:
-        name: of the result; empty: that of the table, with the rank.
+        name: name of the result; empty: that of the table, with the rank.
 
     Raises:
         UserError: a target that no layer has, or a network whose embedding tables lie divided.

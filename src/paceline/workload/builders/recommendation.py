@@ -26,8 +26,8 @@ class RecommenderShape:
     """Dimensions of a DLRM.
 
     Attributes:
-        rows: of each table. ``looked_up``: rows that a sample reads of each, which are summed.
-        width: of a row. ``dense``: features that are numbers.
+        rows: rows of each table. ``looked_up``: rows that a sample reads of each, which are summed.
+        width: width of a row. ``dense``: features that are numbers.
         bottom, top: widths of the layers before and after the interaction.
         cross: number of cross layers, and their rank; none: products of all pairs of vectors.
         state: numbers of optimizer state for each row: 1 of row-wise Adagrad, 0 of SGD.

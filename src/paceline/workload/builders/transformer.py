@@ -63,7 +63,7 @@ class TransformerShape:
             bias of the scores, which costs nothing in a fused kernel, fixed sinusoids, or a trained bias of ``context``
             distances for each head (T5).
         offset: rows of the position table that no token has (OPT).
-        embedding_width: of tokens and positions, where a product widens them for the blocks; 0: ``hidden``.
+        embedding_width: width of tokens and positions, where a product widens them for the blocks; 0: ``hidden``.
         embedding_norm: whether the embedding is normalised in front of blocks that normalise their input (BLOOM).
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.

@@ -64,7 +64,8 @@ class Recorder:
         self._phase = _FORWARD
 
     def save(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
-        """Run ``step`` and ``loss`` under 16-bit autocast, to record only what they save, at its own width.
+        """Run ``step`` and ``loss`` under 16-bit autocast, and record only the bytes saved for the backward pass, at their
+        actual width.
 
         Raises:
             UserError: as ``run``.

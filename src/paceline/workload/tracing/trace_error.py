@@ -31,7 +31,7 @@ _OPERATIONS = {
 
 
 def stopped(error: Exception, recorder: Recorder, what: str) -> UserError:
-    """Return the error for a forward or backward pass that ended in ``error``, with what to do.
+    """Return the error for a forward or backward pass that ended in ``error``, with advice.
 
     Args:
         recorder: what recorded the pass, which knows the module and the operation.

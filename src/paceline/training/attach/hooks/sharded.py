@@ -73,7 +73,7 @@ class ShardedHook:
     """Hook that exchanges the gradients of FSDP2's units with their owners during the backward pass.
 
     Args:
-        units: of the model, frozen ones too; every rank has the same.
+        units: units of the model, frozen ones too; every rank has the same.
 
     Attributes:
         gradient_exchange: compression and exchange in use.

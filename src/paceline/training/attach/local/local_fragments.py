@@ -18,10 +18,10 @@ class Fragment:
     """Fragment of a network: some tensors with their anchor, and the outer step that moves it.
 
     Attributes:
-        layout: of its tensors in an exchange.
+        layout: layout of its tensors in an exchange.
         anchor: shared weights of the last exchange, flat, (elements,).
-        momentum: of the outer step, (elements,); None without.
-        weights: of this worker, each in its shape; they share the model's memory.
+        momentum: momentum of the outer step, (elements,); None without.
+        weights: weights of this worker, each in its shape; they share the model's memory.
         idle: whether this worker has taken no step since the fragment's last exchange began.
     """
 

@@ -153,7 +153,7 @@ def load(sync: Sync, state: LocalState | Sequence[LocalState]) -> None:
 
 
 def _share_out(sync: Sync, resized: bool) -> None:
-    """Convert residuals of a hierarchy of another size: each rank keeps those that it sends, times the ranks of its node."""
+    """Convert residuals of a hierarchy of another size: each rank keeps its own part, multiplied by the ranks of its node."""
     setup = sync.setup
     if setup is None or setup.inner is None or setup.feedback is None or not resized:
         return

@@ -53,7 +53,7 @@ class LocalSync:
         tensors: every exchanged tensor, in ``named_parameters()`` order; ``dense``: names of those that travel as fp32, with
             the reason.
         fragments: what takes turns. ``pending``: the exchange that has begun and is not applied.
-        setup: of its exchange; None for the engine's all-reduce.
+        setup: setup of its exchange; None for the engine's all-reduce.
         buffers: those that are averaged, by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
         returned: how often all workers went back to the shared weights because a pseudo-gradient was NaN or infinite.
         meter: counts bytes and events of the last exchange that has ended; ``began_s``: when it began, on this process's clock.

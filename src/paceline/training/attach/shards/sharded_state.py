@@ -36,7 +36,7 @@ class Holding:
         mesh: the ranks by (source, place), or by source alone if there is one place.
         sources: ranks that hold a residual of the same element.
         places: ranks that hold those of different elements.
-        place: of this rank.
+        place: place of this rank.
         rows: owners to which each rank sends.
         reading: a wire whose ranks read a checkpoint together.
     """
@@ -63,7 +63,7 @@ class Holding:
         return DTensor.from_local(local, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
     def part(self, values: torch.Tensor, copied: bool = True) -> dict[str, Any]:
-        """Return this rank's residual, (rows, shard), or a copy of it, as plain values with its owner's position."""
+        """Return this rank's residual, (rows, shard), or a copy, as plain values with the rank's position."""
         kept = values.detach().to("cpu", copy=True).contiguous() if copied else values.detach()
         return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
 
@@ -174,7 +174,7 @@ def of_other_ranks(
     The ranks of ``holding.reading`` read the sources in equal shares and sum them.
 
     Args:
-        key: of the tensor in the checkpoint; ``size``: its (sources, places, rows, shard) there.
+        key: key of the tensor in the checkpoint; ``size``: its (sources, places, rows, shard) there.
 
     Returns:
         (rows, shard) of this rank.

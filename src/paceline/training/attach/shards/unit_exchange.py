@@ -115,7 +115,7 @@ class OwnerSetup:
     """Setup of the reduction of units to their owners.
 
     Attributes:
-        codec: of the compressed tensors.
+        codec: codec of the compressed tensors.
         exchange: one of ``exchanges.to_owner.TO_OWNER``.
         world: the wire among all ranks that share a unit out. They agree on scales, and on whether all gradients fit the codec.
         outer: wire of the encoded rows: all of these ranks, or those with this rank's place on every node.
@@ -159,7 +159,7 @@ class UnitGradients:
         matrix: (owners, columns), of any float type.
         owed: error feedback; None for none.
         left: destination of the error feedback after the step; may be ``owed`` itself.
-        draws, first: of the stochastic rounding; element k of the rows takes draw ``first + k``.
+        draws, first: random stream and first draw of the stochastic rounding; element k of the rows takes draw ``first + k``.
     """
 
     matrix: torch.Tensor

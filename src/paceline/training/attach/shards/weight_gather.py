@@ -34,7 +34,7 @@ class WeightGather:
         bits: 16 for bfloat16, 8 for int8 with a scale a block; 0, or as many as the weights have, sends them as they are.
         shards: the ranks that share the weights out.
         meter: counts the bytes.
-        number: of the unit, from 0, those without gradients too: each has separate draws.
+        number: number of the unit, from 0, those without gradients too: each has separate draws.
         timeout_s: how long a CPU waits for the shard of another rank, whatever timeout the group has.
         pool: memory for messages, of all units: one gathers at a time.
     """

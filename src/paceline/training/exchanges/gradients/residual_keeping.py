@@ -47,7 +47,7 @@ class Keeping:
         """Store fp32 ``values``, whose memory may be overwritten, in the elements ``into`` of ``zeros``.
 
         Args:
-            key, start: of the rounding; element k takes draw ``start + k``.
+            key, start: key and first draw of the rounding; element k takes draw ``start + k``.
         """
         if not self.narrow:
             into.copy_(values)

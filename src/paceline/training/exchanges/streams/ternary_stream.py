@@ -31,7 +31,7 @@ class TernaryStream(PartsStream):
 
     Args:
         parts: gradients, one after the other, for which ``fits`` holds.
-        scalings: of each gradient, from ``codec.finish``.
+        scalings: scalings of each gradient, from ``codec.finish``.
         key, first: as of ``PartsStream``.
         divisor: workers of the mean.
     """

@@ -93,7 +93,7 @@ class _Meeting:
 
 
 class LocalWire(Wire):
-    """End of a ``LocalGroup`` for one rank. Bytes are counted as ``Wire`` counts them; ``hierarchical`` needs real groups."""
+    """Wire of one rank in a ``LocalGroup``. Bytes are counted as ``Wire`` counts them; ``hierarchical`` needs real groups."""
 
     def __init__(self, group: LocalGroup, rank: int) -> None:
         self.local, self.rank, self.world_size = group, rank, group.world_size

@@ -15,7 +15,7 @@ _ALIGNED = 64  # bytes: a cache line
 
 
 class Buffers:
-    """Memory of one chunk in flight: ``take`` returns bytes that have no other user until ``reuse``."""
+    """Memory of one chunk in flight, where ``take`` returns bytes that have no other user until ``reuse``."""
 
     def __init__(self) -> None:
         self._block = torch.empty(0, dtype=torch.uint8)

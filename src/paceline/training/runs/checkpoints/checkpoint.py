@@ -280,7 +280,7 @@ def with_shards(state: Mapping[str, Any], shards: Sequence[Any], mapped: bool) -
     """Return ``model`` and ``optimizer`` with the tensors that ranks share, with ``mapped`` as for ``read``.
 
     Args:
-        shards: of the ranks that have them all, as of ``Trainer.shards``.
+        shards: shards of the ranks that have them all, as of ``Trainer.shards``.
 
     Raises:
         ValueError: rows are missing.

@@ -67,9 +67,15 @@ def _lines(item: StrategyChoice) -> Iterator[str]:
     yield f"- Changes: {', '.join(EFFECTS[effect] for effect in EFFECTS if effect in item.affects)}"
     yield f"- `paceline train`: {_trained(item)}"
     if item.plan is not None:
-        yield f"- `paceline plan`: {'one value for all strategies' if item.plan.single else 'tries several values'}"
+        values = ", ".join(_text(item, value) for value in item.plan.values) or "several values"
+        yield f"- `paceline plan`: {'one value for all strategies' if item.plan.single else f'tries {values}'}"
     if item.source:
         yield f"- Source: {item.source}"
+
+
+def _text(item: StrategyChoice, value: object) -> str:
+    """Return a value as a user types it."""
+    return str(item.values.to_argument(item.values.check(value, item.name)))
 
 
 def _trained(item: StrategyChoice) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from copy import copy as copied
+from dataclasses import fields
 from pathlib import Path
 from textwrap import indent
 
@@ -17,6 +18,8 @@ import pytest
 
 import paceline
 from paceline.hardware import PRECISIONS
+from paceline.planning import Space
+from paceline.planning.search.layout_space import LayoutSpace
 from paceline.strategy.choices.choice_values import OneOf, Parsed
 from paceline.strategy.strategy import CHOICES, Strategy, untrained
 
@@ -185,6 +188,15 @@ def test_every_choice_is_executed_or_refused(name: str) -> None:
         read = re.compile(rf"\.{item.field}\b")
         files = [path for name in ("training", "strategy") for path in (SRC / name).rglob("*.py")]
         assert any(read.search(path.read_text(encoding="utf-8")) for path in files)
+
+
+def test_axes_of_a_plan_are_declared() -> None:
+    axes = {item.plan.axis for item in CHOICES.values() if item.plan and item.plan.axis}
+    of_search = {"divided_shardings", "micro_batches", "node_groups"}  # of a search of layouts alone
+    of_plan = {"clusters", "offloads", "others", "max_loss"}
+    assert {f.name for f in fields(Space)} == axes | of_search | of_plan
+    of_layouts = {"micro_batch_sizes", "context_exchanges", "sequences", "balanced", "common"}
+    assert {f.name for f in fields(LayoutSpace)} - axes - of_search == of_layouts
 
 
 DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}

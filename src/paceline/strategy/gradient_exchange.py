@@ -33,7 +33,7 @@ from paceline.strategy.compression.compression import WARM_DENSITY, Compression,
 from paceline.strategy.compression.compression_options import Given, Values, parse_options, resolve
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
-from paceline.strategy.exchanges import EXCHANGES, Exchange, carriers
+from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS, Exchange, carriers
 from paceline.strategy.residuals import RESIDUAL_PLACES
 from paceline.strategy.worker_counts import check_nodes, check_servers
 
@@ -126,7 +126,7 @@ class GradientExchange:
         said=True,
         recorded=True,
         train=RUNS,
-        plan=Searched("exchanges", help=ONE_OF),
+        plan=Searched("exchanges", values=OF_HOSTS, help=ONE_OF),
         follows="compression",
         grouped_by=lambda exchange: exchange.by_engine,
         emit=EmitRule(
@@ -236,7 +236,7 @@ class GradientExchange:
                 "name exchange parameter_server",
             ),
         ),
-        plan=Searched("servers", help=f"{_SERVERS} (default 1); may be repeated"),
+        plan=Searched("servers", values=(1,), help=f"{_SERVERS} (default 1); may be repeated"),
         affects=FIGURES,
         emit=EmitRule("{value} parameter servers", "paceline.attach runs one"),
         strategy_needs=(check_servers,),

@@ -48,7 +48,7 @@ from paceline.strategy.mesh_rules import (
     recompute_text,
 )
 from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
-from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, PassOrder
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, ZERO_BUBBLE, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
 from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding
 
@@ -260,7 +260,7 @@ class Parallelism:
             option=True,
             help=_SHARDED,
         ),
-        plan=Searched("shardings", help=ONE_OF),
+        plan=Searched("shardings", values=TORCH_SHARDINGS, help=ONE_OF),
         label="Sharding",
         unset="ddp",
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
@@ -329,7 +329,7 @@ class Parallelism:
         column="grad_accum",
         recorded=True,
         train=Trained("{value} micro steps", "train with 1, or with no_sync() in your own script"),
-        plan=Searched("accumulations", help="micro batches a step; may be repeated"),
+        plan=Searched("accumulations", values=(1, 2, 4, 8), help="micro batches a step; may be repeated"),
         affects=("bytes", "time", "memory"),
         emit=WRITTEN,
     )
@@ -343,7 +343,7 @@ class Parallelism:
         title=recompute_text,
         title_rank=4,
         bare="full",
-        plan=Searched("recomputes", option=False),
+        plan=Searched("recomputes", values=(False, True), option=False),
         recorded=True,
         train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
@@ -437,6 +437,7 @@ class Parallelism:
         needs=(SEVERAL_STAGES,),
         plan=Searched(
             "schedules",
+            values=(ONE_FORWARD_ONE_BACKWARD.name, ZERO_BUBBLE.name),
             help="of a pipeline, one of {legal}; may be repeated (default 1f1b and zero_bubble)",
         ),
         affects=("exchange", "time", "memory"),

@@ -12,18 +12,15 @@ from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware import PRECISIONS, Cluster
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.learning.convergence import accuracies
-from paceline.strategy import BUCKET_BYTES, COMPRESSIONS, SHARDINGS
+from paceline.strategy import COMPRESSIONS, SHARDINGS
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
 from paceline.strategy.choices.values import chosen, plain
 from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
 from paceline.strategy.compression.compressions import DENSE
-from paceline.strategy.exchanges import OF_HOSTS
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.parallelism import DIVIDING, MODEL
-from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, ZERO_BUBBLE
-from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.strategy.strategy import CHOICES
 
 DOUBLINGS = 11
@@ -67,9 +64,15 @@ OTHERS: Mapping[str, StrategyChoice] = {
 """Choices that a plan tries without a field of ``Space`` for them."""
 
 
+def _tried(name: str) -> tuple[Any, ...]:
+    """Return the values of a choice that a plan tries by default."""
+    plan = CHOICES[name].plan
+    return plan.values if plan else ()
+
+
 def _usual_others() -> Mapping[str, tuple[Any, ...]]:
     """Return the default values of further choices."""
-    return {name: item.plan.values for name, item in OTHERS.items() if item.plan is not None and item.plan.values}
+    return {name: values for name in OTHERS if (values := _tried(name))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,20 +112,20 @@ class Space:
     batches: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
     compressions: tuple[str, ...] = ()
-    exchanges: tuple[str, ...] = OF_HOSTS
-    servers: tuple[int, ...] = (1,)
-    shardings: tuple[str, ...] = TORCH_SHARDINGS
+    exchanges: tuple[str, ...] = _tried("exchange")
+    servers: tuple[int, ...] = _tried("servers")
+    shardings: tuple[str, ...] = _tried("sharding")
     divided_shardings: tuple[str, ...] = ()
-    accumulations: tuple[int, ...] = (1, 2, 4, 8)
-    recomputes: tuple[bool | str, ...] = (False, True)
-    buckets: tuple[int, ...] = (BUCKET_BYTES, 4 * BUCKET_BYTES)
+    accumulations: tuple[int, ...] = _tried("grad_accum_steps")
+    recomputes: tuple[bool | str, ...] = _tried("recompute")
+    buckets: tuple[int, ...] = _tried("bucket_bytes")
     tensors: tuple[int, ...] = ()
     contexts: tuple[int, ...] = ()
     pipelines: tuple[int, ...] = ()
     virtual_stages: tuple[int, ...] = ()
     micro_batches: tuple[int, ...] = ()
     experts: tuple[int, ...] = ()
-    schedules: tuple[str, ...] = (ONE_FORWARD_ONE_BACKWARD.name, ZERO_BUBBLE.name)
+    schedules: tuple[str, ...] = _tried("schedule")
     node_groups: bool = True
     offloads: bool = True
     gather_bits: int = 0

@@ -111,7 +111,7 @@ class Searched:
 
     Attributes:
         axis: field of ``Space`` that holds the values that are tried; empty: ``Space.others`` holds them, by the choice's name.
-        values: the default values in ``Space.others``.
+        values: values that a plan tries by default; empty if they depend on the network, the cluster or other choices.
         single: True if all strategies have one value, which is the default unless another is named.
         option: True if ``plan`` has the option.
         help: sentence of the option of ``plan``; ``{legal}`` and ``{help}`` are the legal names and the choice's own sentence.

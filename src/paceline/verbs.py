@@ -135,7 +135,8 @@ def ask(
     """Ask whether a run fits, how fast it is, what it costs: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
 
     Args:
-        cluster: None selects the cheapest listed rental. target: amount of training; by default a million samples.
+        cluster: None selects the cheapest listed rental.
+        target: amount of training; by default a million samples.
         by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
         budget: dollars.
 

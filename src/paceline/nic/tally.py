@@ -35,8 +35,9 @@ class Wanted:
     """Expected output for one frame.
 
     Attributes:
-        case: name of frame and engine. content: all bytes. refused: the engine must signal an error; then only the length and
-            the ``beats`` of the header are compared.
+        case: name of frame and engine.
+        content: all bytes.
+        refused: the engine must signal an error; then only the length and the ``beats`` of the header are compared.
     """
 
     case: str

@@ -24,9 +24,10 @@ class Keys:
 
     Attributes:
         model, device: as the file or the catalogue names them.
-        devices, nodes: numbers of them. system: owner of the machine (submitter, cluster, platform), so that a baseline
-            compares equal systems. release: release of the software, if the file states it: rows of another release are ignored
-            if the same release has rows.
+        devices, nodes: numbers of them.
+        system: owner of the machine (submitter, cluster, platform), so that a baseline compares equal systems.
+        release: release of the software, if the file states it: rows of another release are ignored if the same release has
+            rows.
     """
 
     model: str
@@ -46,7 +47,8 @@ class Skip:
     """Row that is not predicted.
 
     Attributes:
-        good: True if the row is usable but the model cannot predict it. detail: place and error of a row that cannot be read.
+        good: True if the row is usable but the model cannot predict it.
+        detail: place and error of a row that cannot be read.
     """
 
     keys: Keys
@@ -71,7 +73,7 @@ class Case:
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it.
-            published: predictions of others for this row, seconds by name.
+        published: predictions of others for this row, seconds by name.
         year: year of the software, where the set says it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, where the file says it.

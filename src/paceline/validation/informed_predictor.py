@@ -19,8 +19,9 @@ class InformedPredictor:
     """A ``Predictor`` with constants fitted without the held-out rows, corrected by visible rows.
 
     Args:
-        visible: returns the visible rows for a case, the same object for cases with equal rows. info: description of the
-            visible rows. hold_out: kind of rows excluded from the fit of constants for a case.
+        visible: returns the visible rows for a case, the same object for cases with equal rows.
+        info: description of the visible rows.
+        hold_out: kind of rows excluded from the fit of constants for a case.
     """
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:

@@ -77,7 +77,8 @@ def to_svg(figure: Figure, name: str, label: str, tips: Mapping[str, str] | None
     """Convert the figure to an ``<svg>`` element for a page.
 
     Args:
-        name: prefix of every id in it, since several figures share one page. label: text for screen readers.
+        name: prefix of every id in it, since several figures share one page.
+        label: text for screen readers.
         tips: a tooltip for each artist that has this ``gid``.
     """
     text = io.StringIO()

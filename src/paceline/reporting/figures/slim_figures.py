@@ -86,8 +86,8 @@ def accuracy_against_latency(points: Sequence[CurvePoint], chosen: int) -> str:
     """Draw each network by latency and accuracy, with its predicted latency, and mark the chosen one.
 
     Args:
-        points: the whole network first. Empty if no accuracy is known. chosen: index of the network that the command returns;
-            -1: none.
+        points: the whole network first. Empty if no accuracy is known.
+        chosen: index of the network that the command returns; -1: none.
     """
     known = [(number, each, 100 * each.accuracy) for number, each in enumerate(points) if each.accuracy is not None]
     if not known:

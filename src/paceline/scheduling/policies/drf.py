@@ -18,8 +18,7 @@ def drf(state: State) -> Decision:
     """Serve users by the least dominant share over weight.
 
     A user's next job, in order of arrival, gets the type that keeps the share least. Jobs that do not fit are skipped. The
-    weight of
-    a user is the largest of its jobs.
+    weight of a user is the largest of its jobs.
     """
     waiting: dict[str, list[int]] = defaultdict(list)
     weight: dict[str, float] = defaultdict(float)

@@ -1,10 +1,8 @@
 """Policy Themis (NSDI 2020, sections 3 and 4): free devices are offered to the jobs that are worst off, for a lease.
 
 Rho of a job is the ratio of its time in the shared cluster to its time on an equal part of it, running time included. The
-authors' code
-is not public. Assumptions of this version: an app is one rigid job, every bid is true (no hidden payments), and devices
-without a
-winner are handed out by rho. Other papers' figures of "Themis" come from Gavel's ``finish_time_fairness``.
+authors' code is not public. Assumptions of this version: an app is one rigid job, every bid is true (no hidden payments), and
+devices without a winner are handed out by rho. Other papers' figures of "Themis" come from Gavel's ``finish_time_fairness``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 With ``w_i = W_i / |W_i|``, the force on a filter is ``f_i = sum_j (w_j - w_i)`` (``L2``) or ``f_i = sum_j (w_j - w_i) / |w_j -
 w_i|`` (``L1``). A step of rate ``lr`` moves it by ``lr strength |W_i| (f_i - (f_i . w_i) w_i)``: along the sphere, so that its
-norm
-stays to first order. This is gradient descent on the sum over pairs of half the squared distance, or of the distance, of
+norm stays to first order. This is gradient descent on the sum over pairs of half the squared distance, or of the distance, of
 normalised filters, times ``|W_i|^2``.
 """
 

@@ -132,8 +132,8 @@ def odd_in_mesh(
 
     Args:
         own: the checksum of this rank.
-        same: groups that together connect this rank to all ranks that should have the same checksum. others: further groups
-            that connect it to all ranks of the mesh.
+        same: groups that together connect this rank to all ranks that should have the same checksum.
+        others: further groups that connect it to all ranks of the mesh.
     """
     known = [dist.get_rank(), own]
     for group in same:

@@ -22,8 +22,9 @@ def start(owner: object, target: Callable[..., object], args: tuple[Any, ...], n
     """Run ``target`` on a thread until ``owner`` is deleted or the interpreter ends.
 
     Args:
-        args: arguments of ``target``, which must not refer to the owner. stop: makes ``target`` return soon. It may be called
-            twice, also by the thread itself if that held the last reference to the owner.
+        args: arguments of ``target``, which must not refer to the owner.
+        stop: makes ``target`` return soon. It may be called twice, also by the thread itself if that held the last reference to
+            the owner.
     """
     for ended in [thread for thread in _started if not thread.is_alive()]:
         del _started[ended]

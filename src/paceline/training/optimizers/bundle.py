@@ -48,8 +48,8 @@ class Bundle:
         group: the parameter group with its options.
         excluded: True if neither decay nor ratio applies.
         kernels: the module whose kernels serve them; None: torch's foreach functions do.
-        parameters: the user's, DTensors and 16-bit ones included. weights: tensors for the computation: this rank's part; the
-            fp32 master of 16-bit parameters.
+        parameters: the user's, DTensors and 16-bit ones included.
+        weights: tensors for the computation: this rank's part; the fp32 master of 16-bit parameters.
         gradients: this rank's part, in the parameter's precision.
         words: for each of the state's tensors the list of this rank's parts.
         steps: counters of steps done, numbers on the device.

@@ -72,8 +72,9 @@ class Interruption:
 
     Attributes:
         ask: passes a signal's number to workers, which stop in order or at once. None: there are no workers, and a signal
-            raises ``Interrupted``. asked: number that was passed to them; 0: none. A second signal raises, as does one that is
-            raised here ``grace_s`` later if they still run.
+            raises ``Interrupted``.
+        asked: number that was passed to them; 0: none. A second signal raises, as does one that is raised here ``grace_s``
+            later if they still run.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
@@ -237,7 +238,8 @@ def leave_error(message: str, fix: str = "", mistake: bool = False, lost: bool =
     """Hand an error to the launcher. Returns False without a launcher.
 
     Args:
-        mistake: error of the user. lost: loss of another rank, so that a restart may help.
+        mistake: error of the user.
+        lost: loss of another rank, so that a restart may help.
     """
     if LAUNCHER not in os.environ or ERROR_FILE not in os.environ:
         return False

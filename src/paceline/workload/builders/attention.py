@@ -24,8 +24,8 @@ class SlidingWindow:
     section 3.1).
 
     Attributes:
-        tokens: most tokens that each token attends to, itself and earlier ones. full_every: interval of blocks that attend to
-            all tokens, the last of each interval; 0: none.
+        tokens: most tokens that each token attends to, itself and earlier ones.
+        full_every: interval of blocks that attend to all tokens, the last of each interval; 0: none.
 
     Raises:
         UserError: fewer than one token.

@@ -16,7 +16,8 @@ class Audio:
     arXiv:2212.04356, section 2.2). The second has a stride of two.
 
     Attributes:
-        bins: numbers of a frame. tokens: tokens of the encoder, half of the frames.
+        bins: numbers of a frame.
+        tokens: tokens of the encoder, half of the frames.
     """
 
     bins: int

@@ -18,8 +18,9 @@ class LatentAttention:
     """Dimensions of latent attention.
 
     Attributes:
-        kv_rank: width of the vector for keys and values. q_rank: width of the vector for queries; 0: queries use the token
-            itself. nope, rope: unrotated and rotated numbers of a head's query and key; all heads share the rotated key.
+        kv_rank: width of the vector for keys and values.
+        q_rank: width of the vector for queries; 0: queries use the token itself.
+        nope, rope: unrotated and rotated numbers of a head's query and key; all heads share the rotated key.
         value: numbers of a head's value.
 
     Raises:

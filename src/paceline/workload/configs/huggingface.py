@@ -54,7 +54,10 @@ def table_of(
 
     Args:
         seq_len: tokens of a sample; None: the longest of the configuration, at most ``LONGEST_USUAL``.
-        fused_attention: True if scores are not written to memory. Raises: UserError: as ``shape_of``; or an impossible length.
+        fused_attention: True if scores are not written to memory.
+
+    Raises:
+        UserError: as ``shape_of``; or an impossible length.
     """
     shape, longest = shape_of(config)
     given: dict[str, Any] = {"name": name, "source": source, "fused_attention": fused_attention}

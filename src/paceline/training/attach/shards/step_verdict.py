@@ -23,8 +23,8 @@ class Verdict(NamedTuple):
     """Verdict of all ranks on a step.
 
     Attributes:
-        nonfinite: True if a gradient of any rank was NaN, infinite or too large for the codec. mixed: True if, in addition, a
-            unit of any rank had been sent compressed. The step must then be skipped.
+        nonfinite: True if a gradient of any rank was NaN, infinite or too large for the codec.
+        mixed: True if, in addition, a unit of any rank had been sent compressed. The step must then be skipped.
     """
 
     nonfinite: bool
@@ -35,8 +35,9 @@ class StepVerdict:
     """Collector of this rank's observations on the units of a step, which all ranks combine at the end.
 
     Args:
-        wires: successive reductions over them reach all ranks. lossy: True if the compression cannot represent a NaN. If False,
-            no step is mixed, and the observations of others are only counted.
+        wires: successive reductions over them reach all ranks.
+        lossy: True if the compression cannot represent a NaN. If False, no step is mixed, and the observations of others are
+            only counted.
 
     Attributes:
         wires: those.
@@ -55,8 +56,8 @@ class StepVerdict:
         """Record the reduction of a unit.
 
         Args:
-            encodes: True if it is sent compressed when all gradients are fit. agreed: wire whose ranks have exchanged their
-                knowledge of this unit and of earlier ones; None without one.
+            encodes: True if it is sent compressed when all gradients are fit.
+            agreed: wire whose ranks have exchanged their knowledge of this unit and of earlier ones; None without one.
         """
         self.nonfinite |= nonfinite
         self._encoded |= encodes and not self.nonfinite

@@ -19,8 +19,8 @@ class Keeping:
     """Place and type of residuals between exchanges.
 
     Attributes:
-        narrow: True for bfloat16, False for fp32. on_host: True for the host's memory, pinned if gradients are on a GPU; False
-            for the codec's device.
+        narrow: True for bfloat16, False for fp32.
+        on_host: True for the host's memory, pinned if gradients are on a GPU; False for the codec's device.
     """
 
     narrow: bool = False

@@ -1,4 +1,5 @@
-"""A choice is declared once: one field in one file adds it everywhere, and so does one entry for a compression."""
+"""A choice is declared once: one field in one file adds it everywhere. So do one entry for a compression, and one class for its
+codec."""
 
 from __future__ import annotations
 
@@ -34,11 +35,24 @@ COMPRESSION = """
 from dataclasses import replace as _replace
 COMPRESSIONS = {**COMPRESSIONS, "fluxed": _replace(COMPRESSIONS["int8"], name="fluxed")}
 """
+CODEC = """
+from dataclasses import dataclass
+from typing import ClassVar
+from paceline.codecs.reference.integer import Int8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fluxed(Int8):
+    name: ClassVar[str] = "fluxed"
+    code: ClassVar[int] = 99
+"""
 PROGRAM = """
 import json
 from pathlib import Path
+import numpy as np
 import paceline
 from paceline.calibration.records import COLUMNS, observations
+from paceline import codecs
 from paceline.cli.command_line import build_parser, main
 from paceline.planning import Space
 from paceline.planning.compare.changes import apply, parse_change
@@ -66,6 +80,11 @@ space = Space(clusters=(cluster,), batches=(8,), compressions=("dense", "fluxed"
 found = [s for _, s in candidates(space, TrainingTarget(), Exclusions())]
 code = main("plan lenet5 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 64 --tensor 1 --compression dense "
             "--flux-depth 0 --why-not flux-depth=3 --json".split())
+codec = codecs.get(fluxed.description.codec_name, block=64)
+numbers = np.linspace(-1, 1, 100, dtype=np.float32)
+again = np.zeros_like(numbers)
+payload = codecs.encode(codec, numbers, codecs.key(1, 2, 3))
+codecs.decode(payload, again, codecs.SET)
 lenet, refusals = Workload.named("lenet5"), {}
 for target in TARGETS:
     try:
@@ -76,6 +95,7 @@ page = {"controls": controls(), "chosen": {}, "answer": "", "status": "", "probl
 plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({
     "page": filled("serve/page.html.j2", page),
+    "codec": [codec.name, payload.nbytes < numbers.nbytes, float(abs(again - numbers).max())],
     "same_plan": plans[0] is plans[1],
     "same_groups": plans[0].partition is plans[1].partition,
     "refusals": refusals,
@@ -103,14 +123,16 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in t
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Output of a copy of the package with one more field in one file and one more compression in another."""
+    """Output of a copy of the package with one more field in one file, and one more compression and its codec in two others."""
     root = tmp_path_factory.mktemp("declared")
     package = root / "paceline"
     package.mkdir()
     for entry in SRC.iterdir():
-        if entry.name != "strategy":
+        if entry.name in ("strategy", "codecs"):
+            shutil.copytree(entry, package / entry.name)
+        else:
             (package / entry.name).symlink_to(entry)
-    shutil.copytree(SRC / "strategy", package / "strategy")
+    (package / "codecs" / "reference" / "fluxed.py").write_text(CODEC, encoding="utf-8")
     mesh = package / "strategy" / "parallelism.py"
     text, method = mesh.read_text(encoding="utf-8"), "    def __post_init__"
     mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
@@ -152,6 +174,11 @@ def test_why_not_and_changes_know_it(copy: dict[str, dict[str, object]]) -> None
 
 def test_the_page_has_a_control_for_it(copy: dict[str, str]) -> None:
     assert 'name="flux-depth"' in copy["page"] and ">fluxed</option>" in copy["page"]
+
+
+def test_its_codec_is_found_by_its_class(copy: dict[str, list[object]]) -> None:
+    name, shorter, error = copy["codec"]
+    assert name == "fluxed" and shorter and 0 < float(str(error)) < 0.02
 
 
 def test_strategies_that_differ_in_it_share_no_cached_answer(copy: dict[str, bool]) -> None:

@@ -41,6 +41,8 @@ class Codec(ABC):
 
     name: ClassVar[str]
     code: ClassVar[int]
+    of_sums: ClassVar[bool] = False
+    """True if it holds sums of another codec. Users do not name it."""
     exact_sums: ClassVar[bool] = False
     """True if codecs of ``summing`` hold sums exactly, without rounding."""
     agrees: ClassVar[bool] = False

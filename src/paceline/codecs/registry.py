@@ -1,30 +1,25 @@
-"""Table of all codecs by name, and by the number in the header."""
+"""All codecs, by name and by their number in the header. A codec is a class with a number in a module of ``reference``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 
+from paceline.codecs import reference
 from paceline.codecs.codec import Codec
-from paceline.codecs.reference.dense import Bf16, Fp32
-from paceline.codecs.reference.inceptionn import Inceptionn
-from paceline.codecs.reference.inceptionn_scaled import InceptionnScaled
-from paceline.codecs.reference.integer import Int4, Int8
-from paceline.codecs.reference.sign import Sign
-from paceline.codecs.reference.ternary import Ternary, TernarySum
-from paceline.codecs.reference.topk import TopK
 
-_ALL: tuple[type[Codec], ...] = (
-    Fp32,
-    Bf16,
-    Ternary,
-    TernarySum,
-    Inceptionn,
-    InceptionnScaled,
-    Int8,
-    Int4,
-    Sign,
-    TopK,
-)
 
-BY_CODE: Mapping[int, type[Codec]] = {c.code: c for c in _ALL}
-BY_NAME: Mapping[str, type[Codec]] = {c.name: c for c in _ALL if c is not TernarySum}
+def _declared(kind: type[Codec]) -> Iterator[type[Codec]]:
+    """Yield the subclasses that declare a number."""
+    for each in kind.__subclasses__():
+        if "code" in vars(each):
+            yield each
+        yield from _declared(each)
+
+
+for _module in iter_modules(reference.__path__):
+    import_module(f"{reference.__name__}.{_module.name}")
+
+BY_CODE: Mapping[int, type[Codec]] = {codec.code: codec for codec in sorted(_declared(Codec), key=lambda codec: codec.code)}
+BY_NAME: Mapping[str, type[Codec]] = {codec.name: codec for codec in BY_CODE.values() if not codec.of_sums}

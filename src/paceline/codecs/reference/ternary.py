@@ -163,6 +163,7 @@ class TernarySum(Codec):
 
     name: ClassVar[str] = "ternary-sum"
     code: ClassVar[int] = 4
+    of_sums: ClassVar[bool] = True
 
     workers: int
     scale: float = 1.0

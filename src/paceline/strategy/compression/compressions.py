@@ -1,4 +1,4 @@
-"""All compressions. A new one is one entry of ``COMPRESSIONS``, with a codec of its name in ``paceline.codecs``."""
+"""All compressions. A new one is one entry of ``COMPRESSIONS``, with a codec of its name in ``paceline.codecs.reference``."""
 
 from __future__ import annotations
 

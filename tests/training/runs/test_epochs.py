@@ -21,7 +21,7 @@ from training_jobs import job
 
 
 def stop_and_go_on(rank: int, workers: int, folder: str) -> list[str]:
-    whole = job(Path(folder) / "whole", "topk", "adam", workers, epochs=2)
+    whole = job(Path(folder) / "whole", "topk", "adam", workers, epochs=2, data="user_module:fewest")
     parts = replace(whole, out=str(Path(folder) / "parts"))
     said = [run_briefly(whole, rank)]
     said.append(run_briefly(parts, rank, AskedAt(3) if rank == 1 else StopRequests()))  # one rank is asked
@@ -44,7 +44,7 @@ def test_all_stop_where_one_is_asked_to_and_go_on_with_the_same_bits(tmp_path: P
 
 def change_workers(rank: int, workers: int, folder: str) -> list[Any]:
     """Three ranks begin, and are stopped within an epoch."""
-    run = job(Path(folder) / "run", "topk", "momentum", workers, epochs=2, checkpoint_every="0.001s")
+    run = job(Path(folder) / "run", "topk", "momentum", workers, epochs=2, checkpoint_every="0.001s", data="user_module:fewest")
     return [run_briefly(run, rank, AskedAt(3))]
 
 

@@ -23,6 +23,7 @@ from brief_runs import AskedAt, run_briefly
 from distributed import TESTS, executable, free_port, launch
 from fault_driver import FEATURES
 from paceline.errors import UserError
+from paceline.training.attach import liveness
 from paceline.training.attach.hooks.state import exchange_of, own_state
 from paceline.training.runs import worker
 from paceline.training.runs.checkpoints import checkpoint
@@ -120,6 +121,7 @@ def begin_local(rank: int, workers: int, folder: str) -> list[torch.Tensor]:
     return [weight, model.norm.running_mean.clone(), sync.feedback.state()["residual"]["layer.weight"]]
 
 
+@pytest.mark.everyday("0")
 @pytest.mark.parametrize("lost", [0, 2])
 def test_of_local_steps_the_mean_is_that_of_the_survivors(tmp_path: Path, lost: int) -> None:
     launch(leave_local, 3, folder=str(tmp_path), lost=lost)
@@ -148,27 +150,26 @@ def test_what_a_broken_run_keeps_is_said(tmp_path: Path) -> None:
     assert survivors.kept(replace(elastic, elastic=False)).startswith("no checkpoint")
 
 
+RARELY: dict[str, Any] = {"data": "user_module:fewest", "checkpoint_every": "1h", "elastic": True}
+
+
 def resume_from_before(rank: int, workers: int, folder: str) -> list[str]:
     """An elastic run began at a checkpoint of another directory, and was broken further on in its own."""
-    before = job(Path(folder) / "before", "topk", "momentum", workers, epochs=3)
-    assert run_briefly(before, rank, AskedAt(3)).startswith("143")
+    before = job(Path(folder) / "before", "topk", "momentum", workers, data="user_module:fewest")
+    assert run_briefly(before, rank, AskedAt(1)).startswith("143")
     began = replace(before, out=str(Path(folder) / "own"), resume=before.out, elastic=True)
     prepared = worker.prepare(began, first=rank == 0)
     found = [worker._came_further(prepared)]
-    assert run_briefly(began, rank, AskedAt(6)).startswith("143")
+    assert run_briefly(began, rank, AskedAt(2)).startswith("143")
     found.append(worker._came_further(prepared))
     assert run_briefly(began, rank) == ""
     dist.barrier()  # rank 0 writes the last checkpoint
     return [*map(str, found), str(checkpoint.load(Path(folder) / "own")["epoch"])]
 
 
-def test_an_elastic_run_that_resumed_another_goes_on_in_its_own_directory(tmp_path: Path) -> None:
-    assert launch(resume_from_before, 2, folder=str(tmp_path)) == [["False", "True", "3"]] * 2
-
-
 def break_in_the_second_epoch(rank: int, workers: int, folder: str) -> list[Any]:
     """The group breaks in the first step behind an epoch, which no checkpoint has."""
-    run = job(Path(folder), "topk", "momentum", workers, epochs=2, checkpoint_every="1h", elastic=True)
+    run = job(Path(folder), "topk", "momentum", workers, epochs=2, **RARELY)
     usual = Trainer.train_epoch
 
     def broken(self: Trainer, epoch: int, *more: Any) -> Any:
@@ -188,13 +189,9 @@ def break_in_the_second_epoch(rank: int, workers: int, folder: str) -> list[Any]
     return [state["epoch"], state["step"], len(state["curve"]), len(checkpoint.load(Path(folder))["curve"])]
 
 
-def test_an_epoch_that_has_ended_is_not_ended_again(tmp_path: Path) -> None:
-    assert launch(break_in_the_second_epoch, 2, folder=str(tmp_path)) == [[1, 0, 1, 2]] * 2
-
-
 def break_behind_the_last_step(rank: int, workers: int, folder: str) -> list[Any]:
     """The group breaks while the last epoch is evaluated, so that who goes on has no step to take."""
-    run = job(Path(folder), "topk", "momentum", workers, epochs=1, checkpoint_every="1h", elastic=True)
+    run = job(Path(folder), "topk", "momentum", workers, epochs=1, **RARELY)
     usual = Trainer.evaluate
 
     def broken(self: Trainer) -> Any:
@@ -210,8 +207,30 @@ def break_behind_the_last_step(rank: int, workers: int, folder: str) -> list[Any
     return [checkpoint.load(Path(folder))["epoch"], sorted(path.name for path in Path(folder).glob(survivors.PATTERN))]
 
 
-def test_a_run_that_broke_behind_its_last_step_ends_with_its_checkpoint(tmp_path: Path) -> None:
-    assert launch(break_behind_the_last_step, 2, folder=str(tmp_path)) == [[1, []]] * 2
+STORIES = [resume_from_before, break_in_the_second_epoch, break_behind_the_last_step]
+
+
+def tell_all(rank: int, workers: int, folder: str) -> list[list[Any]]:
+    liveness.SETTLE_S, liveness.PATIENCE_S = 0.0, 0.1  # every rank is alive, and who is lost is not asked
+    return [story(rank, workers, f"{folder}/{story.__name__}") for story in STORIES]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[list[list[Any]]]:
+    """What each rank has found in each of the ``STORIES``."""
+    return launch(tell_all, 2, folder=str(tmp_path_factory.mktemp("stories")))
+
+
+def test_an_elastic_run_that_resumed_another_goes_on_in_its_own_directory(told: list[list[list[Any]]]) -> None:
+    assert [rank[0] for rank in told] == [["False", "True", "3"]] * 2
+
+
+def test_an_epoch_that_has_ended_is_not_ended_again(told: list[list[list[Any]]]) -> None:
+    assert [rank[1] for rank in told] == [[1, 0, 1, 2]] * 2
+
+
+def test_a_run_that_broke_behind_its_last_step_ends_with_its_checkpoint(told: list[list[list[Any]]]) -> None:
+    assert [rank[2] for rank in told] == [[1, []]] * 2
 
 
 def test_what_is_damaged_or_of_another_run_does_not_count(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distributed import launch
 from paceline.prediction import Line
 from paceline.strategy import Strategy
-from paceline.training.runs.calibrate import _middle, _phase_bytes, _spread, fit_line
+from paceline.training.runs.calibrate import _middle, _phase_bytes, _spread, fit_line, means_over_ranks
 
 COSTS = st.floats(1e-9, 1.0)
 
@@ -49,3 +51,11 @@ def test_an_exchange_is_counted_by_the_busiest_rank(exchange: str) -> None:
     strategy = Strategy.of(world_size=4, global_batch_size=4, exchange=exchange)
     sizes = _phase_bytes(strategy, 1000)
     assert sum(sizes.values()) >= 2 * 3 / 4 * 4000 and all(size > 0 for size in sizes.values())
+
+
+def averaged(rank: int, workers: int) -> list[float]:
+    return means_over_ranks([1.0 + rank, 10.0**9 * rank], torch.device("cpu"))
+
+
+def test_every_rank_has_the_mean_of_each_number() -> None:
+    assert launch(averaged, 2) == [[1.5, 0.5e9]] * 2

@@ -20,13 +20,14 @@ from distributed import TESTS, launch
 from paceline.calibration.observation import Observation
 from paceline.cli import main
 from paceline.errors import UserError
-from paceline.hardware import Cluster, probe
+from paceline.hardware import Cluster
 from paceline.rundir import RunDir
 from paceline.strategy import Strategy
-from paceline.training.runs import calibrate, train, worker
+from paceline.training.runs import train, worker
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.training_run import TrainingRun
 from paceline.workload import Workload
+from training_jobs import quick
 
 OLD = TESTS / "data" / "old_runs"
 MODEL, DATA = "user_module:small", "user_module:few"
@@ -340,8 +341,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, capsys, workers, damage):
 
 def go_on(rank: int, workers: int, old: str, out: str) -> None:
     """One epoch more of a run that the version before these tests has begun."""
-    calibrate.STEPS, calibrate.ELEMENTS = 1, (1 << 8, 1 << 9)
-    probe.SECONDS, probe.COPY_BYTES, probe.LINK_BYTES = 0.0, 1 << 12, 1 << 12
+    quick()
     before = checkpoint.load(Path(old))["run"]
     strategy = before.strategy
     run = TrainingRun(model=MODEL, data=DATA, strategy=strategy, epochs=3, seed=before.seed, out=out, resume=old)

@@ -214,7 +214,7 @@ def _link_share(name: str) -> Mapping[str, float]:
 
 @cache
 def _read(name: str) -> dict[str, Any]:
-    """Read a file of constants. Its reader is imported only here."""
+    """Read a file of constants. The reader of TOML is imported only in this function."""
     import tomllib
 
     return tomllib.loads(files("paceline.calibration").joinpath(name).read_text(encoding="utf-8"))

@@ -136,8 +136,7 @@ def _chosen(row: Row) -> dict[str, Any]:
 
 
 def recorded_choices(strategy: Strategy) -> dict[str, str]:
-    """Return the cells of a row for the choices of a strategy: those of every row, and those with another value than the
-    default."""
+    """Return the cells of a row for a strategy: choices that every row states, and choices that are not the default."""
     values = {item: getattr(getattr(strategy, item.part) if item.part else strategy, item.field) for item in _CHOSEN.values()}
     return {
         item.column: str(item.values.to_argument(value))

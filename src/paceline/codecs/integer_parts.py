@@ -18,7 +18,7 @@ from paceline.codecs.reference.integer import Int4, Int8, Integer
 
 
 def serves(codec: Codec) -> bool:
-    """Return whether these functions support the exchange of this codec here."""
+    """Return whether this module supports the exchange of this codec on this machine."""
     return type(codec) in (Int8, Int4) and native.available()
 
 

@@ -103,7 +103,7 @@ def planes_sum(bodies: Sequence[Any], workers: Sequence[int], out: Any, count: i
 
 
 def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, past_caches: bool) -> None:
-    """Write the body of a sum, times each tensor's scale, into several tensors. If PayloadError is raised, they are unchanged.
+    """Write the body of a sum, times each tensor's scale, into several tensors. They are unchanged if PayloadError is raised.
 
     ``past_caches`` writes to memory without a read of what was there. It pays where the next reader would not find the
     tensors in its cache anyway.
@@ -125,7 +125,7 @@ def integer_parts_encode(
 
 
 def integer_parts_decode(codec: Integer, bodies: Sequence[Any], parts: Sequence[F32], divisor: int, past_caches: bool) -> None:
-    """Write the sum of bodies, divided, into several tensors. If PayloadError is raised, they are unchanged."""
+    """Write the sum of bodies, divided, into several tensors. They are unchanged if PayloadError is raised."""
     kernel = _native.int8_parts_decode if codec.levels == 127 else _native.int4_parts_decode
     _sized(kernel(list(bodies), list(parts), codec.log2_block, divisor, past_caches, threads()), _NO_CODE)
 

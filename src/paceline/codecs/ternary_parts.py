@@ -22,7 +22,7 @@ _CODEC = Ternary(scale=1.0)
 
 
 def serves(codec: Codec) -> bool:
-    """Return whether these functions support the exchange of this codec here."""
+    """Return whether this module supports the exchange of this codec on this machine."""
     return type(codec) is Ternary and native.available()
 
 

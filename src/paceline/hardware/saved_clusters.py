@@ -88,7 +88,7 @@ def forget_cluster(name: str) -> Path:
 
 
 def _write(changed: Mapping[str, dict[str, Any] | None]) -> Path:
-    """Return the text of the file with these tables set, or deleted if None."""
+    """Return the text of the file with the given tables set, or deleted if None."""
     import tomlkit
 
     file = clusters_file()

@@ -223,7 +223,9 @@ def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
 
 
 def _legal(body: bytes, count: int, width: int, largest: int | None) -> bool:
-    """Return whether an encoder writes such a body: codes up to the largest, or for a ternary (None) all but (0, 1)."""
+    """Return whether an encoder writes such a body: codes up to the largest, or for a ternary (``workers`` None) all but (0,
+    1).
+    """
     if len(body) != bit_planes.packed_bytes(count, width):
         return False
     codes = bit_planes.unpack(np.frombuffer(body, np.uint8), count, width)

@@ -68,11 +68,11 @@ class Phase:
         return ranks.transpose(0, 2, 1).reshape(-1, self.members)
 
     def by_rank(self) -> Ints:
-        """``sizes`` with one entry for each rank."""
+        """Bytes of each member: ``sizes`` with one entry for each rank."""
         return np.broadcast_to(np.asarray(self.sizes, dtype=np.int64), (self.world_size,))
 
     def back_by_rank(self) -> Ints:
-        """``back`` with one entry for each rank."""
+        """Bytes that each rank gets back: ``back`` with one entry for each rank."""
         return np.broadcast_to(np.asarray(self.back or self.sizes, dtype=np.int64), (self.world_size,))
 
     def sent_by_rank(self) -> Ints:

@@ -86,7 +86,7 @@ def describe_unit(
     """Return the traffic between the ranks for the gradients of one unit, and the codec's work.
 
     Args:
-        compression: compression of ``x``, configured.
+        compression: compression with its options.
         precision: precision of the gradients that the engine reduces.
         members: number of neighbouring ranks that shard one copy; 0: all.
     """

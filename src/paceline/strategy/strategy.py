@@ -277,8 +277,9 @@ class Strategy:
         return strategy
 
     def _placed(self, cluster: Cluster) -> Strategy:
-        """Clear the codec's place if it is the gradients' place, and the residuals' if it is the codec's. Raises UserError as
-        ``check_fabric``."""
+        """Clear the codec's place if it equals the gradients' place, and the residuals' place if it equals the codec's. Raises
+        UserError as ``check_fabric``.
+        """
         x = self.gradient_exchange
         if not self.parallelism.whole and (x.codec_at or x.exchange.uses_switch):
             what = f"exchange {x.exchange}" if x.exchange.uses_switch else f"a codec {x.codec_at.text}"

@@ -124,7 +124,7 @@ class Layer:
     activation_bytes_half: float | None = None
 
     def kept_bytes(self, numbers: Numbers) -> float:
-        """Return the bytes of one sample that are saved for the backward pass if the network computes on such numbers."""
+        """Return the bytes of one sample that are saved for the backward pass at the network's precision."""
         if numbers == "fp32":
             return self.activation_bytes
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
@@ -149,7 +149,7 @@ class Layer:
         return self.scores * (each + drops)
 
     def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:
-        """Return the layer with these operations, on one of several devices that each save one of ``parts`` equal parts."""
+        """Return the layer with other operations, on one of several devices that each save one of ``parts`` equal parts."""
         half = None if self.activation_bytes_half is None else self.activation_bytes_half / parts
         kept = self.activation_bytes / parts
         return replace(self, operations=operations, activation_bytes=kept, activation_bytes_half=half)
@@ -261,7 +261,7 @@ class LayerTable:
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the results derived from them: these may hold functions."""
+        """Return the fields without the results derived from them: the results may hold functions."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @cached_property
@@ -301,7 +301,7 @@ class LayerTable:
         return sum(layer.activation_bytes for layer in self.layers)
 
     def kept_bytes(self, numbers: Numbers) -> float:
-        """Return the bytes kept for the backward pass per sample if the network computes on such numbers."""
+        """Return the bytes kept for the backward pass per sample at the network's precision."""
         return sum(layer.kept_bytes(numbers) for layer in self.layers)
 
     @cached_property

@@ -86,7 +86,7 @@ def seal(payload: torch.Tensor, head: bytes, body: torch.Tensor, written: int | 
 
 
 def judge(head: bytes, body: torch.Tensor, sums: tuple[int, int], state: torch.Tensor) -> None:
-    """Close the state's gate unless header and ``body`` (aligned) have these sums."""
+    """Close the state's gate unless header and ``body`` (aligned) have the checksums ``sums``."""
     own = container.checksum(head, np.empty(0, np.uint8))
     plain, weighted = (signed(wanted - mine) for wanted, mine in zip(sums, own, strict=True))
     partials = _partials(body, body.shape[0], None)

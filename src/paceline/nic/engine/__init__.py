@@ -1,1 +1,1 @@
-"""Engines in Amaranth, each from a 256-bit stream with valid and ready to another."""
+"""Engines in Amaranth, from an input stream of 256 bits with valid and ready to an output stream."""

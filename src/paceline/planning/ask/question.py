@@ -95,5 +95,5 @@ class TrainingQuestion:
         return self.plan(Space(clusters=tuple(clusters), **PLAIN), goal)
 
     def divided(self, clusters: Sequence[Cluster], progress: Progress = silent, more: Mapping[str, Any] = ALL) -> Plan | None:
-        """Return the best divided layout. ``more``: how much is searched, ``ALL`` or ``FEW``."""
+        """Return the best divided layout. ``more``: extent of the search, ``ALL`` or ``FEW``."""
         return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)

@@ -133,7 +133,7 @@ def _elsewhere(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
 
 
 def _there(question: TrainingQuestion, choice: Choice, cluster: Cluster) -> tuple[str, float]:
-    """Return another provider of the devices of ``cluster``, and dollars for ``choice`` there; NaN if it is not listed.
+    """Return another provider of the devices of ``cluster``, and its dollars for ``choice``; NaN if it is not listed.
 
     Both prices are of one provider, since prices of two providers say little about two devices.
     """
@@ -157,7 +157,7 @@ def _title(change: str, cluster: Cluster, before: Cluster) -> str:
 
 
 def _alone(cluster: Cluster) -> bool:
-    """Return whether the network between such nodes is unknown."""
+    """Return whether the network between nodes of a device is unknown."""
     return cluster.num_nodes == 1 and cluster.network == cluster.intra_link
 
 

@@ -22,7 +22,7 @@ class Search(Protocol):
     """Function that finds a plan."""
 
     def __call__(self, fields: Mapping[str, Any], offers: bool) -> Plan:
-        """Return the plan with these fields of ``Space``. ``offers`` as for ``plan``."""
+        """Return the plan with other fields of ``Space``. ``offers`` as for ``plan``."""
         ...
 
 

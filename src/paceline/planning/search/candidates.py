@@ -202,7 +202,7 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
 
 
 def precision_left_out(cluster: Cluster, precision: str, choose: bool, workload: Workload | None) -> str:
-    """Return why a precision is not tried there; empty if it is. ``choose``: no precision was named."""
+    """Return why a precision is not tried on a cluster; empty if it is tried. ``choose``: no precision was named."""
     if precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {precision}"
     if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:

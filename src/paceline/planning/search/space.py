@@ -262,7 +262,7 @@ class Space:
 
 
 def _too_lossy(compression: str, most: float) -> str:
-    """Return why a compression is excluded for its accuracy; empty if it is not."""
+    """Return why a compression is excluded for its accuracy; empty if it is included."""
     seen = accuracies(compression)
     if not seen:
         return f"{compression}: accuracy unknown, never measured; naming it lets it compete"

@@ -44,6 +44,6 @@ def frozen_beside(workload: Workload) -> Mapping[str, int]:
 
 
 def _multiplied(layer: Layer) -> float:
-    """Return elements of all matrices that the forward pass multiplies by."""
+    """Return the number of elements in all matrices of the forward pass's products."""
     products = (o for o in layer.operations if not o.backward and o.kind in ("matmul", "conv") and o.grows == "m")
     return sum(o.k * o.n * max(1.0, o.batch) for o in products)

@@ -275,7 +275,7 @@ class StepModel:
         return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants, casts)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
-        """Return the exchange plan. ``measured``: as a calibration prices it."""
+        """Return the exchange plan. ``measured``: True if a calibration prices it."""
         planned = measured_ratio(strategy, self.calibration)
         return exchange_plan(self.workload, planned, cluster.places, self.level, measured)
 

@@ -65,7 +65,7 @@ class WrappedOptimizer(Optimizer):
         return {**self.inner.state_dict(), "wrapper": self.own_state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state of ``state_dict``; a state without ``own_state`` is the optimizer's."""
+        """Load a state of ``state_dict``, or a state of the inner optimizer alone, which lacks ``own_state``."""
         self.inner.load_state_dict({name: value for name, value in state_dict.items() if name != "wrapper"})
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
         if kept := state_dict.get("wrapper"):

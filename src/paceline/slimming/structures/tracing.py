@@ -110,14 +110,14 @@ def _units(forest: Units, shape: tuple[int, ...], pairs: tuple[int, ...]) -> Ite
 
 
 def _kernels(pairs: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[tuple[str, int], str]]:
-    """Return ``Structures.kernels``."""
+    """Return the structures of kernels (``Structures.kernels``)."""
     for name, each in pairs.items():
         for dim, what in enumerate(NAMES[len(each)], 2):
             yield (name, dim), f"{name.rpartition('.')[0]} {what}"
 
 
 def _widths(model: nn.Module, units: Mapping[str, tuple[Ints, ...]]) -> Iterator[tuple[str, tuple[Ints, ...]]]:
-    """Return ``Structures.widths``."""
+    """Return the output units of each module with weights (``Structures.widths``)."""
     for path, module in model.named_modules():
         own = [name for name, each in module.named_parameters(path, recurse=False) if each.dim() > 1]
         if not own:

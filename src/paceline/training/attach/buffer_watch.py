@@ -140,7 +140,7 @@ class _AfterBroadcast:
 
 
 def _spans(module: nn.SyncBatchNorm, ranks: Collection[int]) -> bool:
-    """Return whether the statistics of a module cover all these ranks."""
+    """Return whether the statistics of a module are computed over all given ranks."""
     return set(ranks).issubset(dist.get_process_group_ranks(module.process_group))
 
 

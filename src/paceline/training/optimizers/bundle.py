@@ -36,7 +36,7 @@ def fitted(gradient: Tensor, weight: Tensor) -> Tensor:
 
 
 def scalar_dtype(weight: Tensor) -> torch.dtype:
-    """Return the type of norms, ratios and corrections for such weights: fp64 on CPUs, where it is as fast."""
+    """Return the type of norms, ratios and corrections for weights: fp64 on CPUs, where it is as fast."""
     return torch.float64 if weight.device.type == "cpu" or weight.dtype == torch.float64 else torch.float32
 
 

@@ -95,7 +95,7 @@ class StopRequests:
 
 
 def worker_processes(stop_file: Path) -> set[int]:
-    """Return the processes of the workers that have left a file there."""
+    """Return the processes of the workers that have left a file in the directory of ``stop_file``."""
     return {int(path.stem) for path in stop_file.parent.glob(f"*{WORKER}")}
 
 

@@ -141,7 +141,7 @@ PUBLISHED = RoundRules(renew_s=1920.0, by_type=True, late_hold=True)
 
 @dataclass(frozen=True)
 class _Memory:
-    """Memory of a policy between rounds. Rows are those of ``index``, by name."""
+    """Memory of a policy between rounds. Its rows follow the names in ``index``."""
 
     index: Mapping[str, int]
     shares: Array

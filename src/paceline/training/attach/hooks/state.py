@@ -75,7 +75,7 @@ def check_entries(state: object, kinds: Kinds) -> None:
 
 
 def damaged(wrong: Sequence[str]) -> UserError:
-    """Return the error for a state with such entries."""
+    """Return the error for a state with damaged entries."""
     return UserError(f"the state is damaged: {', '.join(wrong)} missing or wrong", "give what state_dict() returned")
 
 

@@ -32,7 +32,7 @@ class Keeping:
         return torch.bfloat16 if self.narrow else torch.float32
 
     def in_place(self, device: torch.device) -> bool:
-        """Return whether a codec on ``device`` works on the stored residuals. If not, an exchange copies them there and
+        """Return whether a codec on ``device`` works on the stored residuals. If not, an exchange copies them to the device and
         back.
         """
         return not self.narrow and (not self.on_host or device.type == "cpu")

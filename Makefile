@@ -31,7 +31,7 @@ test-all: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m ''
 
 # Lines of the packages without torch that their own tests run, of this process alone; below the floor of pyproject.toml it fails.
-LIGHT := tests/strategy tests/hardware tests/calibration tests/validation
+LIGHT := $(addprefix tests/,strategy hardware calibration validation workload prediction planning scheduling market reporting)
 coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -q $(LIGHT)
 	$(BIN)/python -m coverage report --skip-covered

@@ -89,6 +89,8 @@ def test_a_name_stands_before_an_alias() -> None:
         ("--without-sequence", "--sequence"),
         ("disable_sequence", "sequence"),
         ("async", "sync"),
+        ("uncompressed", "compressed"),
+        ("disconnected", "connected"),
         ("no-compil", "compile"),
     ],
 )

@@ -62,6 +62,7 @@ def test_errors_are_drawn_by_the_seed(tmp_path: Path) -> None:
     assert left(1) == left(1) != left(2)
 
 
+@pytest.mark.everyday("las-tiresias-0.05")
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published traces and profiles (PACELINE_SHARED)")
 @pytest.mark.parametrize(("policy", "published", "within"), [("las", "tiresias", 0.05), ("optimus", "optimus", 0.05)])
 def test_completions_are_the_published_ones(policy: str, published: str, within: float) -> None:

@@ -41,6 +41,7 @@ def test_draws_do_not_depend_on_how_elements_are_cut(seed, start, cuts):
     assert np.array_equal(np.concatenate(parts), counter.uniform24(key, start, edges[-1]))
 
 
+@pytest.mark.everyday(*(f"{2**63 + 11}-{start}" for start in STARTS))
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("seed", [0, 1, 2**63 + 11])
 def test_draws_are_uniform(seed, start):

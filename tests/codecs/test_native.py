@@ -311,6 +311,7 @@ def test_the_instruction_set_can_be_lowered_and_not_raised():
     _native.set_isa(highest)
 
 
+@pytest.mark.everyday("avx2", "", "sse9")
 @pytest.mark.parametrize("wanted", [*ISAS, "", "sse9"])
 def test_the_environment_names_the_instruction_set(wanted):
     code = "from paceline.codecs import native; print(native.isa())"

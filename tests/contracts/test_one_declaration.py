@@ -290,6 +290,7 @@ def listed(text: str) -> Iterator[tuple[int, list[str]]]:
         attributes = [entry for entry in entries if isinstance(entry, ast.Attribute)]
         if isinstance(node, ast.Call):
             attributes = [k.value for k in node.keywords if isinstance(k.value, ast.Attribute) and k.value.attr == k.arg]
+        attributes = [attribute for attribute in attributes if attribute.attr in NAMES]
         of_one: dict[str, set[str]] = {"": texts(entries)}
         for attribute in attributes:
             of_one.setdefault(ast.unparse(attribute.value), set()).add(attribute.attr)

@@ -30,9 +30,10 @@ def history() -> set[str]:
 
 def untraceable(path: Path, history: set[str]) -> list[str]:
     """The commits that rows of the file name and that are none of the history: ``unknown``, too short, of another branch."""
-    starts = {length: {commit[:length] for commit in history} for length in range(7, 41)}
     with path.open(newline="") as file:
         named = [row["commit"] for row in csv.DictReader(file)]
+    lengths = {len(name) for name in named} & {*range(7, 41)}
+    starts = {length: {commit[:length] for commit in history} for length in lengths}
     return [name for name in named if name not in starts.get(len(name), ())]
 
 

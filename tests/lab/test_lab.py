@@ -246,6 +246,7 @@ lab.up(3, "1Gb/s", sys.argv[1])
 """
 
 
+@pytest.mark.everyday("2-up", "12-down")
 @pytest.mark.parametrize(("after", "then"), [(0, "down"), (2, "down"), (2, "up"), (12, "down"), (20, "up")])
 def test_after_a_kill_down_and_up_find_what_is_left(after: int, then: str, name: str, runtime: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[2])}

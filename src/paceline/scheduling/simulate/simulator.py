@@ -150,18 +150,18 @@ class _Simulation:
         self.active.time_s, self.idle = float(moments[-1]), 0
 
     def _arrival(self) -> float:
-        """Advance to a boundary of a round."""
+        """Return the time of the next arrival; inf if no job is to come."""
         return self.waiting[self.next_arrival].arrival_s if self.next_arrival < len(self.waiting) else math.inf
 
     def _run_rounds(self, moment: float) -> None:
-        """Return the first boundary of a round at or after ``moment``. Jobs on a node that fails meanwhile stop at once."""
+        """Advance to a boundary of a round. Jobs on a node that fails meanwhile stop at once."""
         while (change := self.fleet.next_change(self.active.time_s)) < moment:
             self._run_until(change)
             self.active.follow_outages()
         self._run_until(moment)
 
     def _round_at(self, moment: float) -> float:
-        """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds."""
+        """Return the first boundary of a round at or after ``moment``."""
         return math.ceil(moment / self.settings.round_s - 1e-9) * self.settings.round_s
 
     def _arrive(self) -> None:
@@ -172,7 +172,7 @@ class _Simulation:
             self.active.come(arrived)
 
     def _next_event(self) -> float:
-        """Without rounds: next arrival, outage, wake-up of the policy, or change of a job."""
+        """Return the next arrival, outage, wake-up of the policy, or change of a job, if there are no rounds."""
         change = self.fleet.next_change(self.active.time_s)
         moment = min(self._arrival(), self.wake_s, change, self.active.next_crossing()[0])
         if moment == math.inf:

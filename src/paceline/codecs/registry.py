@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from paceline.codecs import reference
 from paceline.codecs.codec import Codec
 
 
-def _declared(kind: type[Codec]) -> Iterator[type[Codec]]:
+def _declared(kind: type[Any]) -> Iterator[type[Codec]]:
     """Yield the subclasses that declare a number."""
     for each in kind.__subclasses__():
         if "code" in vars(each):

@@ -1,6 +1,6 @@
 """Stationary Markov chain of one or two clouds that lend machines to each other: the exact result that the simulator meets.
 
-Poisson arrivals, exponential work, requests of one machine. A request takes a machine of its own cloud, else one that the other
+Poisson arrivals, exponential work, requests of one machine. A request takes a machine of its cloud, else one that the other
 cloud may still lend, else it waits. It leaves for the public cloud after an exponential time. A freed machine serves its own
 cloud's queue first. The model follows SC-Share (Lin, Pal, Paolieri, Golubchik, ICDCS 2017, arXiv 1703.10318), of which only the
 abstract was at hand.

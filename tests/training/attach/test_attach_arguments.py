@@ -25,7 +25,7 @@ from paceline.training.attach.attach_options import AttachOptions
 
 
 class Scaler:
-    """What attach reads of a ``torch.amp.GradScaler``."""
+    """Stand-in for a ``torch.amp.GradScaler``, with the attributes that ``attach`` reads."""
 
     def get_scale(self) -> float:
         return 4.0
@@ -182,7 +182,7 @@ def model_of() -> DDP:
 
 
 def both(rank: int, workers: int) -> dict[str, Any]:
-    """What each argument changes, at its default and at another value; what attach says where it refuses."""
+    """Return the effect of each argument at its default and at another value, and the refusals of ``attach``."""
     seen: dict[str, Any] = {}
     for name, (others, value, look) in EXECUTED.items():
         parameter, results = name.partition(",")[0], []
@@ -228,7 +228,7 @@ def test_what_cannot_be_executed_is_refused(name: str) -> None:
 
 def test_every_argument_is_tried() -> None:
     arguments = ["compression", "options", *EXCHANGE, *RUN]
-    # Of cards: tests/training/test_lab_cards.py; of FSDP2: test_weight_gather.py; more servers than one are refused.
+    # Cards are in tests/training/test_lab_cards.py, FSDP2 in test_weight_gather.py; more servers than one are refused.
     elsewhere = {"codec_at", "gather_bits", "servers"}
     assert set(arguments) == {name.partition(",")[0] for name in EXECUTED} | elsewhere
     assert all(any(name.startswith(argument[:6]) for name in REFUSED) for argument in arguments)

@@ -115,6 +115,7 @@ class GradientExchange:
             by_scripts=lambda x: True,
             by_programs=lambda x: not x.compression.compresses,
         ),
+        detour=lambda x: x.compression.compresses,
     )
     exchange: ByName[Exchange] = choice(
         "",
@@ -142,6 +143,7 @@ class GradientExchange:
                 "give at most {value.most_workers:,} workers, or another exchange",
             ),
         ),
+        detour=lambda x: not (x.exchange.by_engine or x.compression.compresses),
     )
     options: Given = choice(
         (),

@@ -63,6 +63,22 @@ def check_groups(mesh: Any) -> None:
         check_shares(mesh.shard_devices, mesh.replica_count // mesh.shard_devices)
 
 
+SHARD_GROUPS = (
+    Need(
+        lambda mesh: mesh.sharding.shares_out,
+        "shard_devices {value} with sharding {of.sharding}, which shares nothing out",
+        "give sharding zero3",
+    ),
+    Need(
+        lambda mesh: mesh.replica_count % mesh.shard_devices == 0,
+        "groups of {value} devices do not divide {of.replica_count} replicas",
+        "give a divisor of {of.replica_count}",
+    ),
+    check_groups,
+)
+"""Conditions of groups of devices that share one copy."""
+
+
 def check_gathered(strategy: Any) -> None:
     """Raise UserError if weights cannot be gathered in the strategy's bits."""
     strategy.parallelism.real_sharding.check_gathered(strategy.precision, strategy.parallelism.gather_bits)

@@ -37,12 +37,12 @@ from paceline.strategy.context_exchange import (
 from paceline.strategy.mesh_rules import (
     INTERLEAVED,
     SEVERAL_STAGES,
+    SHARD_GROUPS,
     SHARES_OUT,
     WHOLE_GROUPS,
     WITH_EXPERTS,
     check_exchanged,
     check_gathered,
-    check_groups,
     expert_text,
     parts_text,
     recompute_text,
@@ -139,6 +139,7 @@ class Parallelism:
         plan=Searched("tensors", help=f"devices that divide each layer, within a node; {_SEVERAL}"),
         affects=FIGURES,
         emit=WRITTEN,
+        detour=True,
     )
     pipeline: int = choice(
         1,
@@ -154,6 +155,7 @@ class Parallelism:
         plan=Searched("pipelines", help="stages that follow each other; may be repeated"),
         affects=FIGURES,
         emit=WRITTEN,
+        detour=True,
     )
     context: int = choice(
         1,
@@ -169,6 +171,7 @@ class Parallelism:
         plan=Searched("contexts", help="devices that divide each sequence; may be repeated"),
         affects=FIGURES,
         emit=WRITTEN,
+        detour=True,
     )
     expert: int = choice(
         1,
@@ -187,6 +190,7 @@ class Parallelism:
         ),
         affects=FIGURES,
         emit=WRITTEN,
+        detour=True,
     )
     expert_tensor: int = choice(
         1,
@@ -266,6 +270,7 @@ class Parallelism:
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
         emit=WRITTEN,
         strategy_needs=(check_gathered, check_exchanged),
+        detour=True,
     )
     shard_devices: int = choice(
         0,
@@ -276,22 +281,11 @@ class Parallelism:
         metavar="N",
         example="8",
         train=RUNS,
-        needs=(
-            Need(
-                lambda mesh: mesh.sharding.shares_out,
-                "shard_devices {value} with sharding {of.sharding}, which shares nothing out",
-                "give sharding zero3",
-            ),
-            Need(
-                lambda mesh: mesh.replica_count % mesh.shard_devices == 0,
-                "groups of {value} devices do not divide {of.replica_count} replicas",
-                "give a divisor of {of.replica_count}",
-            ),
-            check_groups,
-        ),
+        needs=SHARD_GROUPS,
         source="PyTorch, HSDP",
         affects=FIGURES,
         emit=WRITTEN,
+        detour=True,
     )
     offload: ByName[Offload] = choice(
         NO_OFFLOAD,
@@ -311,6 +305,7 @@ class Parallelism:
         source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857",
         affects=("exchange", "time", "memory"),
         emit=EmitRule("offload {value}", "what lies in the host's memory is not written here"),
+        detour=True,
     )
     micro_batches: int = choice(
         1,
@@ -332,6 +327,7 @@ class Parallelism:
         plan=Searched("accumulations", values=(1, 2, 4, 8), help="micro batches a step; may be repeated"),
         affects=("bytes", "time", "memory"),
         emit=WRITTEN,
+        detour=True,
     )
     recompute: ByName[Recompute] = choice(
         NO_RECOMPUTE,
@@ -349,6 +345,7 @@ class Parallelism:
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",
         affects=("time", "memory"),
         emit=WRITTEN,
+        detour=lambda mesh: bool(mesh.recompute),
     )
     recompute_layers: int = choice(
         0,
@@ -424,6 +421,7 @@ class Parallelism:
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
         affects=FIGURES,
         emit=WRITTEN,
+        detour=lambda mesh: mesh.ends != (0, 0),
     )
     schedule: ByName[PassOrder] = choice(
         ONE_FORWARD_ONE_BACKWARD,
@@ -442,6 +440,7 @@ class Parallelism:
         ),
         affects=("exchange", "time", "memory"),
         emit=WRITTEN,
+        detour=True,
     )
     context_exchange: ByName[ContextExchange] = choice(
         CONTEXT_RING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from operator import attrgetter
+from operator import attrgetter, is_not
 from typing import Any, Generic
 
 from paceline.errors import UserError, check_count, check_name, shown
@@ -167,6 +167,7 @@ class Strategy:
         plan=Searched("buckets", values=(BUCKET_BYTES, 4 * BUCKET_BYTES), option=False),
         source="PyTorch, DistributedDataParallel",
         emit=WRITTEN,
+        detour=lambda strategy: strategy.bucket_bytes != BUCKET_BYTES,
     )
 
     def __post_init__(self) -> None:
@@ -426,6 +427,12 @@ class Strategy:
         return _told_apart(self)
 
     @property
+    def detours(self) -> int:
+        """Number of choices that make the strategy less simple than the simplest."""
+        unusual = sum(map(is_not, _simple(self), _SIMPLEST))
+        return unusual + sum(detour(getattr(self, part) if part else self) for part, detour in _DETOURS)
+
+    @property
     def grouping(self) -> tuple[Hashable, ...]:
         """Choices that affect the groups of ``partition``, each reduced to its relevant part."""
         owners = {part: getattr(self, part) if part else self for part in ("", *_PARTS)}
@@ -472,6 +479,11 @@ moving_of_step = values_of(
     [item.field for item in declared(Strategy) if "exchange" in item.affects and item.field != "precision"]
 )
 """Choices of ``Strategy`` itself that affect an exchange, except the precision."""
+_PLAIN_DETOURS = [item for item in CHOICES.values() if item.detour is True]
+_simple: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*map(_path, _PLAIN_DETOURS))
+_SIMPLEST = tuple(item.default for item in _PLAIN_DETOURS)
+"""Defaults, which strategies share as objects: values of families, and small numbers."""
+_DETOURS = tuple((item.part, item.detour) for item in CHOICES.values() if callable(item.detour))
 _told_apart: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*(_path(item) for item in CHOICES.values() if item.told_apart))
 """Choices by which a ranking tells strategies apart."""
 _OTHER_NAMES = {item.field: name for name, item in CHOICES.items() if name not in (item.field, _WORLD)}

@@ -11,7 +11,7 @@ from paceline import Cluster, Strategy, Workload
 from paceline.errors import UserError
 from paceline.planning.search.layout_space import LayoutSpace
 from paceline.planning.search.layouts import search_layouts
-from paceline.planning.search.ranking import PLAIN, detours
+from paceline.planning.search.ranking import PLAIN
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor
 from paceline.strategy import Parallelism
@@ -114,7 +114,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(space: LayoutSpace,
     for s, seconds, fits in zip(legal, steps.step_s.tolist(), steps.fits.tolist(), strict=True):
         mesh = s.parallelism
         division = s.global_batch_size, mesh.tensor, mesh.context, mesh.pipeline
-        score = seconds / s.global_batch_size * (1 + PLAIN * detours(s))
+        score = seconds / s.global_batch_size * (1 + PLAIN * s.detours)
         if fits:
             best[division] = min(score, best.get(division, 1e9))
     answer = search_layouts(GPT, cluster, space, keep=5)
@@ -124,7 +124,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(space: LayoutSpace,
     assert answer.predicted < len(legal) / 4
     assert answer.considered == answer.legal + sum(answer.illegal.values())
     scores = [
-        seconds / s.global_batch_size * (1 + PLAIN * detours(s))
+        seconds / s.global_batch_size * (1 + PLAIN * s.detours)
         for (_, s), seconds in zip(answer.candidates, answer.steps.step_s.tolist(), strict=True)
     ]
     assert scores == pytest.approx(sorted(best.values())[:5])

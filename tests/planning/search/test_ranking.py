@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
 from paceline.planning.search.candidates import candidates
-from paceline.planning.search.ranking import PLAIN, TIE, RankedTable, detours, distinct, front, ranked, tie_text
+from paceline.planning.search.ranking import PLAIN, TIE, RankedTable, distinct, front, ranked, tie_text
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor, predict
 from paceline.strategy import Strategy
@@ -70,9 +70,7 @@ def test_a_difference_that_the_model_knows_is_no_tie(toy: Workload) -> None:
     assert ranked(goal, same, Exclusions(), most=8).ties == (0,)
     within = np.array([1.0, 1 + PLAIN / 2])
     near = RankedTable(toy, TrainingTarget(), goal, {}, pairs, *[within] * 3, np.ones(2, bool), Predictor())
-    assert detours(pairs[1][1]) < detours(pairs[0][1]) and ranked(goal, near, Exclusions(), most=8).ties == (1, 0), (
-        "the simpler"
-    )
+    assert pairs[1][1].detours < pairs[0][1].detours and ranked(goal, near, Exclusions(), most=8).ties == (1, 0), "the simpler"
 
 
 def test_the_order_is_that_of_the_goal_after_the_ties_and_the_header_says_so(toy: Workload, space: Space) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from paceline.array_types import Array, Ints
 from paceline.hardware import Cluster
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
-from paceline.planning.search.ranking import PLAIN, TIE, detours
+from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
@@ -190,7 +190,7 @@ class _LayoutScreening:
         return score[tuple(at.T)], place
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
-        """Return the least number of choices that are not plain (``ranking.detours``), shape (rows, shardings, batches)."""
+        """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
         rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.space.common.offload)
@@ -268,5 +268,5 @@ class _LayoutScreening:
             self.too_large += 1
             return inf, candidate, steps
         self.predicted += 1
-        score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * detours(candidate[1]))
+        score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * candidate[1].detours)
         return float(score), candidate, steps

@@ -25,8 +25,7 @@ from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Prediction, Predictor
 from paceline.prediction.layouts.batch import Candidate
-from paceline.strategy import BUCKET_BYTES, Strategy
-from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
 PLAIN: float = assumed("plan_plain")
@@ -212,7 +211,7 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
     least_of: dict[tuple[tuple[str, int], bool], float] = {}
     fastest: dict[tuple[str, int], Strategy] = {}
     for i in by_score[behind[by_score] <= TIE].tolist():
-        kinds.setdefault((_kind(table.candidates[i]), detours(table.candidates[i][1])), i)
+        kinds.setdefault((_kind(table.candidates[i]), table.candidates[i][1].detours), i)
         place = _devices(table, i)
         lowest[place] = min(lowest.get(place, math.inf), float(other[i]))
         strategy = table.candidates[i][1]
@@ -225,7 +224,7 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
         if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i), whole]:
             return *first, 1, own
         batch = 0 if table.target.curve else strategy.global_batch_size
-        return *first, 0, batch, detours(strategy), own
+        return *first, 0, batch, strategy.detours, own
 
     base = table.step(least)
 
@@ -309,7 +308,7 @@ def preferred(table: RankedTable, ranking: Ranking) -> str:
 def distinction(own: Candidate, other: Candidate) -> str:
     """Return how a candidate differs from a tied one: its detours and its batch; empty if these are equal."""
     (_, strategy), (_, than) = own, other
-    simpler, batches = detours(than) - detours(strategy), than.global_batch_size - strategy.global_batch_size
+    simpler, batches = than.detours - strategy.detours, than.global_batch_size - strategy.global_batch_size
     words = [
         "simpler" if simpler > 0 else "less simple" if simpler else "",
         "smaller batch" if batches > 0 else "larger batch" if batches else "",
@@ -326,16 +325,6 @@ def _wide(goal: Goal, value: float) -> str:
     if goal.kind == "budget":
         return f"{math.ceil(value)}"
     return f"{math.ceil(value / 3600 * 10) / 10:g}h" if value > 3600 else f"{math.ceil(value)}s"
-
-
-def detours(s: Strategy) -> int:
-    """Return the number of choices that differ from the simplest ones."""
-    x, mesh = s.gradient_exchange, s.parallelism
-    plain = (x.exchange.by_engine or x.compression.compresses, s.bucket_bytes == BUCKET_BYTES, mesh.micro_batches == 1)
-    divided = (mesh.tensor > 1, mesh.pipeline > 1, mesh.context > 1, mesh.expert > 1)
-    rare = (mesh.schedule is not ONE_FORWARD_ONE_BACKWARD, mesh.shard_devices > 0, bool(mesh.offload), mesh.ends != (0, 0))
-    others = (*divided, *rare, *(not usual for usual in plain))
-    return sum((x.compression.compresses, mesh.sharding.shares_out, bool(mesh.recompute), *others))
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:

@@ -18,7 +18,7 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.strategy_text import choices_text, saves_memory
 from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import search_layouts
-from paceline.planning.search.ranking import PLAIN, detours
+from paceline.planning.search.ranking import PLAIN
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.scheduling.fleet import NodeGroup
@@ -133,7 +133,7 @@ class BestStrategies:
         """Return the strategies that fit, with the score of a plan, which slightly penalizes unusual choices."""
         steps = self._predictor.many(self.workload, candidates)
         return [
-            (seconds * (1 + PLAIN * detours(strategy)), BestStrategy(cluster, strategy, seconds))
+            (seconds * (1 + PLAIN * strategy.detours), BestStrategy(cluster, strategy, seconds))
             for (cluster, strategy), seconds, fits in zip(candidates, steps.step_s.tolist(), steps.fits.tolist(), strict=True)
             if fits and seconds == seconds
         ]

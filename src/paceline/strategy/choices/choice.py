@@ -152,6 +152,8 @@ class StrategyChoice:
         emit: how files of ``plan --emit`` state it; by default they refuse every value but the default.
         plan: how ``plan`` searches it; None: every strategy has the default.
         told_apart: True if a ranking lists strategies that differ in it, not only the best of them.
+        detour: True if another value than the default makes a strategy less simple, or a function that returns whether the
+            owner's value does. Of two equally fast strategies a plan takes the simpler one.
         of_layout: True if a search of layouts decides it.
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
@@ -188,6 +190,7 @@ class StrategyChoice:
     emit: EmitRule = EmitRule()
     plan: Searched | None = None
     told_apart: bool = False
+    detour: bool | Callable[[Any], bool] = False
     of_layout: bool = False
     title: str | Callable[[Any], str] = ""
     title_rank: int = 0

@@ -18,8 +18,8 @@ class UserError(Exception):
     """A user's mistake, which the command line prints on one line with exit code 2 and no traceback.
 
     Args:
-        message: what was given and what is legal. Both texts name an argument of Python as `` `scale_from` ``; the command line
-            prints its option, ``--scale-from``.
+        message: the given value and the legal ones. Both texts name an argument of Python as `` `scale_from` ``; the command
+            line prints its option, ``--scale-from``.
         fix: the next step, when there is one to name.
     """
 
@@ -103,7 +103,7 @@ def check_count(value: object, what: str, least: int = 1) -> int:
     """Return ``value`` as a plain int from ``least`` to ``LARGEST_COUNT``. NumPy's whole numbers are legal too.
 
     Args:
-        what: what is counted, such as ``"workers"``; the error puts it behind the value.
+        what: name of the counted objects, such as ``"workers"``; it follows the value in the error.
 
     Raises:
         UserError: anything else.

@@ -68,8 +68,8 @@ class Metrics(Tabular):
         compression_ratio: dense bytes / wire bytes over the same exchange, at least 1.
         memory_bytes: bytes that training needs on one device.
         bottleneck: the resource that most of the step waits for.
-        assumptions: what the numbers rest on, in words.
-        timeline: the step as events; empty where it was not kept.
+        assumptions: assumptions behind the numbers, in words.
+        timeline: the step as events; empty if it was not kept.
     """
 
     workload: str
@@ -112,13 +112,13 @@ class RunRecord(Metrics):
     Attributes:
         accuracy: share of the held-out samples classified right after the last epoch, 0 to 1.
         curve: one entry per epoch: ``epoch``, ``loss`` (training, mean), ``accuracy``, ``seconds``, and ``noise_scale``
-            (samples; None where it was not measured or says nothing).
+            (samples; None if it was not measured or is not significant).
         nonfinite_steps: steps that went dense or were skipped because a gradient was NaN or infinite.
-        skipped_steps: those that the optimizer (LARS, LAMB) left out for that.
+        skipped_steps: number of such steps that the optimizer (LARS, LAMB) skipped.
         recipe: the learning rates, as ``Recipe.to_json`` gives them; empty where they were not kept.
-        batch_efficiency: what the batch cost by the noise scale, as ``batch_efficiency`` gives it; empty where it says nothing.
+        batch_efficiency: cost of the batch by the noise scale, as ``batch_efficiency`` returns it; empty if it is not known.
         histogram: counts of one layer's gradient as the codec saw it (original, clipped, ternary, averaged).
-        cluster: what it ran on, as ``dataclasses.asdict`` of the ``Cluster``; empty where it was not kept.
+        cluster: cluster of the run, as ``dataclasses.asdict`` of the ``Cluster``; empty if it was not kept.
     """
 
     accuracy: float

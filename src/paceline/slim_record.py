@@ -190,7 +190,7 @@ class PredictedRow:
         varied: ``width``, ``rank`` or ``sparsity``.
         share: share of its structures or of its full rank that a layer keeps, or of its weights that are zero. ``layers``:
             number of smaller layers.
-        latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, where layers were timed.
+        latency_s: predicted. ``low_s``, ``high_s``: its range; None on this machine, because its layers are timed.
         weight_bytes: in fp32; in sparse layers with the positions of the remaining weights.
     """
 

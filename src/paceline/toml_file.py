@@ -12,7 +12,7 @@ def read_toml(path: str | Path, fix: str) -> dict[str, Any]:
     """Read the tables of a file in UTF-8, with or without a byte order mark.
 
     Args:
-        fix: the next step of every error, such as an example of what the file has.
+        fix: the next step of every error, such as an example of the file.
 
     Raises:
         UserError: it cannot be opened, or is not TOML.

@@ -77,7 +77,7 @@ def parse_seconds(text: str, zero: bool = False) -> float:
     """Parse ``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` to seconds. The unit ``m`` is a
     minute.
 
-    It reads what ``format_seconds`` prints; ``zero``: ``"0s"`` is legal too. Raises UserError otherwise.
+    It parses the output of ``format_seconds``; ``zero``: ``"0s"`` is legal too. Raises UserError otherwise.
     """
     if _DURATION.fullmatch(text) is None:
         return _parse(text, {"s": 1.0}, "time", _TIME, zero)

@@ -46,10 +46,10 @@ def predict(
         network: between nodes, for a cluster by name: ``100Gb/s``, ``InfiniBand HDR``.
         seq_len: tokens of a sample, for a transformer by name.
         lora: adapters, while all other weights are frozen: ``r=16``, or ``r=16,targets=q_proj+v_proj``.
-        predictor: what predicts; by default ordinary software and what the package knows.
-        choices: choices of the strategy by name, as ``Strategy.of`` takes them. Without ``global_batch_size`` it is the
-            largest power of two a device that fits its memory, up to 1,024; where no ``precision`` is given, the one that such
-            networks are trained in on the device (``strategy.usual_precision``).
+        predictor: predictor to use; by default ordinary software with the package's constants.
+        choices: choices of the strategy by name, as ``Strategy.of`` takes them. Without ``global_batch_size`` it is the largest
+            power of two a device that fits its memory, up to 1,024; if no ``precision`` is given, the usual one for such
+            networks on the device (``strategy.usual_precision``).
 
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
@@ -141,7 +141,7 @@ def ask(
         budget: dollars.
 
     Raises:
-        UserError: as ``predict``; or nothing that was tried holds the network.
+        UserError: as ``predict``; or nothing tried holds the network.
     """
     seconds = seconds_until(by, datetime.now().astimezone()) if isinstance(by, str) else by
     machines = None if cluster is None else _cluster(cluster, network)
@@ -179,7 +179,7 @@ def plan(
         cluster: the largest cluster, of which every smaller number of devices and nodes is tried too, or a ``Space``.
         goal: ``fastest``, ``cheapest``, ``deadline=6h`` or ``budget=500`` (dollars).
         target: amount of training; by default a million samples. Its sequences' length is that of a ``workload`` by name.
-        space: what is tried, as ``Space`` takes it: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
+        space: values to try, as ``Space`` takes them: ``precisions=("bf16",)``, ``compressions=("dense", "terngrad")``.
 
     Raises:
         UserError: as ``predict``; nothing legal, nothing that fits, or nothing that meets the goal.

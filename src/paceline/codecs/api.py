@@ -80,8 +80,8 @@ def encode(codec: Codec, values: Any, key: counter.Key = _KEY, start: int = 0, *
         backend: ``reference``, ``native`` or ``triton``; by default the fastest that serves.
 
     Raises:
-        ValueError: ``values`` is not 1-D or complex, or holds what the codec has no form for (NaN, infinity); ``out`` is too
-            small or no such array.
+        ValueError: ``values`` is not 1-D or complex, or holds values that the codec cannot represent (NaN, infinity); ``out``
+            is too small or no such array.
         UserError: a backend that is unknown or not here.
     """
     x = arrays.vector(values)

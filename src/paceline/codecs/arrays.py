@@ -82,7 +82,7 @@ def writable(out: Any, like: Any, dtypes: Sequence[str]) -> Any:
     """Convert ``out`` to the form that the kernels write: a NumPy array if ``like`` is one, else a tensor.
 
     Args:
-        dtypes: what ``out`` may hold; bytes must also be contiguous.
+        dtypes: legal types of ``out``; bytes must also be contiguous.
 
     Raises:
         ValueError: ``out`` is something else, on another device, not 1-D or read-only.

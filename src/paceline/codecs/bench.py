@@ -32,9 +32,10 @@ class CodecSpeed:
     """Speed of one codec in one direction: the whole public call, header and checksum included.
 
     Attributes:
-        backend: what ran: ``reference``, ``triton``, or ``native`` with the instruction set, as in ``native avx512``.
+        backend: implementation that ran: ``reference``, ``triton``, or ``native`` with the instruction set, as in ``native
+            avx512``.
         threads: threads that the codec used; 1 for the reference and a GPU.
-        memcpy_threads: threads that copied; 1 where a GPU copied within its own memory.
+        memcpy_threads: threads that copied; 1 if a GPU copied within its own memory.
         elements: fp32 values in the tensor.
         ratio: fp32 bytes / payload bytes, header included.
         repetitions: timed calls, after one that warms up.

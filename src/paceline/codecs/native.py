@@ -105,7 +105,7 @@ def planes_sum(bodies: Sequence[Any], workers: Sequence[int], out: Any, count: i
 def parts_decode(body: Any, parts: Sequence[F32], scales: F32, workers: int, past_caches: bool) -> None:
     """Write the body of a sum, times each tensor's scale, into several tensors. They are unchanged if PayloadError is raised.
 
-    ``past_caches`` writes to memory without a read of what was there. It pays where the next reader would not find the
+    ``past_caches`` writes to memory without reading it first. It pays where the next reader would not find the
     tensors in its cache anyway.
     """
     status = _native.parts_decode(body, list(parts), scales, workers, past_caches, threads())

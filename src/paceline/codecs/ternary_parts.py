@@ -31,8 +31,8 @@ def encode(parts: Sequence[F32], bounds: F32, factors: F32, key: counter.Key, st
 
     Args:
         parts: contiguous fp32 arrays.
-        bounds, factors: each part's elements are clipped to +-bound and multiplied by the factor. They are then at most 1 but
-            for a rounding.
+        bounds, factors: each part's elements are clipped to +-bound and multiplied by the factor. They are then at most 1, up
+            to rounding.
         key, start: as of ``api.encode``.
         out: as of ``api.encode``.
 

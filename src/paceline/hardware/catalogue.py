@@ -71,7 +71,7 @@ def devices() -> tuple[Device, ...]:
     """Return all devices: those of the file named by ``PACELINE_DEVICES``, then the catalogue's in the order of its file.
 
     Raises:
-        UserError: that file is not one of devices.
+        UserError: that file is no list of devices.
     """
     return _devices(os.environ.get(VARIABLE, ""))
 

@@ -43,8 +43,9 @@ class Cluster:
     """Equal devices in levels of links, innermost first: ``(Level("node", 8, nvlink), Level("pod", 4, infiniband))``.
 
     Attributes:
-        nic: the card of each node that compresses, where one was named; a strategy says whether it is used (``codec_at``).
-        aggregation: what the switches between nodes add up; None: nothing, but for a network whose link ``reduces``.
+        nic: the compressing card of each node, if one was named; a strategy decides whether it is used (``codec_at``).
+        aggregation: ability of the switches between nodes to add; None: they add nothing, unless the network's link
+            ``reduces``.
 
     Raises:
         UserError: no level, a level with another name or out of order, a size below 1, more devices than the innermost link
@@ -191,7 +192,7 @@ class Cluster:
         ``leaf_nodes``, ``oversubscription``, ``nic`` or ``aggregation``.
 
         Raises:
-            UserError: another name, a value that cannot be, another number of nodes that hold different numbers of devices, a
+            UserError: another name, an impossible value, another number of nodes of different sizes, a
                 cluster of more levels than nodes, leaf switches and a network: give new ``levels``.
         """
         for name in choices:
@@ -319,7 +320,7 @@ class Cluster:
         """Read ``dataclasses.asdict`` of a cluster, written by this version or by one without levels.
 
         Raises:
-            UserError: it is not what was written.
+            UserError: it has another form.
         """
         try:
             return cls._read(data)

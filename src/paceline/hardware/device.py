@@ -97,10 +97,10 @@ class Link:
     Attributes:
         bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
         latency: seconds for an empty message between two ends, software included.
-        reduces: whether its switch adds up what passes through it (NVLink SHARP, SHARP on InfiniBand).
+        reduces: True if its switch adds the data that passes through it (NVLink SHARP, SHARP on InfiniBand).
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
-            1. None where one flow fills the link, or where no TCP is used.
-        transport: what carries bytes over a network, by its name (``networks.transports``); empty if unknown, and inside a
+            1. None if one flow fills the link, or if no TCP is used.
+        transport: transport protocol of a network, by its name (``networks.transports``); empty if unknown, and inside a
             node.
     """
 

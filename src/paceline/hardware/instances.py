@@ -104,7 +104,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     Args:
         devices: number per node, or one number for each node. None: that of the instance; 1 for the name of a device.
         network: network of the user; it replaces the instance's own. A transport without a speed, such as ``EFA``, is the
-            instance's own where that has it.
+            instance's own if it has that transport.
 
     Raises:
         UserError: neither a device nor an instance; another number of devices than the instance has.
@@ -145,7 +145,7 @@ def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None)
 def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | None, int]:
     """Return devices per node and number of nodes of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
 
-    One number counts the devices of a node, or the nodes of an instance; ``outer`` stands before ``inner``.
+    One number counts the devices of a node, or the nodes of an instance; ``outer`` precedes ``inner``.
     """
     if outer is None and instance(name):
         return None, int(inner or 1)

@@ -25,7 +25,7 @@ class Level:
         size: of the innermost level also one number for each member of the levels above, such as (1, 7): nodes that hold
             different numbers of devices.
         oversubscription: oversubscription of a level of switches: bandwidth of a member's own members together / bandwidth of
-            the member, 2 for leaf switches with half as many links up as down. Ranks lie leaf by leaf.
+            the member, 2 for leaf switches with half as many links up as down. Ranks are numbered leaf by leaf.
     """
 
     name: str
@@ -68,8 +68,8 @@ def tiers(levels: Sequence[Level]) -> tuple[Level, ...]:
 def leaves(levels: Sequence[Level]) -> tuple[int, float]:
     """Return the nodes of a leaf switch and its oversubscription; (0, 1.0) if no switch blocks.
 
-    Three tiers of one network stay two kinds of links: a leaf only limits what leaves it, so the rings and trees that visit
-    leaf after leaf lose nothing while a leaf has as many nodes as its oversubscription.
+    Three tiers of one network stay two kinds of links: a leaf only limits traffic that leaves it. So rings and trees that visit
+        leaf after leaf have no loss if a leaf has at least as many nodes as its oversubscription.
 
     Raises:
         UserError: two levels of such switches, or one inside a node.

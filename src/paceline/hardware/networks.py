@@ -47,8 +47,8 @@ def network(text: str, like: Link | None = None) -> Link:
     Args:
         text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``8x400Gb/s RoCE``), a bandwidth
             per node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
-            ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet whose transport is not said: it costs what TCP
-            does, and ``by_transport`` gives what else it may be.
+            ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet without a stated transport: it has the cost of
+            TCP, and ``by_transport`` gives the alternatives.
         like: the network that this one replaces: a bandwidth alone takes its transport.
 
     Raises:

@@ -30,7 +30,7 @@ class Nic:
         width: bits of a beat (the data of one bus transfer). ``clock``: Hz. ``beats``: number that the engine processes per
             cycle.
         compress, decompress: cycles between the first beat of a frame in and its first beat out.
-        engine: bytes/s of payload that the engine passes in one direction; None: what its clock says (``rate``).
+        engine: bytes/s of payload that the engine passes in one direction; None: as its clock allows (``rate``).
         host: bytes/s between host and line in one direction; None: the engine sets it.
         line: bytes/s of the port in one direction; None: the network sets it.
     """
@@ -84,7 +84,7 @@ def nic(text: str = "") -> Nic:
     ``inceptionn:25.6Gb/s``, is that card with this rate of uncompressed bits in each direction.
 
     Raises:
-        UserError: an unknown name, or no rate behind the colon.
+        UserError: an unknown name, or no rate after the colon.
     """
     if not isinstance(text, str):
         raise UserError(f"card {text!r}", "give a name such as inceptionn")

@@ -1,7 +1,7 @@
 """Precisions of arithmetic, and recipes that quantise the operands of products to fewer than 16 bits.
 
 With a recipe the products of layers read quantised operands and write bf16; all else is bf16: convolutions, attention, the
-logits, norms, and what lies between them (Micikevicius et al. 2022, arXiv:2209.05433, section 4).
+logits, norms, and the operations between them (Micikevicius et al. 2022, arXiv:2209.05433, section 4).
 
 Sources: NVIDIA, Transformer Engine 2.19, Low precision training (one page for each recipe: data format, handling transposes,
 quantized all-gather); OCP Microscaling Formats v1.0 (blocks of 32); DeepSeek-AI 2024, arXiv:2412.19437, section 3.3 (blocks of
@@ -61,7 +61,7 @@ class QuantisationRecipe:
             copy is a transpose, which only matrix units that read one layout need.
         gathers_weights: whether weights can be gathered quantised (Megatron-Core, ``fp8_param_gather``). Copies with separate
             scales for rows and columns are made on arrival.
-        architectures: that have it in addition to those with the peak; empty: all.
+        architectures: further ones with the recipe, in addition to those with the peak; empty: all.
     """
 
     title: str

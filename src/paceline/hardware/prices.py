@@ -31,7 +31,7 @@ class Price:
     Attributes:
         machines: devices of each rentable machine, ascending, and its dollars an hour: p4de is rented only as eight. Empty:
             any number of devices can be rented.
-        spot_usd_per_device_hour: price of a device that the provider may reclaim at any time; None where no source says it.
+        spot_usd_per_device_hour: price of a device that the provider may reclaim at any time; None if no source states it.
     """
 
     device: str
@@ -135,7 +135,7 @@ def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
 def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> Price | None:
     """Return the price of a device: the user's own, else the first listing, else None.
 
-    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` says which device no name means); or the
+    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the
     listing that is taken of a device.
     """
     chosen = _catalogue_name(name)
@@ -160,7 +160,7 @@ def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) 
     """Return ``own_prices`` with a price without a device name assigned to the only device of the question.
 
     Raises:
-        UserError: such a price where several devices, or none, are named.
+        UserError: such a price if several devices, or none, are named.
     """
     if not isinstance(own_prices, Mapping) or "" not in own_prices:
         return own_prices

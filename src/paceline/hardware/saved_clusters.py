@@ -22,7 +22,7 @@ class SavedCluster:
 
     Attributes:
         text: as ``Cluster.named`` takes it: ``4x8 H100, 400Gb/s RoCE``.
-        usd_per_device_hour: the user's price; None: that of the listings.
+        usd_per_device_hour: the user's price; None means the listed price.
     """
 
     name: str

@@ -25,7 +25,7 @@ class LightningCallback(CallbackBase, Callback):
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression: as for ``paceline.attach``; None leaves gradients as they are. The residuals of all ranks are in the
-            Trainer's checkpoints, but for those of weights alone, and a resumed run continues with them.
+            Trainer's checkpoints, except those of weights alone, and a resumed run continues with them.
         options, keywords: as for ``paceline.attach``. The gradient scaler is the Trainer's by default.
 
     Raises:

@@ -44,7 +44,7 @@ class StepComparison:
         cluster: such as ``2x8 A100``; None: this device, in the launcher's number of nodes.
         network: between nodes.
         compression: compression of the gradients; None: uncompressed. ``auto`` is predicted as without one.
-        choices: choices of the strategy by name (``Strategy.of``); they stand before what the framework's settings say.
+        choices: choices of the strategy by name (``Strategy.of``); they take precedence over the framework's settings.
         records: a table of jobs (``.csv``): the prediction learns from it, and the measured step is added at the end.
     """
 

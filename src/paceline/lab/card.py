@@ -1,7 +1,7 @@
 """Network cards of a lab, one process per host between the host's interface and its cable.
 
-A card reads what the host sends, compresses the fp32 values in marked gloo flows, and restores incoming ones. The source is in
-csrc/nic/.
+A card reads the packets that the host sends, compresses the fp32 values in marked gloo flows, and restores incoming ones. The
+source is in csrc/nic/.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CardCounters:
 
     Sent, of marked TCP segments with data: ``segments`` of them, ``compressed`` of these, ``bytes_before`` of payload as the
     host sent them and ``bytes_after`` as the wire carried them. ``verbatim``: packets of the host that look like a card's.
-    ``retransmitted`` and ``gaps``: packets behind or ahead of what was expected. ``flows`` were followed, ``left_alone`` of
+    ``retransmitted`` and ``gaps``: packets before or after the expected one. ``flows`` were followed, ``left_alone`` of
     them given up because something in them is no message of gloo's.
 
     Received: ``restored`` segments with ``restored_bytes`` of payload, which were ``received_bytes`` on the wire, and

@@ -68,7 +68,7 @@ def system_json(command: Sequence[str]) -> list[dict[str, Any]]:
 def missing() -> list[str]:
     """List what this machine or user lacks for namespaces with shaped links; empty if nothing is missing.
 
-    The kernel's parts are tried in a namespace without a name, which is gone before this returns.
+    The kernel's parts are tried in a namespace without a name, which is deleted before this returns.
     """
     if sys.platform != "linux":
         return ["Linux"]

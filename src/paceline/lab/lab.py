@@ -65,8 +65,8 @@ class Loopback:
             command: list of words; ``{rank}``, ``{hosts}`` and ``{address}`` are replaced.
             env: additions to torchrun's environment and this process's own.
             timeout: seconds, after which all are ended.
-            per_host: ranks on each host; ``LOCAL_WORLD_SIZE`` says so.
-            stream: also print each line as it comes, behind ``host 2 |``.
+            per_host: ranks on each host; ``LOCAL_WORLD_SIZE`` is set to it.
+            stream: True to print each line immediately too, after ``host 2 |``.
 
         Returns:
             A result per rank, in the order of ranks.
@@ -286,10 +286,10 @@ def up(
             by who opens them (:mod:`paceline.nic.marking`).
         mtu: bytes of the largest IP packet on the links.
         ipv6: give each host an IPv6 address too.
-        say: called with a line about what happens now.
+        say: receives a line about each phase.
 
     Raises:
-        UserError: for what cannot be, what is missing, or a lab of that name with other parameters.
+        UserError: for illegal values, missing parts, or a lab of that name with other parameters.
     """
     wanted_topology = topology(
         hosts, link, name, latency, slurm_slots, adds=switch_adds, nic=nic, nic_ports=nic_ports, mtu=mtu, ipv6=ipv6

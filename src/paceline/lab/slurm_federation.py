@@ -1,6 +1,6 @@
 """Several Slurm clusters on the hosts of a lab as a federation: one controller per cluster, one slurmdbd, one MariaDB.
 
-Debian's slurm-wlm, slurmdbd, munge and mariadb-server. Everything lies in one directory and runs in the lab's namespaces with
+Debian's slurm-wlm, slurmdbd, munge and mariadb-server. Everything is in one directory and runs in the lab's namespaces with
 its mark: ``lab.down`` ends it. No service of the machine is started or touched.
 """
 

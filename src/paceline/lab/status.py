@@ -32,7 +32,7 @@ class Counters:
 class LabStatus:
     """State of a lab at one moment. ``links`` has ``up``, ``cut`` or ``gone`` per host; ``lacking`` lists missing parts.
 
-    ``slurm`` has the state of each host's node as Slurm says it, empty without Slurm. ``cards`` has the counters of each host's
+    ``slurm`` has Slurm's state of each host's node, empty without Slurm. ``cards`` has the counters of each host's
     network card, None for one that does not work; empty without cards.
     """
 

@@ -48,9 +48,9 @@ class Topology:
 
     ``link`` is in bytes/s each way, or None for loopback, which is unshaped. ``latency`` is in seconds each way, or None.
     ``slots`` is the number of CPUs that Slurm gives out on each host; 0 for a lab without Slurm. ``adds``: whether the switch
-    adds the gradients of a job (exchange ``switch``). ``nic`` is what the network cards do (card_spec.py), empty for a lab
-    without cards; ``nic_ports`` the TCP ports whose packets each host marks for its card, ``20000-30000``. ``mtu`` is in bytes
-    of an IP packet; ``ipv6`` says whether hosts have such an address too.
+    adds the gradients of a job (exchange ``switch``). ``nic`` is the specification of the network cards (card_spec.py), empty
+    for a lab without cards; ``nic_ports`` the TCP ports whose packets each host marks for its card, ``20000-30000``. ``mtu`` is
+    in bytes of an IP packet; ``ipv6`` is True if hosts have IPv6 addresses too.
     """
 
     name: str
@@ -209,7 +209,7 @@ def topology(
         latency: text (``100us``), or seconds each way.
         slots: CPUs that Slurm gives out on each host; 0 for no Slurm.
         adds: whether the switch adds gradients.
-        nic: what the network cards do, such as ``inceptionn``; empty for no cards.
+        nic: specification of the network cards, such as ``inceptionn``; empty for no cards.
         nic_ports: TCP ports whose packets are marked for the card, ``A-B``.
         mtu: bytes of an IP packet, from 1280 to 9216.
         ipv6: with an IPv6 address on each host.

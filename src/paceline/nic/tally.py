@@ -18,7 +18,7 @@ class Verified:
     Attributes:
         what: subject of the comparison. ``cases``: number of values, patterns, vectors or frames.
         cycles, beats: cycles and beats of both engines together; beats in and out.
-        agreed: every bit. ``difference``: the first one, or the reason why nothing was compared; empty if all agree.
+        agreed: every bit. ``difference``: the first difference, or the reason why nothing was compared; empty if all agree.
     """
 
     what: str

@@ -89,7 +89,7 @@ def verify_random(
 def verify_tag_patterns(seed: int = 2, model: InceptionnModel | None = None, progress: Progress | None = None) -> Verified:
     """Verify each of the 4^8 vectors of eight tags, or of the 3^8 for ``inceptionn-scaled``, which never writes tag 11.
 
-    Values are drawn for their tags; the vectors are then counted in what the codec wrote.
+    Values are drawn for their tags; the vectors are then counted in the output of the codec.
 
     Raises:
         UserError: Verilator or a compiler is missing.
@@ -142,7 +142,7 @@ def golden_frames(directory: Path | None = None) -> Iterator[tuple[bytes, Engine
     """Yield frame, registers, compressed frame, restored frame and name of every golden vector.
 
     Raises:
-        UserError: the directory has none.
+        UserError: a directory without golden vectors.
     """
     for name in ("inceptionn", "inceptionn-scaled"):
         for item in golden_items(name, directory):

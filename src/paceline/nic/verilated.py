@@ -170,7 +170,7 @@ def drive(
         room: bytes that may come out. ``seed``: seed of stalls and noise; 0: neither.
 
     Raises:
-        EngineFailure: what ``InceptionnModel.run`` says.
+        EngineFailure: as ``InceptionnModel.run``.
         ValueError: likewise.
     """
     if any(not frame for frame in streams[0]) or any(not 1 <= words[0] <= 15 for words in registers):
@@ -206,7 +206,7 @@ class InceptionnModel:
     """Model of INCEPTIONN's compressor and decompressor.
 
     Raises:
-        UserError: what ``library`` raises.
+        UserError: as ``library``.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -246,7 +246,7 @@ class TernaryModel:
     """Model of the three ternary engines. Frames, stalls and failures are those of ``InceptionnModel.run``.
 
     Raises:
-        UserError: what ``library`` raises.
+        UserError: as ``library``.
     """
 
     def __init__(self, path: Path | None = None) -> None:

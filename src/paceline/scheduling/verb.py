@@ -48,7 +48,7 @@ class ScenarioOptions:
     Attributes:
         where: rows of the file to read, by the values of columns.
         profiles: measured profiles by model, or the folder that holds them.
-        knowledge: what policies know: ``measured`` (the truth), ``online`` (what a job saw) or ``predicted``.
+        knowledge: knowledge of the policies: ``measured`` (the truth), ``online`` (a job's observations) or ``predicted``.
         settings: rounds, restarts, interference and checkpoints of the simulated cluster; None: the defaults.
         outages: periods in which nodes are away.
         failures_s: mean time between random failures of a node; 0: none. ``repair_s``: length of such an outage.

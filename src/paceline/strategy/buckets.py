@@ -23,8 +23,8 @@ class BucketPlan:
 
     Attributes:
         compressed: elements in the compression's format; ``tensors`` is the number of tensors they come from.
-        dense: elements that the codec does not encode; they travel as fp32 or bfloat16.
-        factors: elements of the two low-rank factors that travel instead of the compressed ones.
+        dense: elements that the codec does not encode; they are sent as fp32 or bfloat16.
+        factors: elements of the two low-rank factors that are sent instead of the compressed ones.
         shapes: for a sharded unit: each tensor's rows, elements per row, and True if it is compressed.
     """
 

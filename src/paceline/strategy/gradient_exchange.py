@@ -84,7 +84,7 @@ class GradientExchange:
         compress_pull: True if sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
             ``hierarchical``).
         servers: servers of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
-        ranks_per_node: ranks per node of ``hierarchical``; 1 takes what the cluster or the launcher has.
+        ranks_per_node: ranks per node of ``hierarchical``; 1 means the number in the cluster or the launcher.
         codec_at: place of the codec: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients'
             place.
         residual_bits: bits of each residual of error feedback: 32 is fp32, 16 bfloat16.

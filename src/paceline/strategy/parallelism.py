@@ -83,7 +83,7 @@ class Parallelism:
         sequence: True if the devices of ``tensor`` also divide, by tokens, the norms, dropout and sums between the divided
             products (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2).
         virtual_stages: parts of the network on each pipeline stage; more than 1 is the interleaved schedule.
-        gather_bits: bits of a gathered weight: 8 under a recipe that quantises weights before they travel
+        gather_bits: bits of a gathered weight: 8 under a recipe that quantises weights before the gather
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
             With ``zero2`` and ``zero3``, fewer bits than the precision's round the gathered weights to bfloat16 or int8
             (ZeRO++).

@@ -33,10 +33,10 @@ class Phase:
             ``allreduce``: size of the buffer, which is reduced in place;
             ``gather``, ``scatter``: the whole buffer; each rank has an equal part before an all-gather and after a
             reduce-scatter;
-            ``push``: what every other member sends to this rank;
-            ``pull``: what this rank sends to every other member;
-            ``shift``: what this rank sends to the next one; the last sends to the first;
-            ``switch``: what this rank sends to the switch, which adds it up.
+            ``push``: bytes that every other member sends to this rank;
+            ``pull``: bytes that this rank sends to every other member;
+            ``shift``: bytes that this rank sends to the next one; the last sends to the first;
+            ``switch``: bytes that this rank sends to the switch, which adds.
         rounds: number of successive rounds; ``sizes`` are the sums over all rounds.
         plain: ``sizes`` as the hosts send them, for messages that network cards compress.
         back: for ``switch``, bytes of the sum that each rank receives; empty: as many as it sends.

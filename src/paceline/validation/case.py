@@ -74,11 +74,11 @@ class Case:
             them) or ``ordinary`` (framework code as people write it).
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it.
         published: predictions of others for this row, seconds by name.
-        year: year of the software, where the set says it; 0: the newest.
+        year: year of the software, if the set states it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
-        memory_bytes: measured peak of a device's memory, where the file says it.
-        precision_from: what says the precision: the ``row``, the ``submission`` or script that it is of, or ``usual``, what
-            its software takes by default.
+        memory_bytes: measured peak of a device's memory, if the file states it.
+        precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual``, the default of its
+            software.
     """
 
     keys: Keys

@@ -72,7 +72,7 @@ def validate(
     """Predict the rows of a file of measurements that ``info`` does not show.
 
     Args:
-        name: name of the set, which knows what the columns mean.
+        name: name of the set, which defines the columns.
         hold_out: kind of rows excluded from the fit of the constants; by default device for ``none``, model for ``one_device``,
             else scale.
         say: receives messages about the progress.

@@ -234,7 +234,7 @@ class LayerTable:
         sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights.
-        tables: embedding tables that lie divided among all devices; their rows are no ``parameters``.
+        tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
     """
 
     name: str

@@ -44,7 +44,7 @@ def read_log(path: Path, global_batch: int | None = None) -> MeasuredSteps:
     """Read the steps of a log: one line each, or each a mean over the logged interval.
 
     Args:
-        global_batch: samples of a step, for a log of DeepSpeed that does not say it.
+        global_batch: samples of a step, for a log of DeepSpeed that does not contain it.
 
     Raises:
         UserError: the file cannot be read, has no such lines, or its lines are of steps of different batches.

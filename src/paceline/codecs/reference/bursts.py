@@ -1,6 +1,6 @@
 """INCEPTIONN's burst: eight 2-bit tags, then eight values of 0, 1, 2 or 4 bytes each (docs/wire-format.md).
 
-Bursts follow each other without gaps, so where one begins is known only from those before it. A directory in front of the
+Bursts follow each other without gaps, so the start of one is known only from the earlier ones. A directory in front of the
 body therefore gives the bytes of every chunk of 16,384 values: chunks are written and read in parallel, and no length that
 a damaged body claims leads outside its chunk.
 

@@ -1,8 +1,8 @@
 """INCEPTIONN's codec, to the bit (Li et al., MICRO 2018, algorithms 2 and 3, section VI-A; doi 10.1109/MICRO.2018.00023).
 
 The exponent decides how a value is sent: not at all, as sign and 7 or 15 bits of a fixed-point magnitude (truncated), or as
-fp32. The bound is absolute, without a scale: smaller gradients are lost. docs/wire-format.md states the decisions where paper
-and hardware leave a choice or contradict each other. ``inceptionn-scaled`` is the variant that keeps its bound.
+fp32. The bound is absolute, without a scale: smaller gradients are lost. docs/wire-format.md states the decisions for cases
+that paper and hardware leave open or contradict. ``inceptionn-scaled`` is the variant that keeps its bound.
 """
 
 from __future__ import annotations

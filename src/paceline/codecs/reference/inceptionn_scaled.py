@@ -32,7 +32,7 @@ class InceptionnScaled(PowerBound):
     """Codec with an error of at most ``bound`` times the largest magnitude of each block of 1,024 values.
 
     Args:
-        bound: 2**-1 to 2**-14. A value takes 2 bits where it rounds to zero and 10 otherwise, up to 2**-6; with smaller bounds
+        bound: 2**-1 to 2**-14. A value takes 2 bits if it rounds to zero and 10 otherwise, up to 2**-6; with smaller bounds
             the larger ones take 18.
 
     Has no form for NaN and infinity.

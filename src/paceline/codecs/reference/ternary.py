@@ -42,7 +42,7 @@ def ternarize(x: F32, bound: np.float32, scale: np.float32, stream: counter.Key,
     Args:
         bound: own clipping bound; magnitudes beyond it count as it.
         scale: the scaler shared by all workers, at least ``bound``.
-        stream, start: which draws to use: element k of ``x`` uses draw ``start + k``.
+        stream, start: random stream and first draw: element k of ``x`` uses draw ``start + k``.
     """
     if scale < TINY_SCALE:
         none = np.zeros(x.size, np.bool_)
@@ -60,7 +60,7 @@ class Ternary(Codec):
 
     Args:
         clip: clip at this many standard deviations first (TernGrad uses 2.5); None does not clip.
-        scale: the scaler; None means max |x| of what is encoded, after clipping. Larger magnitudes count as it.
+        scale: the scaler; None means max |x| of the encoded values, after clipping. Larger magnitudes count as it.
     """
 
     name: ClassVar[str] = "ternary"

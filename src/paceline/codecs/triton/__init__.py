@@ -30,9 +30,9 @@ class Kernels(NamedTuple):
     """Functions of one codec, which queue kernels without waiting. Bodies are aligned, values fp32 and contiguous.
 
     Attributes:
-        encode: (codec, x, body, key, start, state) -> bytes written, or None where the state says it.
-        decode: (codec, body, out, mode, state); writes nothing where the state's gate is closed.
-        refusal: what is wrong with values that set the state's REFUSED; empty for a codec that has a form for all.
+        encode: (codec, x, body, key, start, state) -> bytes written, or None if only the state has it.
+        decode: (codec, body, out, mode, state); writes nothing if the state's gate is closed.
+        refusal: description of values that set the state's REFUSED; empty for a codec that has a form for all.
     """
 
     encode: Callable[[Any, torch.Tensor, torch.Tensor, counter.Key, int, torch.Tensor], int | None]

@@ -54,7 +54,7 @@ def draws(key: counter.Key, start: int, count: int) -> tuple[int, int, int, int]
     key, the index.
 
     Raises:
-        ValueError: more than 2**32 elements, which may lie on three sides of such multiples.
+        ValueError: more than 2**32 elements, which may cross two such multiples.
     """
     if count > _WORD:
         raise ValueError(f"{count} elements at once; the GPU's draws are for up to 2**32: encode in parts")

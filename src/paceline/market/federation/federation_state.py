@@ -24,7 +24,7 @@ class FederationDemand:
         patience_s: wait for the first start after which a job goes to the public cloud; infinite: never.
         kind_site: the site of each kind; shape (kinds,).
         speed: speed of a kind in a pool, relative to home; 0: it cannot run there. Shape (kinds, pools).
-        believed: the speeds that the choice of a pool uses; above 0 where ``speed`` is.
+        believed: the speeds that the choice of a pool uses; above 0 if ``speed`` is.
         delay_s: until a kind's data arrive in a pool, while its devices are held. Shape (kinds, pools).
         cloud_speed: speed of a kind in the public cloud; shape (kinds,). ``data_bytes``: moved when such a job runs at another
             site; ``checkpoint_bytes``: moved when it restarts at another site.

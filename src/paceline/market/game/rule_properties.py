@@ -32,8 +32,7 @@ class RuleProperty:
     """A claim about one property.
 
     Attributes:
-        kept: ``yes`` or ``partly`` (under a condition); ``exact`` where payments add up to 0; ``none`` where a false report can
-            help.
+        kept: ``yes`` or ``partly`` (under a condition); ``exact`` if payments add up to 0; ``none`` if a false report can help.
         how: the reason, one sentence.
         source: source of the claim.
     """

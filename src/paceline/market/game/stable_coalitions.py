@@ -63,7 +63,7 @@ class StableCoalitions:
         payoffs: payoffs of each player, shape (n,), in the unit of the game. No player gets less than alone.
         changes: every merge and split, from single players to the partition.
         stable: no merge and no split applies (D_hp-stable). False: the search reached its cap.
-        note: what was not tried at the cap, or empty.
+        note: description of cases that were not tried at the cap, or empty.
     """
 
     partition: tuple[int, ...]

@@ -302,7 +302,7 @@ def run_length(shift: float, allowance: float, threshold: float) -> float:
     normal around ``shift``.
 
     Page's integral equation for the mean run length (Biometrika 1954), solved at Gauss-Legendre nodes. All are in standard
-    deviations of one job. Infinite beyond 1e14. Raises UserError where allowance or threshold is not positive.
+    deviations of one job. Infinite beyond 1e14. Raises UserError if allowance or threshold is not positive.
     """
     for name, value in (("allowance", allowance), ("threshold", threshold)):
         _check_positive(name, value)

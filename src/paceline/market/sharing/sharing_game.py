@@ -262,7 +262,7 @@ class Equilibria:
     Attributes:
         profiles: profiles of the equilibria found, the largest welfare first. ``welfares``: welfares of each.
         whole: every profile was tried, so these are all. False: only ends of best responses.
-        responses: ends of best responses, by a name of the start; the first starts from nothing shared.
+        responses: ends of best responses, by a name of the start; the first starts without sharing.
         best: the profile of the largest welfare.
     """
 
@@ -298,8 +298,8 @@ class Equilibria:
 def equilibria(game: SharingGame, alpha: float = 0.0) -> Equilibria:
     """Find the equilibria of a game and its largest welfare.
 
-    Up to ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best responses start from
-    nothing shared, everything, half of it, and the profile of the largest welfare found.
+    Up to ``MOST_ENUMERATED`` profiles each is tried, and every pure equilibrium is found. Beyond, best responses start from no
+    sharing, full sharing, half of it, and the profile of the largest welfare found.
 
     Raises:
         UserError: alpha below 0.

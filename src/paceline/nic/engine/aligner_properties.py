@@ -14,9 +14,9 @@ class Aligned(Elaboratable):
     """The aligner's output equals its input: no byte is lost, doubled, added or moved, and frames keep their ends.
 
     The input is any chunks at any time, the output is taken at any time. All beats of a frame but its last are full, so the
-    number of a byte in its frame says in which beat it leaves, and where in this beat. One byte is followed, any byte of any
+    index of a byte in its frame determines its output beat and its place in that beat. One byte is followed, any byte of any
     chunk: the beats in front of it that are still inside are counted down as they leave. Then it must come out with its value,
-    as a frame's first or last byte where it was that, and a last one with the frame's ``error``. No beat leaves that has not
+    as a frame's first or last byte if it was one, and a last one with the frame's ``error``. No beat leaves that has not
     been completed by chunks. The counters are bounded, so the property speaks of streams without end.
 
     A beat waits unchanged. If the output is taken in every cycle, a chunk waits at most ``patience`` cycles, and a frame leaves

@@ -2,7 +2,7 @@
 
     beats -> frames -> queue -> groups -> lanes (4 stages) -> join (3 levels) -> chunk -> aligner -> beats
 
-A frame's registers are taken with its first beat and travel with it. ``inceptionn-scaled`` waits in the queue for the end of a
+A frame's registers are sampled with its first beat and accompany it. ``inceptionn-scaled`` waits in the queue for the end of a
 block, whose largest magnitude gives the scale; everything else passes the queue at once.
 """
 
@@ -52,13 +52,13 @@ class Compressor(wiring.Component):
 
     Args:
         block_beats: beats of a block of ``inceptionn-scaled``; the codec knows blocks of 128.
-        queue_beats: that wait, ``block_beats`` or more.
+        queue_beats: capacity of the queue in beats, ``block_beats`` or more.
         make_aligner: makes the aligner.
 
     Attributes:
         head, k, scaled: header beats that pass (1 to 15), the bound 2^-k, the format; taken with a frame's first beat.
         beats_in, beats_out: the stream.
-        error: with a frame's last beat; ``inceptionn-scaled`` has no form for a value of the frame.
+        error: with a frame's last beat; ``inceptionn-scaled`` cannot represent a value of the frame.
         queue, scales: the FIFOs of beats, and of the scales of their blocks.
     """
 

@@ -35,8 +35,8 @@ Cut = Callable[[Value, Value, Value, Halved], tuple[Value, Value]]
 class FaithfulLane(Elaboratable):
     """For every fp32 word, decoding the code gives algorithm 2's value, and coding it again changes nothing.
 
-    The reference clears the low bits of the word: 8 + n for a two-byte payload, 16 + n for one byte, n = 127 - e; where nothing
-    is left of the leading one too, the value is a zero with the word's sign. Such a -0 becomes +0 when it is coded again. The
+    The reference clears the low bits of the word: 8 + n for a two-byte payload, 16 + n for one byte, n = 127 - e; if the
+        leading one is cleared too, the value is a zero with the word's sign. Such a -0 becomes +0 when it is coded again. The
     decoder calls no such code illegal.
 
     Args:
@@ -63,7 +63,7 @@ class FaithfulLane(Elaboratable):
 class ScaledLane(Elaboratable):
     """For every fp32 word up to the scale 2^e, |decoded - word| <= 2^-k 2^e, and coding the result again changes nothing.
 
-    The magnitudes are compared as integers in units of the scale's 2^-40; what a word has below that counts as one more unit.
+    The magnitudes are compared as integers in units of the scale's 2^-40; lower bits of a word count as one more unit.
 
     Args:
         k: the bound.

@@ -61,7 +61,7 @@ class Skid(wiring.Component):
     """Buffer of two entries between two streams, so that ``valid`` and ``ready`` never pass through without a register.
 
     Args:
-        shape: shape of what the streams carry.
+        shape: layout of the streams' elements.
     """
 
     def __init__(self, shape: ShapeLike) -> None:

@@ -1,7 +1,7 @@
 """Properties of whole engines at their streams, as modules with assertions (proved by paceline.nic.formal).
 
 Inputs and registers are free in every cycle. The input only keeps the rules of the stream: a beat waits unchanged until it is
-taken, ``first`` is behind ``last``, and every beat of a frame but the last has 32 bytes.
+taken, ``first`` follows ``last``, and every beat of a frame but the last has 32 bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Bench(Elaboratable):
 
     Args:
         make: makes the engine.
-        most_values: limit of its register ``values``, where it has one.
+        most_values: limit of its register ``values``, if it has one.
     """
 
     def __init__(self, make: Callable[[], Any], most_values: int = 16) -> None:
@@ -134,9 +134,9 @@ class Passed(_Bench):
     """Unmarked frames leave unchanged and in order: no beat is lost, doubled, added or changed.
 
     Two beats that follow one another are watched, any two, or the first one alone. They carry a colour, one bit of data that
-    all others leave clear (Wolper, POPL 1986: what moves data without looking at it keeps an order of all beats if it keeps
-    that of every pair). At the output the first colour is followed by the second, each comes once and as its beat came in, and
-    without ``error``. ``Delivered`` proves that the last beats leave.
+    all others leave clear (Wolper, POPL 1986: a circuit that moves data without reading it preserves the order of all beats if
+    it preserves that of every pair). At the output the first colour is followed by the second, each comes once and as its beat
+    came in, and without ``error``. ``Delivered`` proves that the last beats leave.
 
     Args:
         bits: bits of the data that are compared, in addition to the two colours, bits 0 and 1; the others do not reach the

@@ -46,7 +46,7 @@ class TernaryLanes(wiring.Component):
     Ports:
         enable: a cycle in which every register takes its next value.
         words: an fp32 word a lane. Infinity and NaN count as the bound.
-        index, after: number of word 0, modulo 2^32, and whether a multiple of 2^32 lies between the first element and it.
+        index, after: number of word 0, modulo 2^32, and whether there is a multiple of 2^32 between the first element and it.
         settings: settings of the frame of these words; they may change with every beat.
         nonzero, negative: a bit a word. (0, 1) does not occur.
     """

@@ -118,7 +118,7 @@ def predict_asynchronous(
         drawn_steps: steps of every worker in the timeline.
 
     Raises:
-        UserError: what the simulation does not know (compression, sharding, micro steps, several workers on one network
+        UserError: a choice that the simulation lacks (compression, sharding, micro steps, several workers on one network
             link), no network, too many workers, more servers than parts of the network, a loader; or as ``Predictor.step``.
     """
     _check(cluster, strategy, predictor)

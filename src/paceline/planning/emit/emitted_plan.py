@@ -33,7 +33,7 @@ def emitted_plan(
 
     Raises:
         UserError: as ``search`` without fields; the target runs on none of ``clusters``, lacks a choice that the user named, or
-            has no strategy that does what the best of all does.
+            has no strategy equivalent to the best of all.
     """
     check_machine(target, clusters)
     try:

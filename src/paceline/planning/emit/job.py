@@ -80,7 +80,7 @@ class Emitter:
         write: returns the text of its file.
         launch: returns the command that starts the training, from the job and the path of the file.
         precisions: precisions that it supports.
-        left: what its file leaves to the user, in a sentence or two; empty without anything.
+        left: settings that its file leaves to the user, in a sentence or two; empty without anything.
         searched: default values of ``Space`` fields for this target, without the choices that it refuses.
         runs_script: whether it starts the user's own script, which may call ``paceline.attach``.
         trains_transformers: whether it defines the network itself, a transformer on sequences of tokens.

@@ -46,7 +46,7 @@ class Emitted:
 
     Attributes:
         text: text of the target's file: arguments, a script, TOML, JSON or YAML.
-        left: what the file leaves to the user, in a sentence or two; empty without anything.
+        left: settings that the file leaves to the user, in a sentence or two; empty without anything.
         job: the job of the file.
     """
 

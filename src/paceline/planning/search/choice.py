@@ -29,7 +29,7 @@ class Choice:
         beyond_least: share of the samples that a small batch would not need; None without a convergence curve.
         recipe: learning rates with their source; None without a source.
         difference: how it differs from the best choice; empty if they were not compared.
-        tied: whether it ties with the best, as ``Plan.ties`` says.
+        tied: True if it ties with the best by the definition in ``Plan.ties``.
         preference: why it is the best although another is faster or cheaper; else empty.
     """
 
@@ -115,9 +115,9 @@ class Plan(Tabular):
         critical_batch: batch in samples beyond which the batch causes more than half of the samples; None if unknown.
         front: Pareto front of time and cost, or the fastest without prices; the fastest first.
         excluded: illegal or unfit strategies by reason. ``considered``: number of legal strategies.
-        layouts: how divided layouts were searched, in words; empty without a search.
+        layouts: description of the search of divided layouts; empty without a search.
         layout: data for pictures of the best, if it divides the network.
-        compression: what compression gains here, in words.
+        compression: description of the gain of compression.
         ties: definition and order of ties, in words; empty if the best has none.
         notice: a warning about the answer; empty without one.
         why_not: answer about the strategy that the user named, in words. ``asked``: that strategy, if it exists.

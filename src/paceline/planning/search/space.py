@@ -81,9 +81,9 @@ class Space:
 
     Attributes:
         clusters: kinds and numbers of devices.
-        precisions: those that a device lacks are left out for it. Empty: the usual one (``strategy.usual_precision``) and the
-            narrower ones, but for fp8, whose accuracy is not known, and fp16 where a device has bf16, which is as fast and
-            needs no loss scaling.
+        precisions: names of precisions; a device ignores those that it lacks. Empty: the usual one
+            (``strategy.usual_precision``) and the narrower ones, except fp8, whose accuracy is not known, and fp16 if a device
+            has bf16, which is as fast and needs no loss scaling.
         compressions: empty: dense, and compressions that lost at most ``max_loss`` points of accuracy against dense in equal
             epochs in every measured setting. Unmeasured ones are left out too.
         exchanges: without sums in the switch, which few switches have, unless they are named.
@@ -91,12 +91,12 @@ class Space:
             keeps its own.
         servers: servers of ``parameter_server``. More serve faster, up to ``sharded``, in which every worker does.
         tensors, contexts, pipelines: devices that divide each layer (within a node, with sequence parallelism), each sequence,
-            and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts where no device holds the
-            whole training state. A divided network is tried with dense gradients in all-reduces.
+            and stages. Empty ones: 1 where another is given. All empty: the plan searches layouts if no device holds the whole
+            training state. A divided network is tried with dense gradients in all-reduces.
         experts: devices of a stage that share the experts of a mixture. Empty: 1 where each device holds the network, and in a
             search of layouts the powers of two that divide the experts and the devices of a stage.
         schedules: schedules of pipelines without virtual stages, names of ``strategy.parallelism.SCHEDULES``.
-        offloads: whether optimizer state lies in the host's memory where nothing else fits a device.
+        offloads: True if optimizer state may be in the host's memory when nothing else fits a device.
         node_groups: whether a search of layouts also tries shares within each node (HSDP).
         divided_shardings: in a search of layouts, where they differ from ``shardings``.
         gather_bits, gradient_bits: gather bits and gradient bits of every strategy that shares out optimizer state, as for

@@ -21,7 +21,7 @@ class HeldOut:
     Attributes:
         sets: mean of |predicted - measured| / measured of each set. ``mape`` is their mean: each set counts once, whatever its
             number of rows.
-        points: total number of rows. ``date``, ``commit``: those of the predictions.
+        points: total number of rows. ``date``, ``commit``: date and commit of the predictions.
         low, high: extension of the interval at both ends, on a logarithmic scale. A tenth of the runs is then below and a tenth
             above it, and every chip of a set has the same weight (split conformal prediction of quantiles: Romano et al. 2019,
             arXiv:1905.03222, equations 6 to 8). With a factor instead of a sum the widest ranges were 1,000-fold.

@@ -258,10 +258,10 @@ def _algorithm_costs(
     carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
     Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
     and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or another switch that receives n
-    and sends n. If links inside a node do not reduce, its devices scatter and gather their sums as a ring does (CollNet).
-    All of these cross a leaf switch with one node's traffic in each direction, as ranks lie leaf by leaf. L nodes of a leaf
-    that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n inside, then
-    2 (M-1)/M n between nodes over all devices of a node.
+    and sends n. If links inside a node do not reduce, its devices scatter and gather their sums as a ring does (CollNet). All
+    of these cross a leaf switch with one node's traffic in each direction, because ranks are numbered leaf by leaf. L nodes of
+    a leaf that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n inside, then 2
+    (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
@@ -308,9 +308,9 @@ def _algorithm_costs(
 def phase_load(phase: Phase, places: Places) -> Load:
     """Return the load of the links in a ``push``, a ``pull`` (its mirror) or a ``shift``, for any groups of ranks.
 
-    A group has k members with S bytes in a node. In a push each member outside the node sends S bytes into it, and each of
-    the k members sends out the bytes of all members outside. The same holds inside the node. In a shift the network of a node
-    carries what its ranks send to neighbours in other nodes; in a flat ring this is the traffic of one rank.
+    A group has k members with S bytes in a node. In a push each member outside the node sends S bytes into it, and each of the
+    k members sends out the bytes of all members outside. The same holds inside the node. In a shift the network of a node
+    carries the data that its ranks send to neighbours in other nodes; in a flat ring this is the traffic of one rank.
     """
     return _load(phase, nodes_of_ranks(places, phase.world_size))
 

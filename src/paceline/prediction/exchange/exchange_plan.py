@@ -348,8 +348,9 @@ def _scatters(strategy: Strategy, traffic: Traffic) -> bool:
 def _codec_bytes(plan: BucketPlan, traffic: Traffic, strategy: Strategy) -> int:
     """Return bytes of the buffers of one bucket.
 
-    A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds what the busiest
-    rank sends and receives, and the fp32 sum of what it owns. A payload of unknown length has room for its longest case.
+    A plain all-reduce needs none. Other exchanges copy the group and hold chunks in flight. A chunk holds the data that the
+    busiest rank sends and receives, and the fp32 sum of the elements that it owns. A payload of unknown length has room for its
+    longest case.
     """
     x = strategy.gradient_exchange
     if x.is_plain and _scatters(strategy, traffic):

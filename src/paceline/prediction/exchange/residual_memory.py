@@ -43,7 +43,7 @@ def residual_bytes(strategy: Strategy, whole: float, elements: Sequence[float]) 
     tell which unit is the last.
 
     Args:
-        whole: number of parameters. ``elements``: those of each group.
+        whole: number of parameters. ``elements``: elements of each group.
     """
     x = strategy.gradient_exchange
     times, width = numbers_kept(x), x.residual_bits / 8

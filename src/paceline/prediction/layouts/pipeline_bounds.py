@@ -2,7 +2,7 @@
 
 A stage computes all its passes after the first forward passes of the stages before it. Its last backward pass is followed by
 those of the stages before it. Without virtual stages, 1F1B also lets ``p - s`` micro batches into stage ``s`` at once. Each of
-them travels to the last stage and back (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). ``pipeline`` simulates one.
+them passes to the last stage and back (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). ``pipeline`` simulates one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each device of a group has some of the experts, and its own tokens. Before the experts an all-to-all sends copies of the tokens
 to them (dispatch). After them another returns the results (combine). The backward pass has both in reverse (Lepikhin et
-al. 2020, GShard, arXiv:2006.16668, section 3.2). Groups lie within a pipeline stage, across its other dimensions (Liu
+al. 2020, GShard, arXiv:2006.16668, section 3.2). Groups are within a pipeline stage, across its other dimensions (Liu
 et al. 2025, MoE Parallel Folding, arXiv:2504.14960, section 3). If several devices also divide each expert by its width,
 they gather each other's tokens first and sum up their results.
 """

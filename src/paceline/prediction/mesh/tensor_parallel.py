@@ -36,8 +36,8 @@ class Collective:
         layer: index of the layer that waits for it. ``backward``: whether in its backward pass.
         bytes: bytes of the whole buffer, at fp32, for one sample.
         beside: share of the layer's kernels in that pass that may overlap the exchange.
-        wide: whether it is in fp32 at any precision. ``operand``: whether it is an operand of a product, which a recipe
-            quantises before it travels.
+        wide: whether it is in fp32 at any precision. ``operand``: True if it is an operand of a product, which a recipe
+            quantises before the exchange.
         group: the group of the mesh that exchanges.
         copies: for an all-to-all, the number of members that each number goes to.
     """
@@ -70,7 +70,7 @@ def share(workload: Workload, tensor: int, sequence: bool) -> Share:
         sequence: whether the layers between the regions are divided by tokens.
 
     Raises:
-        UserError: no layer's name says how it is divided; heads or widths that do not divide among the devices.
+        UserError: no layer's name tells how it is divided; heads or widths that do not divide among the devices.
     """
     styles = [style(layer) for layer in workload.layers]
     if "rows" not in styles:

@@ -1,7 +1,7 @@
 """Exchange of a network whose experts have different replicas from its other layers: two exchanges on one network.
 
 Gradients of experts are summed among the devices that have the same ones (Megatron-Core: expert data parallelism). Their
-buckets are separate, and both kinds travel in the order in which they become ready.
+buckets are separate, and both kinds are exchanged in the order in which they become ready.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class StepInputs:
         """Check a step's inputs and settle its strategy.
 
         Args:
-            constants: constants of the predictor. ``kernel``: its requested kernel of attention. ``year``: that of its
+            constants: constants of the predictor. ``kernel``: its requested kernel of attention. ``year``: year of its
                 software.
 
         Raises:

@@ -172,7 +172,7 @@ class StepModel:
         loader: samples/s of the input pipeline, for all workers together; 0: never a limit.
         free: resources that cost no time.
         level: bound of payloads whose length depends on their values.
-        workers: workers that compute at once and wait for the slowest; 0: those of the strategy.
+        workers: workers that compute at once and wait for the slowest; 0 means those of the strategy.
         experts: parameters of the layers that ``workload`` leaves out, with other replicas.
     """
 

@@ -99,13 +99,13 @@ class Screen:
     """Answer of a command, as blocks.
 
     Attributes:
-        title: what was asked, in one sentence.
-        answer: what everyone reads.
+        title: the question in one sentence.
+        answer: blocks that every reader needs.
         brief: the answer in one line.
-        why: what the answer rests on, behind ``--why``; ``why_holds`` says in words what that is.
-        alarm: what makes the answer of no use as it is; the first line.
-        notes: what was chosen where nothing was given.
-        files: lines on what was written, the last ones; a path is never broken.
+        why: assumptions and sources of the answer, behind ``--why``; ``why_holds`` describes them in words.
+        alarm: reason why the answer is of no use; the first line.
+        notes: choices made automatically.
+        files: lines on written files, shown last; a path is never broken.
     """
 
     title: str

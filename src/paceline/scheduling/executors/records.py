@@ -33,7 +33,7 @@ class JobRecord:
         placement: devices that it was submitted to.
         since: when it was submitted, in seconds of the epoch.
         handle: identifier of the job in the executor.
-        stop_since, stop_by: when it was told to end, and when it is killed; None: it was not told.
+        stop_since, stop_by: time of the request to end, and time of the kill; None without a request.
         target: devices that it moves to after its end; None: it does not move.
         before: modification time in ns of a ``progress.json`` older than the first submission; 0: none.
     """

@@ -32,7 +32,7 @@ def live_schedule(
     """Return the schedule in a journal, with times in seconds after the first arrival.
 
     Args:
-        nodes: devices of each node that is up. A node that jobs used and that is gone counts as large as the largest.
+        nodes: devices of each node that is up. A node that jobs used and that no longer exists counts as large as the largest.
         policy: name of the policy. ``round_s``: seconds between its decisions.
         kinds: device types of the nodes; None: those that the runner recorded.
         now_s: seconds of the epoch at which open spans end; None: at the last change of their job.

@@ -105,7 +105,7 @@ def forecast(
     """Predict the schedule of jobs that are not over, from now on.
 
     Args:
-        rows: those jobs, and jobs that arrive later.
+        rows: jobs that are not over, and jobs that arrive later.
         live: present state. Reports of its ``past`` jobs count.
         policy: name of the policy.
 

@@ -82,7 +82,7 @@ class LiveNodes:
     def fleet(self, nodes: Mapping[str, int]) -> tuple[Fleet, list[str]]:
         """Fleet of the nodes, and their names in its order.
 
-        Nodes of a type count as large as the largest; the state says what is free.
+        Nodes of a type count as large as the largest; the state has the free devices.
 
         Args:
             nodes: devices by node name, at least one.

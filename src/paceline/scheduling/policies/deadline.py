@@ -145,7 +145,7 @@ def _plan(due: list[_Candidate], now: float, capacity: int, steady: bool = False
 def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, horizon_s: float) -> None:
     """Give remaining devices to the jobs where they save the most device-time. ``devices`` is changed.
 
-    Jobs first keep what they hold. Growth must repay its restart.
+    Jobs first keep their devices. Growth must repay its restart.
     """
     heap: list[tuple[float, int, int]] = []
 

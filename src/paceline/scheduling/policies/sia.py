@@ -29,7 +29,7 @@ def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) 
 
     Args:
         power: below 0; closer to 0 is less fair.
-        time_limit_s: time limit; then the best allocation so far is used, or jobs keep what they hold.
+        time_limit_s: time limit; then the best allocation so far is used, or jobs keep their devices.
     """
     choices = configurations(state)
     cost = np.minimum(np.round(choices.cost**power, 2), MOST_COST)

@@ -42,7 +42,7 @@ class Scenario:
     Attributes:
         jobs, fleet: jobs and nodes.
         profiles: measured profiles by model.
-        knowledge: what policies know.
+        knowledge: knowledge of the policies.
         settings: behaviour of the cluster.
         predictions: predictions of networks; None: no job can be predicted.
         stop_early: rule that ends a job that no longer learns; None: never.

@@ -20,8 +20,8 @@ class SimulatedSchedule(Tabular):
     """Outcome of all jobs under one policy.
 
     Attributes:
-        adapts: what the policy chooses for jobs whose owners allow it.
-        knowledge: what the policy knew.
+        adapts: properties that the policy chooses for jobs whose owners allow it.
+        knowledge: knowledge of the policy.
         ratios: finish-time fairness of each job that ended, from a simulation of it alone; None: it is estimated.
         notes: remarks, a sentence each.
     """

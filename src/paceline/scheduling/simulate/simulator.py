@@ -57,7 +57,7 @@ def simulate(
     Raises:
         UserError: two jobs of one name; a rigid job larger than every type it may use; impossible rounds or starts; jobs that
             the
-            policy never starts though nothing else happens, or moves again and again without any work between.
+            policy never starts although nothing else happens, or moves repeatedly without any work in between.
     """
     check_names(jobs)
     check_sizes(jobs, fleet)

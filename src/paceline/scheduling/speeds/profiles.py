@@ -1,7 +1,7 @@
 """Measured profiles of models: step times by placement and batch, and gradient noise by epoch and batch.
 
 Columns are those of the published simulators of Pollux and Sia (``pollux_sia_step_times.csv``, ``pollux_sia_validation.csv``).
-An optional column ``better`` of the second file says whether ``less`` or ``more`` of a model's metric is better.
+An optional column ``better`` of the second file tells whether ``less`` or ``more`` of a model's metric is better.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def checked_export(
         The file. No file remains if the export or the check fails.
 
     Raises:
-        UserError: what ``write`` raises, another result, a file that cannot be written.
+        UserError: as ``write``, another result, a file that cannot be written.
     """
     file = Path(path)
     draft = file.with_suffix(f".draft{file.suffix}")

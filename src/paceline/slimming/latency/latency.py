@@ -79,7 +79,7 @@ def alternating(
     """Return the latency of each call, by name. They take turns, so that a busy moment of the machine affects all equally.
 
     Args:
-        clock: in seconds; ``time.thread_time`` leaves out what other programs take, where there is one thread.
+        clock: in seconds; ``time.thread_time`` excludes other programs' time if there is one thread.
     """
     repeats = {}
     for name, call in calls.items():

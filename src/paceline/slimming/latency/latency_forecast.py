@@ -88,7 +88,7 @@ def of_ranks(model: nn.Module, inputs: tuple[Any, ...], times: LayerTimes, threa
     """Forecast with each layer that gains split in two, at the same share of its full rank (``LayerTimes.low_rank``).
 
     Args:
-        threads: that the times are of.
+        threads: number of threads of the times.
     """
     calls, kept = splittable(model, inputs)
     whole = _by_name(times.nodes())

@@ -201,7 +201,7 @@ class Structures:
         units: by parameter and dimension. ``every``: the structures, in the order of their first slice.
         kept: reasons why parts stay whole, by the name of a module or an operation.
         widths: output units of each module with weights, by its name; all units of a module of unknown kind.
-        operations: those with weights, in the order of the graph. ``steps``: the others.
+        operations: operations with weights, in the order of the graph. ``steps``: the others.
         branches: removable ones. ``recurrent``: names of weights that a state passes repeatedly.
         kernels: dimensions of weights that lose pairs from the outside in, and the names of these layers.
     """

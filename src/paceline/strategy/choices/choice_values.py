@@ -256,7 +256,7 @@ class PartOption:
     """Option of the command line for a part of a compound value.
 
     Attributes:
-        name: name without dashes. ``metavar``: what its value is called.
+        name: name without dashes. ``metavar``: name of its value.
         argument_type: type of the option; None for text.
         repeated: True if it may be given several times.
     """

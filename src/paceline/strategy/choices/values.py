@@ -76,7 +76,7 @@ def chosen(kind: str, value: object, legal: Mapping[str, V], aliases: Mapping[st
     """Return the value that a user means.
 
     Args:
-        kind: what the value is, for the error.
+        kind: kind of the value, for the error.
         value: a value, or its name in any case, with any separators, or an alias of it.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Ethernet with an MTU of 1,500. A segment has 14 bytes of Ethernet, 20 of IPv4 and 32 of TCP with timestamps in front of at most
 1,448 bytes. Behind them a compressed segment has the card's own header (12 bytes, and 4 for its run of values), then the body.
-A segment that would not become smaller travels as it is (Li et al. 2018, INCEPTIONN, MICRO, section VIII-C, on what stays).
+A segment that would not become smaller is sent unchanged (Li et al. 2018, INCEPTIONN, MICRO, section VIII-C, on what stays).
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Compression:
         preferred: name of its default exchange; empty: the first that can carry it.
         codec: name of its codec, if different; see ``codec_name``.
         options: its parameters. ``values``: parameters that the user gave, see ``configured``.
-        adds: True if the engine's all-reduce can add what it sends.
+        adds: True if the engine's all-reduce can add its messages.
         unbiased: True if the expected decoded gradient is the gradient.
         clips: True if it clips gradients before it encodes them.
         shares_scale: True if one fp32 maximum a compressed tensor is all-reduced before encoding.

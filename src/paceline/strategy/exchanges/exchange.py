@@ -27,16 +27,17 @@ class Exchange(Value, ABC):
     Attributes:
         position: place in lists of all exchanges.
         by_engine: True for the engine's own all-reduce, which works in DDP's buckets and adds plain numbers.
-        has_pull: True if sums return in separate messages, which can travel uncompressed.
+        has_pull: True if sums return in separate messages, which can be sent uncompressed.
         has_servers: True if ``servers`` among the workers own the shards.
         uses_nodes: True if the ranks of a node add their gradients first.
         uses_switch: True if a switch between the nodes adds.
-        reduces_to_owners: True if it has a reduce-scatter, which is what sharded gradients need.
+        reduces_to_owners: True if it has a reduce-scatter, which sharded gradients need.
         adds_on_host: True if a host can add instead of a GPU.
         adds_in_card: True if network cards can compress its messages.
         refusal: reason in the error for a compression that it cannot carry.
         most_workers: largest number of workers that it is described for. Bytes are counted for each worker, except in an
-            all-reduce, where all send the same. For a ring and a hierarchy the work grows with the square of the workers.
+            all-reduce, in which all send equally much. For a ring and a hierarchy the work grows with the square of the
+            workers.
         chunk_elements: elements of a chunk.
     """
 

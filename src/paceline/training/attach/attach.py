@@ -60,11 +60,11 @@ def attach(
     over all ranks, ``hierarchical`` is dense inside a node. On a mesh of two dimensions (HSDP) FSDP2's own reduce-scatter
     runs inside a group of shards, and the exchange between the replicas. ``auto`` and ``powersgd`` need DDP.
 
-    A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) goes dense and leaves the residuals
-    unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every rank: a
-    ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. The same is true for the units of a sharded model, over
-    all ranks of its mesh. Codecs compute in fp32.
-    Parameters that the script told DDP to ignore or to average apart are not exchanged.
+    A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) is exchanged dense and leaves the
+    residuals unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every
+    rank: a ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. The same is true for the units of a sharded model,
+    over all ranks of its mesh. Codecs compute in fp32. Parameters that the script told DDP to ignore or to average apart are
+    not exchanged.
 
     Args:
         model: in ``DistributedDataParallel``, compiled or not, or sharded by ``fully_shard``.
@@ -76,10 +76,10 @@ def attach(
         keywords: short forms of the two values. Fields of ``AttachOptions``, which replace those of ``options``; with the name
             of a compression also fields of ``GradientExchange``, options of the compression such as ``density``, and two
             parts of a ``DenseRule``: ``min_elements`` (smaller tensors stay dense) and ``dense`` (patterns of further tensor
-            names to keep dense, such as ``*.embedding.*``). ``ranks_per_node`` is what torchrun set, if left out.
+            names to keep dense, such as ``*.embedding.*``). ``ranks_per_node`` defaults to torchrun's value.
 
     Returns:
-        The hook: ``print`` it to see what stays dense; keep its ``state_dict()`` of every rank in your checkpoints.
+        The hook: ``print`` it to see the dense tensors; keep its ``state_dict()`` of every rank in your checkpoints.
 
     Raises:
         UserError: an unknown name or option, an illegal value, an exchange that cannot carry the compression, ranks that were

@@ -79,7 +79,7 @@ class AttachOptions:
             weights as they are, and so does 32 with fp32 or 16 with 16 bits.
 
     Raises:
-        UserError: a value of a wrong type or out of range, naming what is legal.
+        UserError: a value of a wrong type or out of range, with the legal ones.
     """
 
     seed: int = field(default=0, metadata=_SEED)

@@ -85,7 +85,7 @@ def check_embeddings(model: nn.Module) -> None:
 def refuse_sparse_gradients(model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
     """Raise UserError at a parameter's first gradient if it is sparse, as with ``F.embedding(sparse=True)``.
 
-    DDP would only say that it cannot access a storage. Later gradients are not checked.
+    DDP would only report that it cannot access a storage. Later gradients are not checked.
     """
     for parameter in model.module.parameters():
         if id(parameter) in tensors and parameter.requires_grad:

@@ -54,7 +54,7 @@ class Auto:
 
     Args:
         exchanges: the candidates; the first is dense.
-        wire: where trials take place.
+        wire: wire of the trials.
         elements: elements of the model's gradients.
     """
 
@@ -161,7 +161,7 @@ def choose(step: float, exposed: float, seconds: Sequence[float]) -> list[int]:
     """Return the indices of the candidates that are faster than dense, the fastest first. Index 0 (dense) is never among them.
 
     Args:
-        step, exposed: step time and exposed time of the dense run; what its exchange makes the step wait.
+        step, exposed: step time and exposed time of the dense run; the latter is the step's wait for its exchange.
         seconds: seconds of an exchange, for each candidate.
     """
     # Not more than is exposed, as the rest hides behind the backward pass. And not more than the trials differ by: the wait in

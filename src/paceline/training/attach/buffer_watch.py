@@ -43,7 +43,7 @@ class UnsentBuffers:
     Args:
         ranks: ranks of the model's data, or those of them that this rank exchanges with.
         left_out: names of other buffers.
-        why, remedy: what ``tell_of_own`` says.
+        why, remedy: texts of the warning of ``tell_of_own``.
     """
 
     def __init__(self, model: nn.Module, ranks: Collection[int], left_out: Collection[str], why: str, remedy: str) -> None:

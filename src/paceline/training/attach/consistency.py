@@ -27,7 +27,7 @@ def agree(group: dist.ProcessGroup, settings: dict[str, Any], tensors: Sequence[
     """Compare settings and tensors over the ranks before any exchange.
 
     Raises:
-        UserError: on every rank, naming what differs and where.
+        UserError: on every rank, with the differences and their ranks.
     """
     shapes = hashlib.sha256(repr([(t.name, t.shape) for t in tensors]).encode()).hexdigest()[:12]
     layout = {"wire format": container.VERSION, "tensors": f"{len(tensors)} of layout {shapes}"}

@@ -101,7 +101,7 @@ class Exchanges:
     def after_backward(self, then: Task) -> None:
         """Call ``check`` and then ``then`` at the end of the current backward pass, after DDP's own callback.
 
-        DDP queues its callback when the hook of the last bucket returns; one that a callback queues comes behind it.
+        DDP queues its callback when the hook of the last bucket returns; a callback queued by a callback runs after it.
         """
         engine: Any = torch.autograd.Variable._execution_engine
 

@@ -39,7 +39,8 @@ class ExchangeSetup:
         exchange: one of ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
         feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
         compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
-        dense: codec of what ``codec`` does not encode: tensors that stay dense, sums that return uncompressed, a node's sums.
+        dense: codec of elements that ``codec`` does not encode: tensors that stay dense, sums that return uncompressed, a
+            node's sums.
         guard: monitors the share of the gradient's energy that a biased codec without feedback keeps.
         card: the wire whose packets the network cards compress; None where the codec is not in them.
 
@@ -175,7 +176,7 @@ class _Sums(NamedTuple):
     Attributes:
         finite: whether every gradient of every rank was finite.
         units: the value of 1 in each tensor's sum; empty if that value is 1.
-        divided: whether the parts already hold their means, and ``packed`` nothing.
+        divided: True if the parts already hold their means and ``packed`` is unused.
     """
 
     finite: bool

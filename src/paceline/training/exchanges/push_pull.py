@@ -23,7 +23,7 @@ def push_pull(
     """Replace elements ``start`` to ``stop`` by their sum over the workers, the same bits on every rank.
 
     A rank does not send the elements that it owns to itself. It decodes its own pull message as all others do. Without
-    ``compress_pull`` the sums travel as fp32.
+    ``compress_pull`` the sums are sent as fp32.
     """
     n, me = wire.world_size, wire.rank
     bounds = [(start + a, start + b) for a, b in shard_bounds(stop - start, n, exchange.owners(n, servers=1))]

@@ -49,20 +49,20 @@ class OptimizerSpeed:
         network: whose parameters' shapes these are.
         device: the processor's or the GPU's name.
         backend: ``native`` with the instruction set, ``triton``, or ``foreach``.
-        threads: threads of torch and of the kernels; 1 where a GPU steps.
+        threads: threads of torch and of the kernels; 1 on a GPU.
         repetitions: timed steps of each contender, after one that warms up.
         floor_words: 4-byte words a parameter that a step moves at least, each read or write counted. LARS 7: w and g for the
             norms, then w, g and v read, w and v written. LAMB 10: w, g, m and v read, m and v written with the norms, then
             w, m and v read and w written; 11 with ``nvlamb``, whose clip reads g once before.
         floor_ms: those words at ``memcpy_gb_per_s``.
         memcpy_gb_per_s: 10**9 bytes a second of a copy of as many bytes as the parameters have, each byte counted twice, as
-            read and as written. A processor fetches what it overwrites first, which is not counted: a step that writes where
-            it read can be faster than this floor.
+            read and as written. A processor first fetches memory that it overwrites, which is not counted: a step in place can
+            be faster than this floor.
         times_floor: ``ms_per_step / floor_ms``.
         in_place_gb_per_s: rate of y += x, three words an element, all counted: the stricter rate.
         times_in_place_floor: the step over its words at that rate.
-        peers: contender -> ms. ``plain foreach`` is LARS or LAMB in torch's foreach functions and nothing else;
-            ``paceline foreach`` our own path for what the kernels do not serve.
+        peers: contender -> ms. ``plain foreach`` is LARS or LAMB in torch's foreach functions only;
+            ``paceline foreach`` is our path for tensors that the kernels do not support.
         absent: peer -> why it was not measured.
         times_fastest_peer: ms of the fastest peer / ``ms_per_step``.
         fused_adamw_ms: torch's fused AdamW, for orientation: another algorithm, 7 words a parameter.

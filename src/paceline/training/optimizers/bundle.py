@@ -53,9 +53,9 @@ class Bundle:
         gradients: this rank's part, in the parameter's precision.
         words: for each of the state's tensors the list of this rank's parts.
         steps: counters of steps done, numbers on the device.
-        scale: what gradients are multiplied with first, a number or a tensor of one.
-        corrections: what the optimizer needs in both passes.
-        tables: what the kernels do.
+        scale: first factor of gradients, a number or a tensor of one.
+        corrections: values that the optimizer needs in both passes.
+        tables: tables of the kernels.
     """
 
     group: dict[str, Any]

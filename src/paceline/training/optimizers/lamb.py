@@ -26,7 +26,7 @@ class LAMB(Layerwise):
 
     Args:
         params: ``model.named_parameters()``, plain parameters, or groups of either; any of the options below can differ by
-            group, but for ``variant``, ``max_grad_norm`` and ``bounds``.
+            group, except ``variant``, ``max_grad_norm`` and ``bounds``.
         lr: learning rate; a number, or a tensor of one that a schedule or a graph changes.
         betas: decay of the two moments a step.
         variant: ``paper``; ``paper-v3``: no bias correction; ``nvlamb``: as ``paper`` after a global clip to ``max_grad_norm``.

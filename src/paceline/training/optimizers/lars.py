@@ -23,18 +23,18 @@ class LARS(Layerwise):
 
     Args:
         params: ``model.named_parameters()``, plain parameters, or groups of either; any of the options below can differ by
-            group, but for ``variant``.
+            group, except ``variant``.
         lr: learning rate; a number, or a tensor of one that a schedule or a graph changes.
         trust_coefficient: eta.
         eps: added to the ratio's denominator; None: the variant's.
         nesterov: where the variant's source has it.
         variant: ``paper``, ``mlperf``, ``joint`` (optax) or ``lr-outside`` (timm).
-        exclude: which tensors have neither decay nor ratio (``rules.Exclude``); ``excluded()`` lists them.
+        exclude: tensors without decay and ratio (``rules.Exclude``); ``excluded()`` lists them.
         maximize: ascend.
         capturable: accepted for torch's sake: every step can be captured in a CUDA graph anyway, if lr is a tensor.
         foreach: True keeps fp32 tensors from the kernels (C++ on the CPU, Triton on NVIDIA GPUs).
         norm_group: ranks that hold other tensors of the same model: "world" or a group; None finds that of the
-            ZeroRedundancyOptimizer that makes this one. One flag for all of them says whether the step is skipped. Shards of a
+            ZeroRedundancyOptimizer that makes this one. One flag for all of them tells whether the step is skipped. Shards of a
             tensor (``fully_shard``) need none.
         diagnostics_every: steps between two transfers of ``diagnostics``; 0 keeps none.
 

@@ -2,7 +2,7 @@
 al. 2020, ZeRO, SC, section 5.1).
 
 The rows are DTensors in the memory of the model's weights, so any optimizer of torch, LARS and LAMB keep state of these rows
-alone. ``ZeroRedundancyOptimizer`` shares out whole tensors, and then the largest tensor bounds what a rank saves.
+alone. ``ZeroRedundancyOptimizer`` divides by whole tensors, so that the largest tensor limits the savings of a rank.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ def train(
     Raises:
         UserError: before training starts, for anything that cannot work, for more workers than the cores here can run, and for
             a directory that another run writes; later for a disk that is full.
-        WorkerFailed: a worker died; the message names its rank, and says what is kept.
-        Interrupted: a KeyboardInterrupt, of Ctrl-C, SIGTERM or SIGHUP; the message says what is kept.
+        WorkerFailed: a worker died; the message names its rank and the kept files.
+        Interrupted: a KeyboardInterrupt, of Ctrl-C, SIGTERM or SIGHUP; the message names the kept files.
     """
     names = [field.name for field in fields(TrainingRun)]
     for name in settings:

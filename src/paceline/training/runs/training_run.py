@@ -72,10 +72,10 @@ class TrainingRun:
         timeout_s: seconds that a rank waits for another before it ends: for a worker that hangs or a cable that is cut. A
             worker that has ended is noticed at once.
         label: label of this run within ``out``.
-        start: what the weights begin with, a run's directory or a file of a ``state_dict``; empty: the seed's.
+        start: initial weights, a run's directory or a file of a ``state_dict``; empty: the seed's.
         plan: file of a ``SlimPlan``: the network that is trained is a slimmed one, of the weights that ``start`` has.
         teacher: a run's directory or a file of weights of the whole network, from which this one learns too.
-        distill: weight of what the teacher says, 0 to 1; the labels have the rest.
+        distill: weight of the teacher's outputs, 0 to 1; the labels have the rest.
         checkpoint_every: when a checkpoint is written, steps such as ``100`` or a time such as ``1min``, and at the end; empty:
             after each epoch.
         elastic: continue from the state in ``out`` of this run, also with another number of workers, and leave the last step

@@ -33,7 +33,7 @@ BAD_ROW = (UserError, ValueError, ArithmeticError)
 class Adapter:
     """Columns of a file of the set, and the conversion of a row to a case.
 
-    ``numbers`` hold a number or nothing, ``texts`` anything.
+    Columns in ``numbers`` hold a number or nothing, those in ``texts`` anything.
     """
 
     name: str

@@ -91,9 +91,9 @@ def divided(
     """Return a model that several devices hold together.
 
     Args:
-        batch: samples of a step over all devices; ``micro_batch``: that one replica works on at once.
+        batch: samples of a step over all devices; ``micro_batch``: samples that one replica processes at once.
         mesh: ``tensor``, ``pipeline`` and other choices of ``Strategy.of``. Sequences are divided wherever layers are. Weights
-            travel in 16 bits, or quantised where the recipe can (Megatron-Bridge, ``fp8_param_gather``; torchtitan,
+            are sent in 16 bits, or quantised if the recipe can (Megatron-Bridge, ``fp8_param_gather``; torchtitan,
             ``enable_fsdp_float8_all_gather``), gradients in 16 to the owners of their parts (Megatron-Core, distributed
             optimizer; ``grad_reduce_in_fp32`` is off in recipes for speed).
 

@@ -1,8 +1,8 @@
 """NVIDIA's DGX Cloud benchmarks (``nvidia_dgxc_h100_bf16.csv``): step times of language models by the division.
 
-Megatron's runs are as those of ``megatron_bridge``. Fine-tuning packs its sequences, which takes a micro batch of 1
-(NVIDIA, NeMo user guide, sequence packing). Rows of FSDP (MaxText, Paxml) do not say how many devices share the weights. A
-shortened model has the layers that the row says.
+Megatron's runs are as those of ``megatron_bridge``. Fine-tuning packs its sequences, which takes a micro batch of 1 (NVIDIA,
+NeMo user guide, sequence packing). Rows of FSDP (MaxText, Paxml) do not say how many devices share the weights. A shortened
+model has the layers stated in the row.
 """
 
 from __future__ import annotations

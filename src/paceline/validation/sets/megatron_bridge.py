@@ -1,7 +1,7 @@
 """NVIDIA's table of Megatron-Bridge and NeMo (``megatron_bridge_h100.csv``): tokens a second of a device, by the division.
 
 Tensor parallel runs are sequence parallel, and optimizer states are shared out among the replicas (Megatron-Bridge,
-performance guide); where the table says FSDP, weights are too. Nothing is computed twice but what the scripts say. LoRA trains
+performance guide); if the table says FSDP, weights are too. Nothing is recomputed except as the scripts state. LoRA trains
 adapters alone. Experts are whole on their device, and get equally many tokens (scripts/performance/configs, qwen3: expert
 tensor parallelism of 1, tokens dropped beyond a capacity factor of 1; deepseek: balance forced). Releases of Megatron-Bridge
 run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and are predicted with delayed scaling.

@@ -7,7 +7,7 @@ PyTorch's and PaddlePaddle's BERT reads sequences of up to 512 tokens in bins of
 ``phase2_bin_size``) and pads each batch to its longest alone: how long they were is not said. Rows of 128 tokens are not
 binned. BioBERT is pre-trained as BERT base is, ELECTRA base fine-tuned as BERT base. The Transformer's batch and rate are in
 target tokens, 27 to a sentence. nnU-Net in three dimensions has volumes of 128 voxels a side. DLRM's batches are in thousands
-(1024), whose ``k`` the column has lost; its tables differ from MLPerf's in their rows, which changes what they hold alone.
+(1024), whose ``k`` the column has lost; its tables differ from MLPerf's in their rows, which changes only their content.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The file does not name the precision. ImageNet runs at more than the fp32 peak o
 fp32, on the A100 with TF32, which was then PyTorch's default.
 
 ``aws`` is g4dn.12xlarge, ``rtx`` eight 2080 Ti a node, ``dgx-ext`` DGX A100. The step time includes the synchronisation.
-A placement such as ``24`` says how many devices each node holds; where it does not, they are spread as evenly as they go.
+A placement such as ``24`` lists the devices of each node; where it does not, they are spread as evenly as they go.
 Networks: AWS instance table (50 Gb/s); Jayaram Subramanya et al. 2023, Sia, SOSP, section 4 (50 Gb/s; 8 x 200 Gb/s).
 """
 

@@ -93,10 +93,10 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
     """Return the network with all weights frozen and adapters at the targets.
 
     Args:
-        name: name of the result; empty: that of the table, with the rank.
+        name: name of the result; empty means the name of the table, with the rank.
 
     Raises:
-        UserError: a target that no layer has, or a network whose embedding tables lie divided.
+        UserError: a target that no layer has, or a network with divided embedding tables.
     """
     if table.tables:
         raise UserError(f"LoRA with the embedding tables of {table.name}", "leave --lora out")

@@ -43,14 +43,14 @@ class TransformerShape:
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
         experts: experts of blocks without a feed-forward network.
         latent: latent attention, whose heads have separate widths.
-        sliding: which blocks attend to the nearest tokens alone; None: none.
+        sliding: blocks that attend only to the nearest tokens; None: none.
         head_norm: whether queries and keys are normalised head by head (``True``), or over all heads (``"whole"``).
         sinks: each head has a trained number in addition to its scores, as gpt-oss.
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias. ``norm_bias``: whether LayerNorm has one.
-        bias: whether the linear layers in the blocks have a bias; ``qkv_bias`` and ``output_bias`` say it of queries, keys and
-            values and of attention's last product where these differ, ``key_bias`` of keys alone, ``head_bias`` of the output
-            layer of a decoder.
+        bias: whether the linear layers in the blocks have a bias; ``qkv_bias`` and ``output_bias`` are the same for queries,
+            keys and values and for attention's last product if these differ, ``key_bias`` for keys alone, ``head_bias`` for the
+            output layer of a decoder.
         tied: whether the output shares the weights of the token embedding.
         causal: whether it is a decoder: a fused kernel of attention leaves out the scores of later tokens.
         post_norm: whether sums are normalised, as in BERT, and not the inputs of attention and feed-forward network.
@@ -63,7 +63,7 @@ class TransformerShape:
             bias of the scores, which costs nothing in a fused kernel, fixed sinusoids, or a trained bias of ``context``
             distances for each head (T5).
         offset: rows of the position table that no token has (OPT).
-        embedding_width: width of tokens and positions, where a product widens them for the blocks; 0: ``hidden``.
+        embedding_width: width of tokens and positions, if a product widens them for the blocks; 0: ``hidden``.
         embedding_norm: whether the embedding is normalised in front of blocks that normalise their input (BLOOM).
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.

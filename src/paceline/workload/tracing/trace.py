@@ -43,7 +43,7 @@ def trace(
         model: a module, which does not change, or a function that returns one, or one with a batch of inputs.
         inputs: a tensor, a tuple or a dict of arguments, batch first. None: those of the function, or the module's
             ``example_input`` or ``dummy_inputs``. Values and batch size do not matter.
-        name: name of the workload; empty: that of the class.
+        name: name of the workload; empty means the name of the class.
         sample: description of one sample; empty: the shape of the input.
         source: publication or ``module:function``.
         loss: ``cross_entropy`` (of logits against a class for each row), ``mean`` (of the output, or its ``loss``

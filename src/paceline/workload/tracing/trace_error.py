@@ -34,7 +34,7 @@ def stopped(error: Exception, recorder: Recorder, what: str) -> UserError:
     """Return the error for a forward or backward pass that ended in ``error``, with advice.
 
     Args:
-        recorder: what recorded the pass, which knows the module and the operation.
+        recorder: recorder of the pass, which knows the module and the operation.
         what: name of the network.
     """
     place, first = _place(error, recorder), describe_error(error)

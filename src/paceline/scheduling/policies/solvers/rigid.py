@@ -13,7 +13,7 @@ def filled(state: State, order: Ints, blocking: bool = False) -> Decision:
 
     Args:
         order: jobs in the order of service.
-        blocking: True if a job that does not fit blocks those behind it.
+        blocking: True if a job that does not fit blocks later ones.
     """
     devices, types = np.zeros(len(order), np.int64), np.full(len(order), -1)
     left = state.capacity.copy()

@@ -39,7 +39,7 @@ def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
     """Return the largest z with ``sum over types of rates * x >= z`` for each job, and shares that reach it.
 
     Args:
-        rates: above 0 where legal; shape (jobs, types).
+        rates: progress rates, above 0 if legal; shape (jobs, types).
     """
     jobs, types = rates.shape
     rates = np.where(limits.legal, rates, 0.0)

@@ -243,9 +243,8 @@ class ShardedHook:
     def load_checkpoint(self, path: str | Path, name: str = "exchange") -> None:
         """Continue from a checkpoint of ``torch.distributed.checkpoint`` on any number of ranks and any mesh.
 
-        With the same ranks and mesh the run continues bit for bit. With others each gets the mean of
-        the residuals, which the model is owed.
-        Every rank calls it.
+        With the same ranks and mesh the run continues bit for bit. With others each gets the mean of the residuals, which
+        preserves their effect. Every rank calls it.
 
         Args:
             path: the checkpoint's ``checkpoint_id``.

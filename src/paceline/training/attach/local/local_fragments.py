@@ -88,7 +88,7 @@ class StartedExchange:
         mean: the pseudo-gradient; becomes its mean. ``buffers``: likewise; empty where they have no turn.
         began_s: when, on this process's clock.
         trained: how many workers have taken steps since the fragment's last exchange; 0: nothing was exchanged.
-        finite: whether the mean is. ``meter``: what the exchange has counted, once it has ended.
+        finite: whether the mean is. ``meter``: counts of the exchange after its end.
     """
 
     fragment: int

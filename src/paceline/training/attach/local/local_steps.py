@@ -45,16 +45,16 @@ class LocalSync:
     """Exchange of a model's pseudo-gradients; call ``step`` after every step of the optimizer.
 
     Buffers of floating-point numbers, such as BatchNorm's statistics, are averaged once in ``sync_every`` steps, as fp32; those
-    few bytes are no part of what ``meter`` counts as a step's. Other buffers are left alone.
+    few bytes are not counted by ``meter``. Other buffers are left alone.
 
     Attributes:
         gradient_exchange: compression and exchange; ``local``: how often and with which outer step.
         step_number: steps so far; the random draws depend on it.
-        tensors: every exchanged tensor, in ``named_parameters()`` order; ``dense``: names of those that travel as fp32, with
+        tensors: every exchanged tensor, in ``named_parameters()`` order; ``dense``: names of those that are sent as fp32, with
             the reason.
-        fragments: what takes turns. ``pending``: the exchange that has begun and is not applied.
+        fragments: parts of the network that take turns. ``pending``: the exchange that has begun and is not applied.
         setup: setup of its exchange; None for the engine's all-reduce.
-        buffers: those that are averaged, by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
+        buffers: averaged buffers by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
         returned: how often all workers went back to the shared weights because a pseudo-gradient was NaN or infinite.
         meter: counts bytes and events of the last exchange that has ended; ``began_s``: when it began, on this process's clock.
         sample: stages of one tensor's pseudo-gradient, on request.

@@ -37,7 +37,7 @@ class Unit:
         group: FSDP2's own record of the unit.
         tensors: trained tensors in the order of its rows; offsets count the elements of all units. None in a frozen unit.
         records: FSDP2's own records of them, in the same order.
-        frozen: those of the other tensors, by name.
+        frozen: records of the other tensors, by name.
         first: number of elements of the rows of all units before this one.
         shard_group: the ranks that share the unit out.
         replicate_group: in HSDP, the ranks that hold the same shard; None without.
@@ -243,7 +243,8 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
     """Raise UserError at a unit's first sparse gradient, as with ``F.embedding(sparse=True)``.
 
-    FSDP2 would only say that it cannot copy it. The buffers that autograd fills exist from the first forward pass on.
+    FSDP2 would only report that it cannot copy the gradient. The buffers that autograd fills exist from the first forward pass
+    on.
     """
     for unit in units:
         unit.module.register_forward_pre_hook(_LookAtGradients(unit))

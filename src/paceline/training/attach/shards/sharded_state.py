@@ -1,8 +1,8 @@
 """Residuals of a sharded model's exchange, saved with ``torch.distributed.checkpoint`` and loaded on any number of ranks.
 
 A residual belongs to the rank that made it. It is saved as a tensor of four dimensions, (sources, places, rows, shard): source
-s with place l in its node holds what it owes the owners of its rows, and row r of place l is owner ``r * places + l``. Over
-all ranks there are as many sources as ranks and one place; over nodes or in HSDP the sources are nodes or replicas.
+s with place l in its node holds the residuals for the owners of its rows, and row r of place l is owner ``r * places + l``.
+Over all ranks there are as many sources as ranks and one place; over nodes or in HSDP the sources are nodes or replicas.
 """
 
 from __future__ import annotations

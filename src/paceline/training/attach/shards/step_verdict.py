@@ -40,7 +40,7 @@ class StepVerdict:
             only counted.
 
     Attributes:
-        wires: those.
+        wires: wires over which the verdict is agreed.
         nonfinite: whether this rank knows of a bad gradient in this step.
     """
 

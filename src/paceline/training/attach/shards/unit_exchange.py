@@ -1,10 +1,11 @@
 """Reduce-scatter of one FSDP2 unit: a matrix with a row for each owner, compressed, and summed at the owners.
 
 A *unit* is a set of tensors that FSDP2 gathers and scatters together. Its gradients are N rows, one for each rank that shares
-the unit out; row j holds what rank j owns of every tensor, padded to equal length as FSDP2 pads it.
+the unit out; row j holds rank j's part of every tensor, padded to equal length as in FSDP2.
 
 Over nodes the first leg is dense: the ranks of a node add up the rows of the owners with their own local number, and the codec
-works on the second leg, between nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Residuals then cover what a
+works on the second leg, between nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Residuals then cover the
+elements that a
 rank sends between nodes: with eight ranks a node an eighth of the unit.
 """
 
@@ -121,7 +122,7 @@ class OwnerSetup:
         outer: wire of the encoded rows: all of these ranks, or those with this rank's place on every node.
         inner: the ranks of this node; None without the dense leg.
         momentum: factor of the local momentum, which the optimizer then does without; 0 has none.
-        dense: codec of what ``codec`` does not encode: tensors that stay dense, a node's sums.
+        dense: codec of elements that ``codec`` does not encode: tensors that stay dense, a node's sums.
     """
 
     codec: Codec

@@ -1,6 +1,6 @@
 """Error feedback, which adds the error of a lossy encoding to the next gradient (Stich et al. 2018; Karimireddy et al. 2019).
 
-With momentum correction the local momentum accumulates, and stops where an element was sent (Lin et al. 2018, Deep
+With momentum correction the local momentum accumulates, and is reset at sent elements (Lin et al. 2018, Deep
 Gradient Compression, section 3 and Algorithm 4).
 """
 

@@ -38,7 +38,7 @@ class CardStream:
     ranks receive, and the owner keeps, the same bits.
 
     Args:
-        codec: what the cards do.
+        codec: codec of the cards.
         values: the gradients, (count,), fp32; at the end their sum.
         workers: contributions of a finished sum.
     """

@@ -62,9 +62,9 @@ class CodecStream:
 
     Args:
         values: the gradients, (count,), scaled by ``codec.finish`` if ranks agree on a scale; ignored with a residual.
-        residual: the gradients plus the error so far, (count,); each encoding subtracts what it sends.
+        residual: the gradients plus the error so far, (count,); each encoding subtracts the values that it sends.
         velocity: local momentum, (count,), which is set to 0 at sent elements.
-        exact: codec of what is sent uncompressed, fp32 or bf16.
+        exact: codec of uncompressed messages, fp32 or bf16.
         key, first: random stream of the stochastic rounding; element k uses draw ``first + k``.
     """
 

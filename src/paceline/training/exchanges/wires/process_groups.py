@@ -1,8 +1,8 @@
 """Process groups of hooks, which are reused after an earlier hook has released them. Each hook has separate groups.
 
 A group holds three threads and five file descriptors. PyTorch cannot destroy a single group safely: the next group with the
-same number would have its name, and find its addresses in the store. So a group stays, and is free when its hook is gone on
-all ranks.
+same number would have its name, and find its addresses in the store. So a group is kept, and may be reused after its hook is
+deleted on all ranks.
 """
 
 from __future__ import annotations

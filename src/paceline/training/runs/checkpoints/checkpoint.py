@@ -199,14 +199,14 @@ def read(path: Path, ranks: Collection[int] | None = None, *, mapped: bool = Fal
     """Read the checkpoint in file ``path``.
 
     Args:
-        ranks: those whose parts are wanted, None for all.
+        ranks: ranks whose parts are wanted, None for all.
         mapped: whether tensors stay on the disk until they are used. Tensors in shards are then ``SharedTensor``,
             from which a rank takes its rows, and else whole.
-        checked: whether all bytes of what is wanted are compared with their checksums. If not, those of tensors are not; and
+        checked: True to compare all requested bytes with their checksums. If not, those of tensors are not; and
             unless ``mapped``, tensors that ranks share out are left out.
 
     Raises:
-        UserError: it is not there, a byte of it or of a part has changed, or it holds what no run has written.
+        UserError: it is missing, a byte of it or of a part has changed, or no run has written its content.
     """
     joins, mapped = mapped or checked, mapped or not checked
     try:

@@ -37,7 +37,7 @@ def leave(run: TrainingRun, epoch: int, step: int, shared: Mapping[str, Any], ow
 def found(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any] | None:
     """Return the state that survivors of this run have left, as ``checkpoint.read`` does; None without a complete one.
 
-    If survivors are at different steps, those at the last step with every row count. ``lost`` in it has the ranks that left
+    If survivors are at different steps, those at the last step with every row count. Its entry ``lost`` has the ranks that left
     nothing, ``apart`` those that left another step. ``mapped``, ``checked``: as of ``checkpoint.read``; with neither ``hook``
     has the survivors alone.
     """

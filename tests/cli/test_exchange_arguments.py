@@ -49,6 +49,8 @@ def test_the_rule_is_the_compression_s_but_for_what_was_given() -> None:
     assert (rule.min_elements, rule.names) == (usual.min_elements, ("*.emb", "a"))
     before = GradientExchange("terngrad", dense_rule=DenseRule(min_elements=3, names=("x",)))
     assert choices("--dense y", before)["dense_rule"].min_elements == 3
+    other, own = choices("--compression int8 --dense y", before)["dense_rule"], GradientExchange("int8").dense_rule
+    assert own is not None and (other.min_elements, other.last_layer) == (own.min_elements, own.last_layer)
 
 
 @pytest.mark.parametrize(

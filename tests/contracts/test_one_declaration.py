@@ -247,6 +247,8 @@ def test_axes_of_a_plan_are_declared() -> None:
     assert {f.name for f in fields(Space)} == axes | of_search | of_plan
     of_layouts = {"micro_batch_sizes", "context_exchanges", "sequences", "balanced", "common"}
     assert {f.name for f in fields(LayoutSpace)} - axes - of_search == of_layouts
+    decided = {item for item in CHOICES.values() if item.plan and item.plan.axis in {f.name for f in fields(LayoutSpace)}}
+    assert {item.name for item in decided if not item.of_layout} == {"global_batch_size", "precision", "optimizer"}
 
 
 DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}

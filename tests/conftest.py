@@ -25,7 +25,7 @@ from processor_budget import LEDGER, ProcessorBudget
 # examples every time, so that one commit has one outcome; `make test-all` looks for others.
 settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("full", settings.get_profile("all"), derandomize=True)
-settings.register_profile("paceline", settings.get_profile("full"), max_examples=30)
+settings.register_profile("paceline", settings.get_profile("full"), max_examples=20)
 
 # Collection makes a million objects and drops hardly any: a search for garbage would find none.
 gc.disable()

@@ -98,7 +98,7 @@ def test_the_batch_grows_as_far_as_it_fits() -> None:
     assert predict(net, cluster, twice).fit != "fits"
 
 
-@settings(max_examples=settings.default.max_examples // 15)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(
     name=st.sampled_from(["gpt2-xl", "llama-3.2-1b", "bert-large", "resnet-152"]),
     machines=st.sampled_from(["T4", "4 V100", "2x4 T4", "1+3 T4", "RTX 4090"]),

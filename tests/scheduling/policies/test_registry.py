@@ -17,7 +17,7 @@ from paceline.scheduling.simulate.schedule import ClusterSettings
 from paceline.scheduling.state import State
 from scheduling_toys import FREE, SMALL, Fleet, audit, many_jobs, simulated, state
 
-FEW = settings(max_examples=settings.default.max_examples // 8)
+FEW = settings(max_examples=settings.default.max_examples // 5)
 ARRAYS = ("capacity", "arrival_s", "requested", "devices", "type_index", "attained_s", "run_s", "restarts")
 ROUNDS = ClusterSettings(round_s=60.0, restart_s=10.0)
 every_policy = pytest.mark.parametrize("name", sorted(POLICIES))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from paceline.errors import UserError
 from paceline.record import RunRecord
-from paceline.strategy.recipe import Recipe, optimizers, published, reference_optimizer, scaled_recipe
+from paceline.strategy.recipe import Recipe, networks, optimizers, published, reference_optimizer, scaled_recipe
 
 TUNED = (
     "A recipe with LARS or LAMB does not mean that they are needed. Nesterov SGD and Adam reach the same accuracy when tuned "
@@ -33,6 +33,8 @@ class Recipes:
         """Return the recipe for a run of ``samples``; None if no source has one for ``optimizer`` (empty: any)."""
         if self.own:
             return self._scaled(self.own, batch, samples) if optimizer in ("", self.own.optimizer) else None
+        if self.network not in networks():
+            return None
         try:
             return published(self.network, batch, samples, optimizer=optimizer, target=self.target)
         except UserError:

@@ -170,26 +170,29 @@ def behaviours(rank: int, workers: int) -> dict[str, Any]:
         seen["unused"].append(grads(model))
     seen["unused steps"] = hook.step
 
-    seen["nonfinite"] = {}
-    poisons = ("a.weight", "d.weight", "a.bias", "b.weight=inf", "c.weight=-inf", "d.bias=inf")
-    for poison in poisons:
-        for cap in (25, 0.008):
-            groups_module.FUSE_BYTES = 4 << 20 if cap == 25 else 1
-            model = DDP(net(), bucket_cap_mb=cap)
-            hook = attach(model, seed=4)
-            loss(model, rank, 0).backward()
-            hook.step = 0
-            rows = []
-            for step in range(3):
-                model.zero_grad()
-                loss(model, rank, step, poison if step == 1 and rank == workers - 1 else "").backward()
-                rows.append((grads(model), hook.meter.nonfinite_steps))
-            seen["nonfinite"][poison, cap] = rows
     groups_module.FUSE_BYTES = 4 << 20
     model = DDP(net())
     hook = attach(model, seed=4)
     hook.load_state_dict({**hook.state_dict(), "step": 1, "seed": 9, "nonfinite_steps": 3})
     seen["restored"] = hook.state_dict()
+    return seen
+
+
+def poisoned(rank: int, workers: int, poisons: list[tuple[str, float]]) -> list[Any]:
+    """Gradients and counts of three steps, of which the second has a bad gradient: in one tensor, by size of a bucket."""
+    seen = []
+    for poison, cap in poisons:
+        groups_module.FUSE_BYTES = 4 << 20 if cap == ONE else 1
+        model = DDP(net(), bucket_cap_mb=cap)
+        hook = attach(model, seed=4)
+        loss(model, rank, 0).backward()
+        hook.step = 0
+        rows = []
+        for step in range(3):
+            model.zero_grad()
+            loss(model, rank, step, poison if step == 1 and rank == workers - 1 else "").backward()
+            rows.append((grads(model), hook.meter.nonfinite_steps))
+        seen.append(rows)
     return seen
 
 
@@ -385,17 +388,35 @@ def test_unused_parameters_are_no_hindrance(ranks):
 
 
 POISONS = ("a.weight", "d.weight", "a.bias", "b.weight=inf", "c.weight=-inf", "d.bias=inf")
+ONE, SEVERAL = 25, 0.008
+"""Megabytes of a bucket: one bucket, or several."""
+DAILY = [("a.weight", ONE), ("d.bias=inf", ONE), ("a.bias", SEVERAL), ("c.weight=-inf", SEVERAL), ("d.weight", SEVERAL)]
 
 
-@pytest.mark.parametrize("cap", [25, 0.008], ids=["one bucket", "several buckets"])
-@pytest.mark.parametrize("poison", POISONS)
+def pairs(*caps: float) -> list[Any]:
+    """Return every tensor with each size of a bucket."""
+    return [
+        pytest.param(poison, cap, marks=[] if (poison, cap) in DAILY else [pytest.mark.full])
+        for cap in caps
+        for poison in POISONS
+    ]
+
+
+def of_poisoned(poison: str, cap: float) -> list[Any]:
+    """Return what each rank has seen. The cases of every day share a launch, and the others."""
+    daily = (poison, cap) in DAILY
+    cases = tuple((one, of) for one in POISONS for of in (ONE, SEVERAL) if ((one, of) in DAILY) == daily)
+    return [seen[cases.index((poison, cap))] for seen in launch_once(poisoned, 3, poisons=cases)]
+
+
+@pytest.mark.parametrize(("poison", "cap"), pairs(ONE, SEVERAL))
 def test_a_nonfinite_gradient_on_one_rank_is_counted_and_passed_through(ranks, poison, cap):
     name, _, value = poison.partition("=")
-    rows = [r["nonfinite"][poison, cap] for r in ranks]
+    rows = of_poisoned(poison, cap)
     for row in rows:
         assert [count for _, count in row] == [0, 1, 1]
         assert all(same(a, b) for (a, _), (b, _) in zip(row, rows[0], strict=True))
-    groups = ranks[0]["unfused groups"] if cap != 25 else None
+    groups = ranks[0]["unfused groups"] if cap != ONE else None
     if groups is not None and some_left_before(name, groups):
         assert all(np.isnan(values).all() for values in rows[0][1][0].values())
     else:
@@ -414,6 +435,7 @@ def some_left_before(name: str, groups: list[set[str]]) -> bool:
 def test_some_of_the_poisoned_tensors_leave_with_the_first_group_and_some_later(ranks):
     groups = ranks[0]["unfused groups"]
     assert {some_left_before(poison.partition("=")[0], groups) for poison in POISONS} == {True, False}
+    assert {some_left_before(poison.partition("=")[0], groups) for poison, cap in DAILY if cap != ONE} == {True, False}
 
 
 def check_dense_but_for_one(ranks: Any, result: Grads, name: str, value: str) -> None:
@@ -425,18 +447,18 @@ def check_dense_but_for_one(ranks: Any, result: Grads, name: str, value: str) ->
         assert is_mean(bad[:-1], [r["local"][1][name].reshape(-1)[:-1] for r in ranks])
 
 
-@pytest.mark.parametrize("poison", POISONS)
-def test_a_nonfinite_step_is_dense_in_every_tensor(ranks, poison):
+@pytest.mark.parametrize(("poison", "cap"), pairs(ONE))
+def test_a_nonfinite_step_is_dense_in_every_tensor(ranks, poison, cap):
     # In one bucket the flag is there before anything is encoded. With several, those before the bad one have gone.
     name = poison.partition("=")[0]
-    result = ranks[0]["nonfinite"][poison, 25][1][0]
+    result = of_poisoned(poison, cap)[0][1][0]
     for other in starts():
         if other != name:
             assert is_mean(result[other], [r["local"][1][other] for r in ranks]), other
 
 
 def test_a_nonfinite_gradient_in_an_early_bucket_makes_the_later_ones_dense(ranks):
-    result = ranks[0]["nonfinite"]["d.weight", 0.008][1][0]
+    result = of_poisoned("d.weight", SEVERAL)[0][1][0]
     for other in ("b.weight", "a.weight"):
         assert is_mean(result[other], [r["local"][1][other] for r in ranks]), other
 

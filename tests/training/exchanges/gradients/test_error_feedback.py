@@ -15,7 +15,7 @@ from paceline.training.attach.attach import attach
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
 
-STEPS = 7
+STEPS = 5
 CASES: dict[str, dict[str, Any]] = {
     "topk": {"compression": "topk", "density": 0.05},
     "topk, ring": {"compression": "topk", "exchange": "ring"},
@@ -43,38 +43,38 @@ def used(rank: int, step: int) -> bool:
     return step % 2 == 0 or (step == 3 and rank == 1)
 
 
-def branches(rank: int, workers: int) -> dict[str, Any]:
+def branches(rank: int, workers: int, runs: list[tuple[str, bool]]) -> list[Any]:
     """Of ``sometimes.weight``: the sum of the gradients, of what DDP put in ``grad``, and what is owed in the end.
 
-    ``stale``: gradients are never cleared, so what a branch kept of its last step is in DDP's bucket again.
+    Runs are cases, each with whether gradients are stale: never cleared, so what a branch kept of its last step is in DDP's
+    bucket again.
     """
-    seen: dict[str, Any] = {}
-    for case, options in CASES.items():
-        for stale in (False, True):
-            torch.manual_seed(2)
-            model = DDP(Branches(), find_unused_parameters=True)
-            hook = attach(model, **options)
-            weight = model.module.sometimes.weight
-            given, delivered = np.zeros((40, 40)), np.zeros((40, 40))
-            for step in range(STEPS):
-                both = used(rank, step)
-                x = torch.randn(5, 40, generator=torch.Generator().manual_seed(100 * step + rank))
-                if not stale or both or used(1, step):
-                    model.zero_grad()
-                local: list[np.ndarray] = []
-                handle = weight.register_hook(lambda g, local=local: local.append(g.double().numpy().copy()))
-                before = None if weight.grad is None else weight.grad.clone()
-                model(x, both).square().mean().backward()
-                handle.remove()
-                given += local[0] if local else 0
-                if not used(1, step) and not both:  # no rank has used it: DDP leaves what was there
-                    assert (weight.grad is None) == (before is None)
-                    assert before is None or torch.equal(weight.grad, before)
-                else:
-                    delivered += weight.grad.double().numpy()
-            state = hook.state_dict()
-            seen[case, stale] = given, delivered, _owed(hook, state)
-    return seen
+    return [in_branches(rank, CASES[case], stale) for case, stale in runs]
+
+
+def in_branches(rank: int, options: dict[str, Any], stale: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    torch.manual_seed(2)
+    model = DDP(Branches(), find_unused_parameters=True)
+    hook = attach(model, **options)
+    weight = model.module.sometimes.weight
+    given, delivered = np.zeros((40, 40)), np.zeros((40, 40))
+    for step in range(STEPS):
+        both = used(rank, step)
+        x = torch.randn(5, 40, generator=torch.Generator().manual_seed(100 * step + rank))
+        if not stale or both or used(1, step):
+            model.zero_grad()
+        local: list[np.ndarray] = []
+        handle = weight.register_hook(lambda g, local=local: local.append(g.double().numpy().copy()))
+        before = None if weight.grad is None else weight.grad.clone()
+        model(x, both).square().mean().backward()
+        handle.remove()
+        given += local[0] if local else 0
+        if not used(1, step) and not both:  # no rank has used it: DDP leaves what was there
+            assert (weight.grad is None) == (before is None)
+            assert before is None or torch.equal(weight.grad, before)
+        else:
+            delivered += weight.grad.double().numpy()
+    return given, delivered, _owed(hook, hook.state_dict())
 
 
 def _owed(hook: Any, state: dict[str, Any]) -> np.ndarray:
@@ -90,13 +90,27 @@ def _owed(hook: Any, state: dict[str, Any]) -> np.ndarray:
     raise AssertionError("no such tensor")
 
 
-@pytest.mark.parametrize("stale", [False, True], ids=["cleared", "never cleared"])
-@pytest.mark.parametrize("case", CASES)
-def test_delivered_and_owed_are_all_that_was_given(case: str, stale: bool) -> None:
-    ranks = launch_once(branches, 4)
-    given = sum(r[case, stale][0] for r in ranks)
-    owed = sum(r[case, stale][2] for r in ranks)
-    delivered = len(ranks) * ranks[0][case, stale][1]
+ALL = [(2, case, stale) for case in CASES if case != "topk, nodes" for stale in (False, True)]
+ALL += [(4, "topk, nodes", False), (4, "topk, nodes", True)]
+DAILY = [
+    *((2, case, stale) for case in ("topk", "powersgd") for stale in (False, True)),
+    (2, "topk, ring", True),
+    (2, "sign", False),
+    (2, "sign, to all", True),
+    (4, "topk, nodes", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("workers", "case", "stale"),
+    [pytest.param(*run, marks=[] if run in DAILY else [pytest.mark.full]) for run in ALL],
+)
+def test_delivered_and_owed_are_all_that_was_given(workers: int, case: str, stale: bool) -> None:
+    daily = (workers, case, stale) in DAILY
+    runs = tuple(run[1:] for run in ALL if run[0] == workers and (run in DAILY) == daily)
+    ranks = [results[runs.index((case, stale))] for results in launch_once(branches, workers, runs=runs)]
+    given, owed = (sum(found[kind] for found in ranks) for kind in (0, 2))
+    delivered = workers * ranks[0][1]
     assert np.abs(owed).max() > 0
     lost = np.abs(given - delivered - owed).sum() / np.abs(given).sum()
     assert lost < 1e-4, f"{100 * lost:.3g} % of the gradients are lost"

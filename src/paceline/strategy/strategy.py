@@ -418,7 +418,7 @@ class Strategy:
 
     @property
     def moving(self) -> tuple[Hashable, ...]:
-        """Choices that affect an exchange, except the precision: of that only the width matters."""
+        """Choices that affect an exchange, with the width of the precision instead of the precision."""
         return (self.world_size, self.gradient_exchange, *moving_of_step(self), self.parallelism.moving, self.local)
 
     @property

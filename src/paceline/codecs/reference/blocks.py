@@ -80,7 +80,7 @@ class Blocked(Codec):
 
     @classmethod
     def of(cls, parameters: bytes) -> Self:
-        """Raise PayloadError for a block that no encoder uses."""
+        """Return the codec of a header. Raises PayloadError for a block that no encoder uses."""
         if not LOG2_LEAST <= parameters[0] <= LOG2_MOST or any(parameters[1:]):
             raise PayloadError(f"{cls.name} has no parameters {parameters.hex()}")
         return cls(block=1 << parameters[0])

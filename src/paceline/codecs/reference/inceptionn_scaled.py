@@ -112,7 +112,7 @@ def _bursts_at(count: int) -> int:
 
 
 def _by_chunk(x: F32, exponents: NDArray[np.int16]) -> list[tuple[F32, NDArray[np.int16]]]:
-    """Yield, for each chunk, the values of its nonempty blocks and their exponents."""
+    """Return, for each chunk, the values of its nonempty blocks and their exponents."""
     parts = []
     for first in range(0, x.size, bursts.CHUNK):
         values = x[first : first + bursts.CHUNK]

@@ -157,7 +157,7 @@ class _Program:
         return first + np.arange(math.prod(shape)).reshape(shape)
 
     def costs(self, unknowns: Ints) -> Array:
-        """Set the cost of each unknown."""
+        """Return the cost of each unknown."""
         return np.concatenate(self.cost)[unknowns]
 
     def equal(self, side: Array, terms: Sequence[tuple[Ints, Array]]) -> Ints:

@@ -190,7 +190,7 @@ class TernaryDecoder(wiring.Component):
         return m
 
     def _emit(self, m: Module, nonzero: Value, negative: Value, scale: Value, left: Signal) -> None:
-        """Return the next ``LANES`` of ``left`` words: the scaler, negated if ``negative``."""
+        """Emit the next ``LANES`` of ``left`` words: the scaler, negated if ``negative``."""
         beat = self.beats_out.payload
         words = [Mux(nonzero[k], Cat(scale[:31], scale[31] ^ negative[k]), 0) for k in range(LANES)]
         final = left <= LANES

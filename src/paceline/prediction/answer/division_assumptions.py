@@ -19,7 +19,7 @@ UNEVEN = 1.1
 
 
 def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
-    """All elements."""
+    """Yield assumptions about the mesh, micro steps, sharding, the optimizer and recomputation."""
     mesh, level = strategy.parallelism, strategy.parallelism.sharding
     yield from _divided(strategy)
     heads = _key_heads(workload)

@@ -318,7 +318,7 @@ def phase_load(phase: Phase, places: Places) -> Load:
 def _switch_load(phase: Phase, places: Places) -> float:
     """Return the bytes of a node's network in its busier direction if a switch adds: those of all its ranks.
 
-    A leaf switch sends one sum to the others, which takes its uplinks as long as ``x / L`` of it take a node's.
+    A leaf switch sends one sum to the others, which takes as long on its uplinks as ``x / L`` of it on a node's link.
     """
     where = placement(places)
     node = nodes_of_ranks(places, phase.world_size)

@@ -181,7 +181,7 @@ class MeshStep(Step):
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Number of kernels in the forward and in the backward pass of the critical stage."""
+        """Seconds of the kernels of the critical stage's forward and backward pass, by layer."""
         return self.steps[self._critical].kernels
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:

@@ -67,9 +67,9 @@ def operation_table(workload: Workload) -> OperationTable:
 
 
 def _narrow(o: Operation) -> bool:
-    """Return the number of kernels that the host launches in each layer's forward and backward pass, (2, layers).
+    """Return whether an operation is a product of a layer with its weight, which recipes quantise.
 
-    Products of attention are batches. Products of experts are batches in which each has its weight.
+    Products of attention are batches. Products of experts are batches with one weight each.
     """
     grouped = o.fixed_bytes > 0 and o.grows in ("m", "k")
     return o.kind == "matmul" and (o.batch == 1 or grouped) and o.grows != "batch"

@@ -69,7 +69,7 @@ def usable_bytes(device: Device) -> float:
 
 
 def fit_of(needed: float, device: Device) -> Fit:
-    """Return whether a step with these predicted bytes fits the device's memory."""
+    """Return the fit of a step with these predicted bytes in the device's memory."""
     if needed > device.memory.value:
         return "does not fit"
     return "fits" if needed <= usable_bytes(device) else "may not fit"

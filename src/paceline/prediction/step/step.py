@@ -39,7 +39,7 @@ class Step(ABC):
     @property
     @abstractmethod
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Seconds of the forward and of the backward pass, by layer."""
+        """Seconds of the kernels of the forward and of the backward pass, by layer."""
 
     @property
     @abstractmethod

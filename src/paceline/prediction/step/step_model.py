@@ -99,7 +99,7 @@ class WholeStep(Step):
 
     @property
     def kernels(self) -> tuple[Seconds, Seconds]:
-        """Number of kernels of the forward and of the backward pass."""
+        """Seconds of the kernels of the forward and of the backward pass, by layer."""
         return self.costs.forward, self.costs.backward
 
     def busy_s(self, lane: Literal["network", "codec"]) -> float:

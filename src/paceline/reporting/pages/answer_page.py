@@ -176,7 +176,7 @@ def asynchronous_page(prediction: AsyncPrediction) -> Page:
 
 
 def _first_steps(prediction: AsyncPrediction) -> Section:
-    """Draw the timeline of the first worker from its first request to the servers."""
+    """Return a section with the timeline of the first worker from its first request to the servers."""
     events = one_rank(prediction.result.timeline)
     end = max((e.end_s for e in events), default=0.0)
     timeline = StepTimeline(f"worker 0, the first {seconds(end)}", merged(events), end)

@@ -105,7 +105,7 @@ def _widths(record: SlimRecord) -> Iterator[Section]:
 
 
 def _curve(record: SlimRecord) -> Iterator[Section]:
-    """Draw the networks on the path. The chosen one has the latency and accuracy of the record."""
+    """Yield a section on the networks on the path. The chosen one has the latency and accuracy of the record."""
     if not record.curve:
         return
     picture = figures.accuracy_against_latency(record.curve, _chosen(record))

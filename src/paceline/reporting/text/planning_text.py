@@ -258,7 +258,7 @@ def _whatif(whatif: WhatIf) -> Iterator[Block]:
 
 
 def impossible_lines(whatif: WhatIf) -> list[str]:
-    """Yield a sentence for each impossible change."""
+    """Return a sentence for each impossible change."""
     return [f"{clean(title, SENTENCES)}: impossible: {clean(why, SENTENCES)}." for title, why in whatif.impossible.items()]
 
 

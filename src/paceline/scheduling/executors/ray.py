@@ -195,7 +195,7 @@ class RayExecutor:
             return False
 
     def _one_ended(self, record: JobRecord) -> bool:
-        """Return whether a rank has failed, or the only command of a job has ended: either ends the job."""
+        """Return whether a rank has failed or the only command of a job has ended. Either ends the job."""
         launch, ranks = record.launch, len(record.placement) if record.launch.is_paceline else 1
         ends = [self._records.end(f"{launch.name}.{n}") for n in range(ranks)]
         return any(end is not None and (end.code != 0 or not launch.is_paceline) for end in ends)

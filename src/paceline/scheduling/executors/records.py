@@ -27,7 +27,7 @@ MOST_PROGRESS = 1 << 20
 
 @dataclass(frozen=True)
 class JobRecord:
-    """Return whether a rank has failed or the only command of a job has ended. Either ends the job.
+    """Record of a submitted job. Either ends the job.
 
     Attributes:
         placement: devices that it was submitted to.

@@ -52,7 +52,7 @@ class BestStrategy:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """Choices of the strategy that are in ``KEPT``."""
+        """Choices that a job keeps if the policy changes no strategies (``KEPT``)."""
         return {name: self.strategy.choice(name) for name in KEPT}
 
 

@@ -265,7 +265,7 @@ class _Left:
         self._every: list[Ints] = []
 
     def number(self, units: Ints) -> int:
-        """Return the number of the count of these units."""
+        """Return the index of these units' count."""
         roots = np.ascontiguousarray(self._roots(units).ravel())
         found = self._known.setdefault(roots.tobytes(), len(self._every))
         if found == len(self._every):
@@ -273,7 +273,7 @@ class _Left:
         return found
 
     def numbers(self, tensor: Labelled) -> tuple[int, ...]:
-        """Return the numbers of the counts that determine the remaining part of a tensor."""
+        """Return the indices of the counts that determine the remaining part of a tensor."""
         return tuple(self.number(one) for one in tensor.fields if self._roots(one).any())
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class Part:
 
 
 def parts_of(structures: Structures) -> list[Part]:
-    """Yield the operations of a network to be timed."""
+    """Return the operations of a network to be timed."""
     return [part for operation in structures.operations for part in _parts(operation, structures)]
 
 

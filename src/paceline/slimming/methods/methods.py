@@ -216,7 +216,7 @@ def _side(pair: RemovableStructure) -> int:
 
 
 def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
-    """Yield a note if some removed structures were not zero yet."""
+    """Return a note if some removed structures were not zero yet."""
     if not left:
         return ()
     next_step = "give `wrap` the steps that you train, or fine-tune the small network"

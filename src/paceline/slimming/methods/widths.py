@@ -133,8 +133,8 @@ def _first(every: list[set[int]], cost: Callable[[Collection[int]], float], aim:
 
 
 def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], round_to: int) -> list[list[int]]:
-    """Yield groups that are removed together, the least important first: down to the next multiple, below one vector to a power
-    of two. The pairs of a kernel come one by one.
+    """Return groups that are removed together, the least important first: down to the next multiple, below one vector to a
+    power of two. The pairs of a kernel come one by one.
     """
     if every[0].nested:
         return [[each.number] for each in every]

@@ -110,7 +110,7 @@ def elementwise(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> 
 
 
 def _merge(ties: Ties, fields: list[Field], new: Field) -> None:
-    """Return the index of the field that varies along a dimension, if there is one."""
+    """Merge a field with the one that varies along the same dimension, or append it."""
     for index, one in enumerate(fields):
         if any(a > 1 and b > 1 for a, b in zip(one.shape, new.shape, strict=True)):
             ties.forest.tie(one, new)

@@ -91,7 +91,7 @@ def _of_attention(by_module: Mapping[str, Mapping[str, Mapping[int, Tensor]]], p
 
 
 def _select(module: nn.Module, name: str, dims: Mapping[int, Tensor], done: dict[int, Tensor]) -> None:
-    """Return a parameter or buffer without the removed parts. Tied ones stay one object."""
+    """Remove the removed parts from a parameter or buffer. Tied ones stay one object."""
     old: Tensor = getattr(module, name)
     if id(old) in done:
         new = done[id(old)]

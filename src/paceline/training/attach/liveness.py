@@ -45,7 +45,7 @@ class Roll:
             daemons.start(self, _beat, beat, "paceline-beat", self._stop.set)
 
     def verdict(self, error: Exception) -> LostRank:
-        """Name the ranks whose heartbeat has stopped. The first rank that detects it tells the others."""
+        """Return a LostRank with the ranks whose heartbeat has stopped. The first rank that detects it tells the others."""
         why = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         # On a thread: over a link that is cut the store's operations wait for minutes.
         answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()

@@ -61,7 +61,7 @@ class Diagnostics:
                 self.fetch()
 
     def _find_columns(self, names: list[str], device: torch.device) -> None:
-        """Return the columns of these tensors; new tensors get new columns, NaN in earlier rows."""
+        """Assign columns to these tensors; new tensors get new columns, NaN in earlier rows."""
         new = [name for name in names if name not in set(self.names)]
         if new:
             self.fetch()

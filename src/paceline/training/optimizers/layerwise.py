@@ -203,7 +203,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
         return add_ranks((~within).to(torch.float32), self.norm_group) == 0
 
     def _scale_gradients(self, bundles: list[Bundle], home: torch.device) -> None:
-        """Return the factor of each gradient before any other operation: -1 to maximise; LAMB adds its clip."""
+        """Set the first factor of each gradient: -1 to maximise; LAMB adds its clip."""
         for bundle in bundles:
             bundle.scale = -1.0 if bundle.group["maximize"] else 1.0
 

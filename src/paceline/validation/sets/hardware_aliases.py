@@ -132,5 +132,5 @@ def torus(device: Device, devices: int) -> Cluster:
 
 @cache
 def network_named(text: str) -> Link:
-    """Return the catalogue's network. Raises UserError for an unknown one."""
+    """Return the catalogue's network of that name. Raises UserError for an unknown one."""
     return find_network(text)

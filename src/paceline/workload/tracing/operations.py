@@ -171,7 +171,8 @@ def kernels(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: S
 
 
 def _convolution_backward(args: Sequence[Any], outputs: Sequence[Tensor], moved: float) -> list[Kernel]:
-    """Return the kernels of a convolution's backward pass.
+    """Return the kernels of a convolution's backward pass. The arguments are grad_output, input, weight, bias sizes, stride,
+    padding, dilation, transposed, output padding, groups and mask.
 
     The gradients of the input and of the weight each cost as much as a forward pass; only requested ones count. The bytes of
     the gradient of the output count once, half with each.

@@ -83,7 +83,7 @@ class Idle(nn.Module):
         if Path("hold").exists():
             Path("held").touch()
             time.sleep(60)
-        time.sleep(0.01)
+        time.sleep(0.02)
         return x
 
 

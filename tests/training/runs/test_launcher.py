@@ -119,7 +119,7 @@ class Ended:
     def __init__(self, folder: Path) -> None:
         words = {
             signal.SIGINT: [*FEW, "--workers", "2"],
-            signal.SIGTERM: [*ENDLESS, "--workers", "1", "--checkpoint-every", "20"],
+            signal.SIGTERM: [*ENDLESS, "--workers", "1", "--checkpoint-every", "5"],
             signal.SIGKILL: [*FEW, "--workers", "1"],
         }
         self.out = {number: folder / number.name for number in words}

@@ -11,6 +11,7 @@ from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
 from paceline.strategy.choices.choice import declared
+from paceline.strategy.choices.choice_values import WholeNumber
 from paceline.strategy.choices.values import plain
 from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, ZERO1
@@ -56,6 +57,13 @@ def hooked(job: EmittedJob) -> bool:
     return not plain or job.strategy.parallelism.gather_bits > 0
 
 
+_KEYWORDS = sorted(
+    (item for item in declared(GradientExchange) if item.option and item.field not in ("compression", "exchange")),
+    key=lambda item: isinstance(item.values, WholeNumber),
+)
+"""Choices that are keywords of ``attach`` as they are, numbers of ranks last."""
+
+
 def attach_line(strategy: Strategy) -> str:
     """Return the call of ``paceline.attach`` that runs the exchanges of a strategy, without defaults."""
     exchange = strategy.gradient_exchange
@@ -68,13 +76,9 @@ def attach_line(strategy: Strategy) -> str:
     rule, usual = exchange.dense_rule, described.rule
     if rule is not None and usual is not None and rule != usual:
         arguments += [f"min_elements={rule.min_elements}", f"dense={list(rule.names)}"]
-    if not exchange.compress_pull:
-        arguments.append("compress_pull=False")
-    for item in declared(GradientExchange):
-        if item.later and (value := getattr(exchange, item.field)) != item.default:
+    for item in _KEYWORDS:
+        if (value := getattr(exchange, item.field)) != item.default:
             arguments.append(f"{item.name}={plain(value)!r}")
-    if exchange.exchange.uses_nodes and exchange.ranks_per_node > 1:
-        arguments.append(f"ranks_per_node={exchange.ranks_per_node}")
     if bits := strategy.parallelism.gather_bits:
         arguments.append(f"gather_bits={bits}")
     arguments += [f"{name}={value!r}" for name, value in dict(exchange.options).items()]

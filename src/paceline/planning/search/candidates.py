@@ -44,7 +44,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
     The bucket size matters only if it cuts DDP's buckets or FSDP's units.
     """
     tried, barred = space.tried_precisions, space.barred(work)
-    bits = {"gather_bits": space.gather_bits, "gradient_bits": space.gradient_bits}
+    of_shares = space.of_shares
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
     compressions = space.compressions or COMPRESSIONS
     combinations = product(
@@ -83,7 +83,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
                 expert=expert,
-                **(bits if SHARDINGS[sharding].shares_out else {}),
+                **(of_shares if SHARDINGS[sharding].shares_out else {}),
             )
             templates = dict.fromkeys(_with(template, combination) for combination in space.combinations)
         except UserError as error:

@@ -235,7 +235,7 @@ def _layouts(
     decided: dict[str, Any] = {"batches": batches, "precisions": precisions, "shardings": shardings}
     if space.recomputes == Space.recomputes:
         decided["recomputes"] = choices_that_save(workload)
-    common = Common(offload=offload, gather_bits=space.gather_bits, gradient_bits=space.gradient_bits)
+    common = Common(offload=offload, **space.of_shares)
     return LayoutSpace(**{**same, **decided}, node_groups=space.node_groups, common=common, optimizer=space.optimizer)
 
 

@@ -20,6 +20,7 @@ from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
 from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
+from paceline.strategy.mesh_rules import SHARES_OUT
 from paceline.strategy.parallelism import DIVIDING, MODEL
 from paceline.strategy.strategy import CHOICES
 
@@ -50,6 +51,10 @@ _SIZES = (
 """Fields that hold whole numbers."""
 MODEL_AXES = axes(MODEL)
 """Fields of the sizes of dimensions whose devices together hold one replica."""
+_OF_SHARES: Mapping[str, str] = {
+    name: item.plan.axis for name, item in CHOICES.items() if item.plan and item.plan.single and SHARES_OUT in item.needs
+}
+"""Choices of strategies that share state out, and the field that holds their value."""
 UNDIVIDED: Mapping[str, tuple[int, ...]] = dict.fromkeys(axes(DIVIDING), (1,))
 """Fields of a space without divided networks."""
 PLAIN_GRADIENTS: Mapping[str, tuple[str, ...]] = {"compressions": (DENSE.name,), "exchanges": (ALLREDUCE.name,)}
@@ -199,8 +204,8 @@ class Space:
         """
         tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
         shared = [name for name in tried if SHARDINGS[name].optimizer]
-        for name in ("gather_bits", "gradient_bits"):
-            bits = CHOICES[name].values.check(getattr(self, name), name)
+        for name, value in self.of_shares.items():
+            bits = CHOICES[name].values.check(value, name)
             if bits and not shared:
                 raise UserError(f"{name}={bits} with sharding {', '.join(tried)}", "give zero1, zero2 or zero3")
         for precision in self.precisions:
@@ -217,6 +222,11 @@ class Space:
     def tried_precisions(self) -> tuple[str, ...]:
         """Named precisions, else all."""
         return self.precisions or PRECISIONS
+
+    @property
+    def of_shares(self) -> Mapping[str, Any]:
+        """The one value of each choice of strategies that share state out."""
+        return {name: getattr(self, axis) for name, axis in _OF_SHARES.items()}
 
     @property
     def model_sizes(self) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,9 @@ from typing import Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.strategy.choices.choice import declared
 from paceline.strategy.context_exchange import ContextExchange
+from paceline.strategy.mesh_rules import SHARES_OUT
 from paceline.strategy.offload import NO_OFFLOAD, Offload
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import Recompute
@@ -80,11 +82,13 @@ class Common:
 
     def of(self, sharding: Sharding) -> dict[str, Any]:
         """Return the choices that apply to a sharding."""
-        bits = {"gather_bits": self.gather_bits, "gradient_bits": self.gradient_bits} if sharding.shares_out else {}
-        return {"offload": self.offload, **bits}
+        return {name: getattr(self, name) for name in _COMMON if sharding.shares_out or name not in _OF_SHARES}
 
 
 NOTHING_COMMON = Common()
+_COMMON = tuple(field.name for field in fields(Common))
+_OF_SHARES = frozenset(item.field for item in declared(Parallelism) if SHARES_OUT in item.needs)
+"""Choices that need shared state."""
 
 
 @once_per_network

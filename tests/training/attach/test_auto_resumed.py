@@ -16,7 +16,9 @@ from paceline.training.attach import auto
 from paceline.training.attach.attach import attach
 
 CHOICES = {"sign over a ring": "sign:ring", "between nodes": "int8:hierarchical", "dense": ""}
-MEASURED = auto.WARM + auto.TIMED + 1
+WARM = TIMED = 2
+"""Steps, instead of those of ``auto``."""
+MEASURED = WARM + TIMED + 1
 DECIDED = 2 * MEASURED  # after a trial of as many steps
 
 
@@ -40,6 +42,7 @@ def resumed(rank: int, workers: int) -> dict[str, Any]:
     for name, candidate in CHOICES.items():
         options: Any = {"candidates": [candidate] if candidate else [], "ranks_per_node": 2}
         auto.choose = lambda step, exposed, seconds: [len(seconds) - 1] if len(seconds) > 1 else []
+        auto.WARM, auto.TIMED = WARM, TIMED
         auto.WORTH = -99.0  # every trial ends well
         model = net()
         hook = attach(model, "auto", seed=5, **options)

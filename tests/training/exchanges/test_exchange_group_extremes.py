@@ -15,7 +15,7 @@ from paceline.strategy import COMPRESSIONS
 from paceline.training.attach import bucketing as groups_module
 from paceline.training.attach.attach import attach
 
-STEPS = 4
+STEPS = 2
 SIDE = 64
 HEADER, LENGTH, FLAG = 32, 8, 4
 

@@ -213,6 +213,27 @@ def test_ranks_with_unequal_numbers_of_steps_end_with_the_same_weights(delay: in
     assert not torch.equal(ranks[0][0], flat(oracle.network()))
 
 
+def several(rank: int, workers: int, names: list[str]) -> list[Any]:
+    """What functions of this file return, one after another in one group of processes."""
+    return [globals()[name](rank, workers) for name in names]
+
+
+ON_TWO = (
+    "buffers",
+    "spoil_buffers",
+    "owe_through_infinite_buffers",
+    "warm_up",
+    "sent_by_fragment",
+    "return_and_end",
+    "diverge",
+)
+
+
+def on_two(name: str) -> list[Any]:
+    """Return what each of two ranks returns."""
+    return [results[ON_TWO.index(name)] for results in launch_once(several, 2, names=ON_TWO)]
+
+
 class Normed(nn.Module):
     """With BatchNorm, whose statistics no optimizer moves."""
 
@@ -236,7 +257,7 @@ def buffers(rank: int, workers: int) -> list[torch.Tensor]:
 
 
 def test_batch_norms_statistics_are_averaged() -> None:
-    for mean, found, count in launch_once(buffers, 2):
+    for mean, found, count in on_two("buffers"):
         torch.testing.assert_close(found, mean)
         assert mean.any() and count == 2
 
@@ -290,7 +311,7 @@ def spoil_buffers(rank: int, workers: int) -> list[bool]:
 
 
 def test_infinite_buffers_return_all_ranks_to_the_shared_weights_and_buffers() -> None:
-    assert launch_once(spoil_buffers, 2) == [[True] * 4] * 2
+    assert on_two("spoil_buffers") == [[True] * 4] * 2
 
 
 def owe_through_infinite_buffers(rank: int, workers: int) -> list[bool]:
@@ -315,7 +336,7 @@ def owe_through_infinite_buffers(rank: int, workers: int) -> list[bool]:
 
 def test_infinite_buffers_leave_what_is_owed_as_it_was() -> None:
     """All go back to before the exchange, so nothing of it may be owed, and nothing of what was owed be lost."""
-    assert launch_once(owe_through_infinite_buffers, 2) == [[True] * 3] * 2
+    assert on_two("owe_through_infinite_buffers") == [[True] * 3] * 2
 
 
 def warm_up(rank: int, workers: int) -> list[int]:
@@ -335,7 +356,7 @@ def warm_up(rank: int, workers: int) -> list[int]:
 
 def test_a_warm_up_of_the_sparsity_counts_steps() -> None:
     """It ends at step 5: the exchanges behind steps 2 and 4 are in it, those behind 6 and 8 are not."""
-    for first, second, third, last in launch_once(warm_up, 2):
+    for first, second, third, last in on_two("warm_up"):
         assert first > second > third == last
 
 
@@ -355,7 +376,7 @@ def sent_by_fragment(rank: int, workers: int) -> list[list[int]]:
 
 
 def test_the_meter_is_that_of_the_exchange_that_has_ended() -> None:
-    for soon, late in launch_once(sent_by_fragment, 2):
+    for soon, late in on_two("sent_by_fragment"):
         assert len(set(soon)) == 2 and late == soon[: len(late)] and len(late) >= 4
 
 
@@ -375,7 +396,7 @@ def return_and_end(rank: int, workers: int) -> list[Any]:
 
 def test_who_has_returned_to_the_shared_weights_has_nothing_to_exchange() -> None:
     """Else the outer momentum would move a fragment for steps that are gone."""
-    for found in launch_once(return_and_end, 2):
+    for found in on_two("return_and_end"):
         assert found == [1, [True, True], True, True]
 
 
@@ -403,7 +424,7 @@ def diverge(rank: int, workers: int) -> list[str]:
 
 def test_shared_weights_that_differ_are_noticed_on_every_rank() -> None:
     differ = "weights of rank 1 differ from those of rank 0"
-    for said in launch_once(diverge, 2):
+    for said in on_two("diverge"):
         assert said == ["", "", differ, "", differ]
 
 

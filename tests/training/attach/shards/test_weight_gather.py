@@ -26,6 +26,17 @@ from paceline.training.exchanges.wires.message_buffers import BufferPool
 from paceline.training.exchanges.wires.meter import Meter
 
 LIMIT_S = 30
+ON_TWO = ("frozen_unit", "warm_gathers", "draws_of_a_step")
+
+
+def several(rank: int, workers: int, names: list[str]) -> list[Any]:
+    """What functions of this file or its models return, one after another in one group of processes."""
+    return [(globals().get(name) or getattr(sharded_models, name))(rank, workers) for name in names]
+
+
+def on_two(name: str) -> list[Any]:
+    """Return what each of two ranks returns."""
+    return [results[ON_TWO.index(name)] for results in launch_once(several, 2, names=ON_TWO)]
 
 
 @pytest.mark.long
@@ -49,7 +60,7 @@ def test_a_frozen_unit_is_gathered_in_fewer_bits_too() -> None:
     scattered = sum(32 + 4 * n for n in (shards[0], shards[2]))
     fp32 = sum(times * 4 * n for times, n in zip([2, 2, 1], shards, strict=True))
     int8 = sum(times * (32 + 4 * -(-n // 1024) + n) for times, n in zip([2, 2, 1], shards, strict=True))
-    for result in launch_once(sharded_models.frozen_unit, 2):
+    for result in on_two("frozen_unit"):
         assert result == {"32": fp32 + scattered, "8": int8 + scattered, "late": fp32 + scattered, "thawed": 8}
 
 
@@ -94,7 +105,7 @@ def warm_gathers(rank: int, workers: int) -> dict[str, Any]:
 
 
 def test_a_warm_gather_allocates_no_memory_for_messages_and_has_the_bits_of_fresh_memory() -> None:
-    results = launch_once(warm_gathers, 2)
+    results = on_two("warm_gathers")
     for result in results:
         for name, (as_engine, same, whole, made) in result.items():
             assert as_engine and same and torch.equal(whole, results[0][name][2]), (name, made)
@@ -158,7 +169,7 @@ def weights_with_a_bad_one(rank: int, workers: int, value: str, narrow: bool) ->
         model.zero_grad()
         loss = sharded_models.loss(model, rank, step)
         loss.backward()
-        odd = [p for p in model.parameters() if not p.grad.full_tensor().isfinite().all()]
+        odd = [gradient for gradient in sharded_models.gradients(model).values() if not gradient.isfinite().all()]
         found[name] = {"seen": seen[-2:], "sent": hook.meter.sent_bytes, "loss": float(loss.detach()), "odd": len(odd)}
     return found
 
@@ -241,7 +252,7 @@ def draws_of_a_step(rank: int, workers: int) -> dict[str, Any]:
 
 
 def test_units_of_equal_weights_are_rounded_apart_and_share_no_draws_with_gradients() -> None:
-    for result in launch(draws_of_a_step, 2):
+    for result in on_two("draws_of_a_step"):
         assert [len(seen) for seen in result["seen"].values()] == [2, 2, 2]
         for forward, backward in result["seen"].values():
             assert torch.equal(forward, backward)

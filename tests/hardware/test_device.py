@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import BYTES_PER_ELEMENT, PRECISIONS, device, devices
 from prediction_toys import make_cluster
 
 
 def test_missing_precision_says_what_there_is() -> None:
-    with pytest.raises(UserError, match=r"unknown precision for V100 SXM2 16GB 'bf16'; legal: fp32, fp16"):
+    with pytest.raises(UserError, match=facts("V100 SXM2 16GB", "'bf16'", "fp32", "fp16")):
         device("V100").peak("bf16")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from facts import facts
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware.device_rows import VARIABLE
@@ -60,13 +61,13 @@ def test_a_number_may_carry_its_source(own) -> None:
     ("text", "words"),
     [
         ("", r"has no \[\[device\]\]"),
-        ("[[device]\n", r"is not TOML: .*; docs/add-a-chip\.md has one to copy"),
+        ("[[device]\n", facts("TOML", "docs/add-a-chip.md")),
         ("[[device]]\n" + NEEDED.replace("memory = 8e9\n", ""), "has no memory; take them from the datasheet"),
         ("[[device]]\n" + NEEDED + "memmory = 1\n", "unknown key of .*'memmory'.*did you mean memory"),
         ("[[device]]\n" + NEEDED.replace('"gpu"', '"gpus"'), "unknown kind of .*did you mean gpu"),
         ("[[device]]\n" + NEEDED + 'architecture = "Hoper"\n', "unknown architecture of .*nearest: Hopper"),
-        ("[[device]]\n" + NEEDED.replace("memory = 8e9", "memory = -1"), "memory of .* is -1; give a positive number"),
-        ("[[device]]\n" + NEEDED.replace("memory = 8e9", 'memory = "80 GB"'), "memory of .* is '80 GB'; give a positive"),
+        ("[[device]]\n" + NEEDED.replace("memory = 8e9", "memory = -1"), facts("memory", "-1", "positive")),
+        ("[[device]]\n" + NEEDED.replace("memory = 8e9", 'memory = "80 GB"'), facts("memory", "'80 GB'", "positive")),
         ("[[device]]\n" + NEEDED.replace("fp32 =", "fp23 ="), "unknown precision of .*'fp23'"),
         ("[[device]]\n" + NEEDED.replace("PCIe 4", "PCIe 44"), "unknown link of N"),
         ("[[device]]\n" + NEEDED.replace("{fp32 = 1e13}", "1e13"), "write {bf16 = 989e12}"),

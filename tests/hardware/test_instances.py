@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster, cluster, device, instance, instances, link, network
 from paceline.hardware.catalogue import is_device
@@ -155,7 +156,7 @@ def test_a_device_and_a_link_that_were_recalled_say_so() -> None:
 
 
 def test_another_number_of_devices_is_refused() -> None:
-    with pytest.raises(UserError, match=r"4 devices in a node of p5\.48xlarge, which has 8; .*name the device: H100 SXM"):
+    with pytest.raises(UserError, match=facts("4 devices", "p5.48xlarge", "8", "H100 SXM")):
         Cluster.named("2x4 p5.48xlarge")
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Link, link, links, network
 from paceline.hardware.networks import by_transport, transport, transport_unsaid, transports
@@ -62,7 +63,7 @@ def test_no_default_network(text: str) -> None:
 
 
 def test_unknown_network_names_the_nearest_and_the_other_way() -> None:
-    with pytest.raises(UserError, match=r"nearest: InfiniBand EDR.*or give a bandwidth per node such as 10Gb/s"):
+    with pytest.raises(UserError, match=facts("nearest: InfiniBand EDR", "bandwidth", "10Gb/s")):
         network("Infinyband EDR")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.tpu_slices import tpu_slice
@@ -36,8 +37,8 @@ def test_several_slices_need_a_network() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("v5e-12", "a slice of 12 chips of TPU v5e; it has 1, 4, 8"),
-        ("v5p-12", "12 TensorCores of TPU v5p; v5p-N counts TensorCores, two a chip: a multiple of 8 up to 12,288"),
+        ("v5e-12", facts("12 chips", "TPU v5e", "1, 4, 8")),
+        ("v5p-12", facts("12 TensorCores", "TPU v5p", "v5p-N", "two a chip", "multiple of 8", "12,288")),
         ("v3-4096", "up to 2,048"),
     ],
 )

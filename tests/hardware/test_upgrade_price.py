@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware.upgrade_price import parse_upgrade_price
 
@@ -32,5 +33,5 @@ def test_dollars_an_hour_of_sixteen_devices(text: str, hourly: float) -> None:
     "text", ["", "2", "$2", "free", "$2/month", "-2/h", "$1 over", "$1 over 0 years", "1 over long", "nan/h"]
 )
 def test_what_is_no_price_is_refused_with_what_is(text: str) -> None:
-    with pytest.raises(UserError, match=r"is not the price of an upgrade; write \$2/h for the whole cluster"):
+    with pytest.raises(UserError, match=facts("price of an upgrade", "$2/h")):
         parse_upgrade_price(text)

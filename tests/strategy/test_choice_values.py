@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.strategy.choices.choice_values import Bits, ByteSize, Compound, Flag, LegalValues, Name, RealNumber, WholeNumber
 
@@ -35,7 +36,7 @@ def test_a_legal_value(values: LegalValues, given: Any, legal: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "given", "words"),
     [
-        (WholeNumber("sheep"), 0, "0 sheep; give a whole number from 1 up"),
+        (WholeNumber("sheep"), 0, facts("0 sheep", "whole number", "1")),
         (Bits((0, 8)), 4, "x=4; give one of 0, 8"),
         (Bits((32, 16), "give 32 or 16"), True, "x=True; give 32 or 16"),
         (RealNumber(0.0, 2.0), 3, "x=3; give a number from 0 to 2"),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import parse_options
 from paceline.strategy.compression.compression_options import Option, resolve
@@ -35,13 +36,13 @@ def test_a_legal_number_is_kept(value):
 @given(st.integers(6, 16), st.integers(1, 64))
 def test_whole_numbers_come_back_as_such(power, rank):
     assert type(BLOCK.check(float(2**power), "x")) is type(RANK.check(np.int64(rank), "x")) is int
-    with pytest.raises(UserError, match=r"block .* of x; give a power of two from 64 to 65536 \(default 1024\)"):
+    with pytest.raises(UserError, match=facts("block", "x", "power of two", "64", "65536", "default 1024")):
         BLOCK.check(2**power + 1, "x")
 
 
 @pytest.mark.parametrize("value", [0, 65, 1.5, math.nan, math.inf, True, None, "4", 10**400, 4j])
 def test_an_illegal_value_is_refused(value):
-    with pytest.raises(UserError, match=r"rank .* of x; give a whole number from 1 to 64"):
+    with pytest.raises(UserError, match=facts("rank", "x", "whole number", "1", "64")):
         RANK.check(value, "x")
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.strategy import COMPRESSIONS, LocalSteps, Strategy
@@ -116,7 +117,7 @@ def test_fragments_are_whole_layers_in_order_and_about_equal(layers: list[tuple[
 
 
 def test_more_fragments_than_layers_are_refused() -> None:
-    with pytest.raises(UserError, match="3 fragments of a network with 2 trained layers; give at most 2"):
+    with pytest.raises(UserError, match=facts("3 fragments", "2 trained layers", "at most 2")):
         LocalSteps(sync_every=8, fragments=3).split(
             [Tensor("a.weight", (3,)), Tensor("a.bias", (3,)), Tensor("b.weight", (2,))]
         )

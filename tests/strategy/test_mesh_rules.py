@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import titles
@@ -37,14 +38,14 @@ def test_texts_are_in_the_order_of_a_description(choices: dict[str, Any], text: 
     ("choices", "message"),
     [
         ({"expert_imbalance": 1.5}, "expert imbalance without expert parallelism"),
-        ({"expert": 3}, "3 devices that share the experts do not divide the 8"),
+        ({"expert": 3}, facts("3 devices", "experts", "8")),
         ({"gather_bits": 8}, "gather_bits=8 with sharding ddp"),
-        ({"first_stage_layers": 2}, "first_stage_layers 2 of a pipeline of one stage"),
+        ({"first_stage_layers": 2}, facts("first_stage_layers 2", "one stage")),
         (
             {"pipeline": 2, "schedule": "gpipe", "virtual_stages": 2, "grad_accum_steps": 2},
             "2 virtual stages with schedule gpipe",
         ),
-        ({"pipeline": 2, "virtual_stages": 2}, "2 virtual stages with 1 micro batches on 2 stages"),
+        ({"pipeline": 2, "virtual_stages": 2}, facts("2 virtual stages", "1 micro batches", "2 stages")),
         ({"sharding": "zero3", "shard_devices": 1}, "groups of one rank"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import Parallelism
 from wrong_types import wrong_types
@@ -11,7 +12,7 @@ from wrong_types import wrong_types
 
 def test_recompute_is_a_name_or_true_or_false() -> None:
     for recompute in (0, 1, *wrong_types(str)):
-        with pytest.raises(UserError, match=r"recompute=.*; give none, selective, full, or True or False"):
+        with pytest.raises(UserError, match=facts("recompute=", "none", "selective", "full", "True", "False")):
             Parallelism(recompute=recompute)
     assert Parallelism(recompute=True) == Parallelism(recompute="full") != Parallelism(recompute=False) == Parallelism()
     assert Parallelism(recompute="selective:core_attn") == Parallelism(recompute="selective")
@@ -26,8 +27,8 @@ def test_recompute_is_a_name_or_true_or_false() -> None:
         ({"recompute": "selective:mpl"}, r"unknown part to recompute 'mpl'.*did you mean mlp\?"),
         ({"recompute": "full:mlp"}, r"only selective recomputation names parts"),
         ({"recompute": "selective:op,mlp"}, r"op decides for the whole block"),
-        ({"recompute_layers": 2}, r"2 layers to recompute without recomputation; give recompute='full' too"),
-        ({"recompute": "full", "recompute_layers": -1}, r"-1 layers to recompute; give a whole number from 0 up"),
+        ({"recompute_layers": 2}, facts("2 layers", "recompute='full'")),
+        ({"recompute": "full", "recompute_layers": -1}, facts("-1 layers", "whole number", "0")),
     ],
 )
 def test_recomputation_that_does_not_exist_is_refused(choices: dict[str, object], words: str) -> None:

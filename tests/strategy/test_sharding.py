@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS
 from paceline.strategy import Strategy
@@ -134,7 +135,7 @@ def test_weights_travel_in_no_fewer_bits_than_the_precision_can(precision: str, 
 def test_weights_of_a_divided_network_travel_in_no_more_bits_than_they_have() -> None:
     choices = {"world_size": 4, "global_batch_size": 4, "sharding": "zero1", "precision": "bf16", "gather_bits": 32}
     assert Strategy.of(**choices).parallelism.real_sharding.name == "zero1"  # fp32 master weights
-    with pytest.raises(UserError, match="gather_bits=32 of weights that are gathered in 16, as bf16; leave gather_bits out"):
+    with pytest.raises(UserError, match=facts("gather_bits=32", "16", "bf16", "leave gather_bits out")):
         Strategy.of(**choices, tensor=2)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from each_row import each_row
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
@@ -123,13 +124,13 @@ def test_micro_steps_divide_the_batch():
 
 
 WRONG: list[tuple[str, tuple[type, ...], str]] = [
-    ("global_batch_size", (int,), "samples in a global batch; give a whole number from 1 "),
+    ("global_batch_size", (int,), facts("global batch", "whole number", "1")),
     ("parallelism", (), "parallelism=.*; give a paceline.Parallelism"),
-    ("precision", (str,), "the precision is a name, .* was given; legal: fp32, tf32, bf16, fp16"),
+    ("precision", (str,), facts("precision", "a name", "was given", "fp32", "tf32", "bf16", "fp16")),
     ("gradient_exchange", (str,), "gradient_exchange=.*; give a paceline.GradientExchange"),
-    ("optimizer", (str,), "the optimizer is a name, .* was given; legal: sgd, "),
-    ("first_bucket_bytes", (int,), "bytes in the first bucket; give a whole number from 1 "),
-    ("bucket_bytes", (int,), "bytes in a bucket; give a whole number from 1 "),
+    ("optimizer", (str,), facts("optimizer", "a name", "was given", "sgd")),
+    ("first_bucket_bytes", (int,), facts("bytes", "first bucket", "whole number", "1")),
+    ("bucket_bytes", (int,), facts("bytes", "bucket", "whole number", "1")),
 ]
 
 
@@ -150,7 +151,7 @@ def test_every_choice_can_be_read_by_its_name():
     assert {**plain, "options": {"density": 0.5}, "dense_rule": as_json["dense_rule"]} == as_json
     with pytest.raises(UserError, match="unknown choice of a strategy 'bach'"):
         plan.choice("bach")
-    with pytest.raises(UserError, match=r"unknown choice of a strategy 'compresion'.*did you mean compression"):
+    with pytest.raises(UserError, match=facts("strategy", "'compresion'", "did you mean compression")):
         plan.changed(compresion="int8")
     with pytest.raises(UserError, match="has no global batch; give global_batch_size"):
         Strategy.of(world_size=4)

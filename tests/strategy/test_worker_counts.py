@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import Strategy
 from paceline.strategy.worker_counts import multiples
@@ -19,9 +20,9 @@ def test_multiples_on_both_sides() -> None:
     ("choices", "message"),
     [
         ({"exchange": "parameter_server", "servers": 16}, "16 servers among 8 workers"),
-        ({"exchange": "hierarchical", "ranks_per_node": 3}, "8 workers are not whole nodes of 3 ranks; nearest legal: 6 or 9"),
-        ({"global_batch_size": 60}, "global batch 60 does not divide among 8 workers; nearest legal: 56 or 64"),
-        ({"grad_accum_steps": 3}, "64 does not divide among 8 workers in 3 micro steps; nearest legal: 48 or 72"),
+        ({"exchange": "hierarchical", "ranks_per_node": 3}, facts("8 workers", "3 ranks", "6 or 9")),
+        ({"global_batch_size": 60}, facts("global batch 60", "8 workers", "56 or 64")),
+        ({"grad_accum_steps": 3}, facts("64", "8 workers", "3 micro steps", "48 or 72")),
         (
             {"world_size": 1 << 17, "global_batch_size": 1 << 17, "exchange": "parameter_server"},
             "are more than exchange",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from facts import facts
 from paceline.calibration.constants import TYPICAL
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
@@ -141,7 +142,7 @@ def test_parts_keep_the_bytes_and_the_seconds(name: str) -> None:
         ({"grad_accum_steps": 2}, (1, 4), 1, "with 2 micro steps"),
         ({}, (2, 2), 1, "2 asynchronous workers on one network link"),
         ({}, (1, 4), 0, "0 servers"),
-        ({}, (1, 4), 5, "5 servers for the 4 parts that toy is simulated as; give at most 4"),
+        ({}, (1, 4), 5, facts("5 servers", "4 parts", "toy", "at most 4")),
     ],
 )
 def test_what_it_does_not_know_is_said(choice: dict[str, Any], shape: tuple[int, int], servers: int, said: str) -> None:
@@ -174,5 +175,5 @@ def test_the_error_that_it_states_is_that_of_the_lab() -> None:
 def test_workers_that_exchange_vectors_in_step_are_refused() -> None:
     cluster = Cluster.named("2x1 A100", network="10Gb/s")
     strategy = Strategy.of(world_size=2, global_batch_size=512)
-    with pytest.raises(UserError, match=r"asynchronous workers of dlrm: .*; predict it in step"):
+    with pytest.raises(UserError, match=facts("dlrm", "in step")):
         predict_asynchronous(Workload.named("dlrm"), cluster, strategy)

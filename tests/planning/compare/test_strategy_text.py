@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.planning.compare.strategy_text import EXAMPLES, NAMES, describe, matches, parse_wanted, saves_memory
 from paceline.strategy import Strategy
@@ -29,7 +30,7 @@ def test_a_choice_that_is_none(text: str) -> None:
         ("compression=zip", "unknown compression 'zip'; legal: dense, bf16, terngrad"),
         ("precision=fp9", "unknown precision 'fp9'"),
         ("optimizer=adan", "did you mean adam"),
-        ("nodes", "choice nodes has no value; write it as nodes=4"),
+        ("nodes", facts("nodes", "no value", "nodes=4")),
         ("seq-len=512", "changes the network"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, parse_goal, plan
 from paceline.planning.search.goal import KINDS, GoalKind, money
@@ -41,7 +42,7 @@ def test_a_limit_comes_with_the_probability_of_meeting_it(toy: Workload, space: 
     [
         ("quickest", "unknown goal 'quickest'"),
         ("deadline", "has no time"),
-        ("deadline=soon", "is not a time; write it as deadline=90min, deadline=6h or deadline=2d"),
+        ("deadline=soon", facts("time", "deadline=90min", "deadline=6h", "deadline=2d")),
         ("deadline=0m", "'0m' is not a positive time"),
         ("budget=much", "not an amount of dollars"),
         ("budget=-3", "not an amount of dollars"),

@@ -54,9 +54,8 @@ def predict(
     Raises:
         UserError: an unknown name, a value of another type, choices that do not go together.
     """
-    return _predictor(predictor).step(
-        *_prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
-    )
+    inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
+    return _predictor(predictor).step(*inputs)
 
 
 def explain(

@@ -58,12 +58,14 @@ def test_itp_short(part: str, trace: Path, tmp_path: Path) -> None:
         assert all(abs(float(row["credits_sum"])) < 1e-6 for row in found) and (tmp_path / "p.svg").stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_bias_short(trace: Path, tmp_path: Path) -> None:
     few = ["--sizings", "0.5", "--picture", str(tmp_path / "p.svg")]
     found = run("market_bias.py", "--trace", str(trace), "--out", str(tmp_path / "r.csv"), *few)
     assert {row["kind"] for row in found} == {"bias", "error"} and (tmp_path / "p.svg").stat().st_size > 10_000
 
 
+@pytest.mark.full
 def test_reclaim_short(trace: Path, tmp_path: Path) -> None:
     few = ["--draws", "1", "--notices", "0", "60", "--picture", str(tmp_path / "p.svg")]
     found = run("market_reclaim.py", "--trace", str(trace), "--out", str(tmp_path / "r.csv"), *few)

@@ -45,6 +45,7 @@ def test_deadline_meets_more_than_the_published_171_though_restarts_cost_more() 
     assert met["met"] >= 175 and met["late"] == 0
 
 
+@pytest.mark.full
 @needs_data
 def test_pollux_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One small workload under one policy of each part."""

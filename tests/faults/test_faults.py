@@ -16,7 +16,7 @@ from paceline.training.runs.launcher import GRACE_S, RESTARTS, SUSPENDED_S
 
 RUNS = int(os.environ.get("FAULT_RUNS", "1"))
 
-COVERED = {"SIGTERM", "Ctrl-C", "two runs with one --out"}
+COVERED = {"SIGTERM", "SIGTERM on one rank", "Ctrl-C", "Ctrl-C twice", "two runs with one --out"}
 """Faults whose end tests/training/runs/test_launcher.py tests too."""
 RUN_ON = {"SIGTERM, sharded", "SIGTERM, local steps", "one slow rank"}
 """Faults of other ways to train."""

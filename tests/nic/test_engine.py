@@ -81,6 +81,7 @@ def test_golden_vectors():
     agree(rows)
 
 
+@pytest.mark.full
 def test_a_sample_of_tag_vectors():
     rng = np.random.default_rng(2)
     tags = rng.integers(0, 4, (64, 8))

@@ -230,5 +230,5 @@ def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
 
 @each_row("text", ["tcp", "RoCE", "infiniband"])
 def test_a_transport_alone_needs_a_speed(text: str) -> None:
-    with pytest.raises(UserError, match=f"network '{text}' has no speed; give it too, such as 100Gb/s"):
+    with pytest.raises(UserError, match=facts(f"network '{text}'", "no speed", "100Gb/s")):
         network(text)

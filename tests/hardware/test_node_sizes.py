@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device, devices
 from paceline.hardware.node_sizes import node_sizes
@@ -36,24 +37,24 @@ def test_a_number_alone_is_at_most_one_node_that_is_sold(text: str, nodes: int, 
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "said"),
     [
-        ("64 H100", "64 H100 are 8 nodes of 8, which have no network"),
-        ("512 TPU v5e", "512 TPU v5e are 2 nodes of 256, which have no network"),
+        ("64 H100", facts("64 H100", "8 nodes of 8", "no network")),
+        ("512 TPU v5e", facts("512 TPU v5e", "2 nodes of 256", "no network")),
         ("2x8 A100", "2 nodes have no network"),
         ("1+7 A100", "2 nodes have no network"),
         ("2x v5e-16", "2 nodes have no network"),
         ("2x4 RTX 4090", "2 nodes have no network"),
-        ("12 H100", "12 H100 are no whole nodes: a node has 8"),
-        ("12 H100, 10Gb/s", "12 H100 are no whole nodes: a node has 8"),
-        ("100 GB200", "100 GB200 are no whole nodes: a node has 72"),
-        ("12 RTX 4090", "12 RTX 4090 are no whole nodes: a node has 8"),
+        ("12 H100", facts("12 H100", "no whole nodes", "8")),
+        ("12 H100, 10Gb/s", facts("12 H100", "no whole nodes", "8")),
+        ("100 GB200", facts("100 GB200", "no whole nodes", "72")),
+        ("12 RTX 4090", facts("12 RTX 4090", "no whole nodes", "8")),
     ],
 )
-def test_what_lacks_a_network_is_answered_with_clusters_to_copy(text: str, message: str) -> None:
+def test_what_lacks_a_network_is_answered_with_clusters_to_copy(text: str, said: str) -> None:
     with pytest.raises(UserError) as refused:
         Cluster.named(text)
-    assert refused.value.message == message
+    assert re.search(said, refused.value.message)
     lines = LINES.findall(refused.value.fix)
     assert len(lines) >= 2
     for line in lines:

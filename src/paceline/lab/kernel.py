@@ -165,7 +165,7 @@ def end_processes(namespace: str, lab: str, at_once: bool = False) -> tuple[list
 
 
 def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0, of_namespace: bool = False) -> list[int]:
-    """End those processes that ``lab`` started: by SIGTERM first, or by SIGKILL ``at_once``. Returns their pids.
+    """End the processes that ``lab`` started, by SIGTERM and then SIGKILL, or by SIGKILL ``at_once``. Returns their pids.
 
     ``of_namespace``: all are in one of the lab's namespaces. Slurm's step daemons there count too, although they overwrite
         their mark.

@@ -152,7 +152,7 @@ class Slim:
 
     @property
     def whole(self) -> Latency:
-        """Latency of the whole network here."""
+        """Latency of the whole network on the target."""
         if self._whole is None:
             given = self._table.get("whole")
             self._whole = Latency(**given) if given else self.latency({"whole": self.model})["whole"]
@@ -275,7 +275,7 @@ class Slim:
         return small
 
     def latency(self, models: Mapping[str, nn.Module]) -> dict[str, Latency]:
-        """Measure the latencies of these networks on the target here, in alternation, by name."""
+        """Measure the latencies of these networks on the target, in alternation, by name."""
         self._not_sharded()
         with tempfile.TemporaryDirectory() as directory:
             files = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.planning import Goal, Space, TrainingTarget, parse_goal, plan
@@ -194,28 +196,25 @@ def test_micro_steps_do_not_make_a_batch_larger_than_fits(toy: Workload, space: 
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "said"),
     [
-        ("compression=terngrad,nodes=2", "slower"),
-        ("compression=terngrad,sharding=zero3,exchange=allgather", "is not legal: exchange 'allgather' has no reduce-scatter"),
-        ("nodes=3", "is not legal: global batch"),
-        ("nodes=8", "8 nodes are more than the plan's most, 4."),
-        ("device=A100", "A100 SXM 80GB is not among the plan's devices (toy, fast)."),
-        (
-            "accumulation=16",
-            "accumulation 16 was not tried; of accumulation the plan tries 1. With the other choices of the best it",
-        ),
-        ("bucket=50MB", "was not tried; of bucket the plan tries 26.2 MB, 105 MB. With the other choices of the best it"),
-        ("servers=2", "was not tried; of servers the plan tries 1."),
-        ("optimizer=adam", "was not tried; of optimizer the plan tries momentum."),
-        ("optimizer=lamb", "optimizer lamb was not tried; of optimizer the plan tries momentum."),
-        ("global-batch=4096", "global-batch 4096 was not tried; of global-batch the plan tries 256, 512."),
+        ("compression=terngrad,nodes=2", ("slower",)),
+        ("compression=terngrad,sharding=zero3,exchange=allgather", ("is not legal", "'allgather'", "no reduce-scatter")),
+        ("nodes=3", ("is not legal", "global batch")),
+        ("nodes=8", ("8 nodes", "4")),
+        ("device=A100", ("A100 SXM 80GB", "(toy, fast)")),
+        ("accumulation=16", ("accumulation 16", "not tried", "1", "the other choices of the best")),
+        ("bucket=50MB", ("bucket", "not tried", "26.2 MB, 105 MB", "the other choices of the best")),
+        ("servers=2", ("servers", "not tried", "1")),
+        ("optimizer=adam", ("optimizer", "not tried", "momentum")),
+        ("optimizer=lamb", ("optimizer lamb", "not tried", "momentum")),
+        ("global-batch=4096", ("global-batch 4096", "not tried", "256, 512")),
     ],
 )
-def test_why_not(asked: str, message: str, toy: Workload, space: Space) -> None:
+def test_why_not(asked: str, said: tuple[str, ...], toy: Workload, space: Space) -> None:
     answer = plan(toy, space, Goal("fastest"), prices=PRICES, why_not=parse_wanted(asked))
-    assert message in answer.why_not
-    assert (answer.asked is not None) == ("slower" in message)
+    assert re.search(facts(*said), answer.why_not)
+    assert (answer.asked is not None) == ("slower" in said)
     if answer.asked:
         assert matches((answer.asked.cluster, answer.asked.strategy), parse_wanted(asked))
 

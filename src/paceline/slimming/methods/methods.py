@@ -151,7 +151,7 @@ class Method(ABC):
         """Return the plan that meets the budget. Raises UserError if no plan does."""
 
     def removed(self, plan: SlimPlan, structures: Structures) -> set[int]:
-        """Return the numbers of the subject's structures that a plan's result lacks."""
+        """Return the indices of the structures that a plan removes."""
         return plan.removed(structures)
 
     def changes(self, before: nn.Module, after: nn.Module) -> tuple[str, ...]:

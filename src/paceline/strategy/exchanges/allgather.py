@@ -31,7 +31,7 @@ class AllGather(ChunkedExchange):
         return ChunkTraffic(lanes, CodecWork(encode=count, reduce=count * members))
 
     def copied(self, elements: int) -> CodecWork:
-        """Return the elements that a CPU copies, because it adds into the buffer."""
+        """Return the work of a CPU, which adds ``elements`` into the buffer."""
         return CodecWork(elements, reduce=elements)
 
 

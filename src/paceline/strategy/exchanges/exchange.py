@@ -117,7 +117,7 @@ class ChunkedExchange(Exchange):
         return [sizes, *own] if fmt.tells_sizes else own
 
     def copied(self, elements: int) -> CodecWork:
-        """Return the elements that a CPU copies if ``elements`` are not coded in place."""
+        """Return the work of a CPU that copies ``elements``, because they are not coded in place."""
         return CodecWork(elements, decode=elements)
 
     def describe(

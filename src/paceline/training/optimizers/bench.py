@@ -230,7 +230,7 @@ def _ours(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: b
 
 
 def _in_turn(room: _Room, calls: Mapping[str, OptimizerStep], repetitions: int) -> dict[str, list[float]]:
-    """Return the milliseconds of each call, once a round, and of a copy or a sum before each of them."""
+    """Time each call once a round, and a copy or a sum before it. Returns milliseconds by name."""
     taken: dict[str, list[float]] = {name: [] for name in (*calls, COPY, ADD)}
     began = time.perf_counter()
     for repetition in range(WARM_UP + repetitions):

@@ -96,7 +96,7 @@ class Wire:
         return self
 
     def job_rank(self, rank: int) -> int:
-        """The number in the whole job of a rank of this group."""
+        """Rank in the whole job of a rank of this group."""
         return self._ranks[rank]
 
     def through_switch(

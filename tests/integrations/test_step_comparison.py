@@ -17,6 +17,8 @@ from paceline.calibration.records import observations
 from paceline.errors import UserError
 from paceline.integrations import step_comparison
 from paceline.integrations.step_comparison import CallbackBase, StepComparison, attach_when_wrapped
+from paceline.strategy import GradientExchange
+from paceline.training.attach.attach_arguments import Arguments
 from paceline.training.attach.attach_options import AttachOptions
 
 SETTINGS = {"global_batch_size": 64, "precision": "fp32"}
@@ -149,6 +151,28 @@ def test_the_measured_step_is_kept_and_corrects_the_next_prediction(
     assert f"nothing was added to {place}: a table of jobs names its networks" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"a table of jobs is a \.csv file"):
         StepComparison(records="jobs")
+
+
+@pytest.mark.parametrize(
+    ("compression", "keywords"),
+    [
+        ("int8", {"exchange": "ring"}),
+        ("topk", {"density": 0.001, "residual_bits": 16}),
+        ("terngrad", {"min_elements": 7, "clip": None, "seed": 3}),
+        (GradientExchange("int8", "ring"), {}),
+    ],
+)
+def test_what_is_attached_is_predicted(compression: str | GradientExchange, keywords: Any) -> None:
+    callback = CallbackBase("lenet5", "4 A100", compression=compression, **keywords)
+    callback.comparison.begin(nn.Linear(2, 2), SETTINGS)
+    (attached,) = Arguments(compression, None, keywords).exchanges(4)
+    assert callback.comparison._strategy().gradient_exchange == attached
+
+
+def test_choices_of_a_callback_agree_with_its_compression() -> None:
+    CallbackBase(compression="int8", choices={"exchange": "sharded"})
+    with pytest.raises(UserError, match="'ring'}, and compression has exchange 'sharded'; give exchange next to compression"):
+        CallbackBase(compression="int8", choices={"exchange": "ring"})
 
 
 def test_one_process_compresses_nothing() -> None:

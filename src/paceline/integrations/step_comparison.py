@@ -26,7 +26,9 @@ from paceline.hardware.catalogue import is_device
 from paceline.integrations.hook_state import AnyHook
 from paceline.prediction import Prediction, Predictor, fit
 from paceline.strategy import GradientExchange, Strategy
+from paceline.strategy.choices.values import plain
 from paceline.training.attach.attach import attach
+from paceline.training.attach.attach_arguments import Arguments
 from paceline.training.attach.attach_keywords import AttachKeywords
 from paceline.training.attach.attach_options import AttachOptions
 from paceline.units import format_seconds
@@ -46,6 +48,9 @@ class StepComparison:
         compression: compression of the gradients; None: uncompressed. ``auto`` is predicted as without one.
         choices: choices of the strategy by name (``Strategy.of``); they take precedence over the framework's settings.
         records: a table of jobs (``.csv``): the prediction learns from it, and the measured step is added at the end.
+
+    Raises:
+        UserError: a compression that does not exist, choices that differ from it, or records in another file than a table.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class StepComparison:
         records: str | Path | None = None,
     ) -> None:
         self._workload, self._cluster, self._network = workload, cluster, network
-        self._given = {**_exchange(compression), **(choices or {})}
+        self._given = {**(choices or {}), **_exchange(compression, choices or {})}
         self._records = None if records is None else Path(records)
         if self._records is not None and self._records.suffix != ".csv":
             raise UserError(f"records {self._records}", "a table of jobs is a .csv file")
@@ -196,12 +201,22 @@ def _is_first() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def _exchange(compression: str | GradientExchange | None) -> dict[str, Any]:
-    """Return the choices of the strategy for a compression; none for ``auto``, which is chosen during training."""
+def _exchange(compression: str | GradientExchange | None, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices of the strategy for a compression; none for ``auto``, which is chosen during training.
+
+    Raises UserError if ``choices`` states another value of one of them.
+    """
     if compression is None or compression == "auto":
         return {}
     exchange = GradientExchange(compression) if isinstance(compression, str) else compression
-    return dict(exchange.to_json())
+    attached = exchange.to_json()
+    for name, value in choices.items():
+        if name in attached and plain(value) != attached[name]:
+            raise UserError(
+                f"choices={{{name!r}: {value!r}}}, and compression has {name} {attached[name]!r}",
+                f"give {name} next to compression, and leave it out of choices",
+            )
+    return attached
 
 
 class CallbackBase:
@@ -210,6 +225,9 @@ class CallbackBase:
     Args:
         workload, cluster, network, choices, records: as for ``StepComparison``.
         compression, options, keywords: as for ``paceline.attach``; a compression of None leaves gradients as they are.
+
+    Raises:
+        UserError: as ``StepComparison``, and as ``GradientExchange`` for the keywords.
     """
 
     def __init__(
@@ -224,7 +242,10 @@ class CallbackBase:
         records: str | Path | None = None,
         **keywords: Unpack[AttachKeywords],
     ) -> None:
-        self.comparison = StepComparison(workload, cluster, network, compression, choices, records)
+        compared = compression
+        if compression is not None and compression != "auto":
+            compared = Arguments(compression, options, keywords).named_exchange()  # as ``attach`` reads them
+        self.comparison = StepComparison(workload, cluster, network, compared, choices, records)
         self._compression, self._options, self._keywords = compression, options or AttachOptions(), keywords
         self._hook: AnyHook | None = None
 

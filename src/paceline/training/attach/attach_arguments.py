@@ -126,25 +126,30 @@ class Arguments:
 
     def _exchange(self, workers: int) -> GradientExchange:
         """Return the given exchange or the one of the keywords, with the ranks of a node."""
+        value, result = self.compression, self.named_exchange()
+        if not result.exchange.uses_nodes:
+            return result
+        per_node = self.keywords.get("ranks_per_node")
+        if isinstance(value, GradientExchange):
+            per_node = value.ranks_per_node if value.ranks_per_node > 1 else None
+        return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
+
+    def named_exchange(self) -> GradientExchange:
+        """Return the given exchange or the one of the keywords. A node has 1 rank unless they name another number."""
+        self._check()
         value, given, options = self.compression, self.exchange_keywords, self.compression_options
-        per_node = given["ranks_per_node"]
         if isinstance(value, GradientExchange):
             twice = [name for name, usual in EXCHANGE.items() if _differs(given[name], usual)] + [*options]
             if twice:
                 verb = "belongs" if len(twice) == 1 else "belong"
                 raise UserError(f"{', '.join(twice)} {verb} to the GradientExchange", "set it there, not in attach")
-            per_node = value.ranks_per_node if value.ranks_per_node > 1 else None
-            result = GradientExchange.from_json(plain(value.to_json()))
-        else:
-            if value not in COMPRESSIONS:
-                raise unknown("compression", value, [*COMPRESSIONS, "auto"])
-            self._check_names()
-            short = {"ranks_per_node": 1 if per_node is None else int(per_node), "dense_rule": self._rule(value)}
-            chosen = {name: plain(given[name]) for name in EXCHANGE if name not in _OF_RULE}
-            result = GradientExchange(value, options=plain(options), **{**chosen, **short})
-        if result.exchange.uses_nodes:
-            return replace(result, ranks_per_node=_ranks_per_node(per_node, workers))
-        return result
+            return GradientExchange.from_json(plain(value.to_json()))
+        if value not in COMPRESSIONS:
+            raise unknown("compression", value, [*COMPRESSIONS, "auto"])
+        self._check_names()
+        short = {"ranks_per_node": int(given["ranks_per_node"] or 1), "dense_rule": self._rule(value)}
+        chosen = {name: plain(given[name]) for name in EXCHANGE if name not in _OF_RULE}
+        return GradientExchange(value, options=plain(options), **{**chosen, **short})
 
     def _check_names(self) -> None:
         """Raise UserError for a keyword that no compression takes and that is similar to one of ``attach``."""

@@ -185,7 +185,7 @@ class Predictor:
 
         A candidate is refused if the requested kernel of attention does not run on its device or in its precision. Candidates
         that a correction cannot distinguish share its factor. With a calibration, a free resource, or a divided network, they
-        are predicted one by one, which takes longer (``planning.layouts`` prunes those).
+        are predicted one by one, which takes longer (``planning.search.layouts`` prunes those).
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")

@@ -262,8 +262,7 @@ class Fleet:
         """Parse a fleet such as ``16x4xT4``: sixteen nodes of four T4.
 
         ``6x4xT4 + 3x8x2080Ti`` has two types. A network follows a comma. ``16x8xA100, 100Gb/s, leaf-nodes=4,
-        oversubscription=2:1`` has
-        racks of four nodes below a leaf switch. A type with no more nodes than that is in one rack.
+        oversubscription=2:1`` has racks of four nodes below a leaf switch. A type with no more nodes than that is in one rack.
 
         Raises:
             UserError: an unknown device or network, a group in another form, racks that change nothing or are not full.

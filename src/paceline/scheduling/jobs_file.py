@@ -44,9 +44,8 @@ def read_jobs(path: str | Path) -> list[tuple[Launch, float]]:
 
     ``command`` is a line or a list of words. ``arrival`` and ``grace`` are times such as ``"90s"``. ``devices`` is for a rigid
     job, ``min_devices`` and ``max_devices`` for an elastic one. Paths are relative to the file. ``checkpoint`` defaults to a
-    folder of the job's name. ``deadline`` is a time after the arrival, ``samples`` a count such as ``"1.2M"``,
-    ``device_types`` a
-    list. The other keys are fields of ``Launch`` and ``Job``.
+    folder of the job's name. ``deadline`` is a time after the arrival, ``samples`` a count such as ``"1.2M"``, ``device_types``
+    a list. The other keys are fields of ``Launch`` and ``Job``.
 
     Raises:
         UserError: a file that cannot be read, an unknown key or value (the job is named), two jobs of one name.

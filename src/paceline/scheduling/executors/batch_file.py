@@ -39,8 +39,7 @@ def batch_file(
 ) -> str:
     """Return the text of the batch file.
 
-    For a ``paceline train`` job srun starts one rank per device, in the order of ``placement``. Any other command runs once,
-    on
+    For a ``paceline train`` job srun starts one rank per device, in the order of ``placement``. Any other command runs once, on
     the first node, with the allocation in Slurm's variables and ``SLURM_HOSTFILE``.
 
     Args:

@@ -156,8 +156,7 @@ class Records:
 def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
     """Read the numbers of ``progress.json`` in the folder of a checkpoint. Other values are ignored.
 
-    A file whose modification time is ``before`` (ns; 0: none) belongs to an earlier job. Only times of the same file system
-    are
+    A file whose modification time is ``before`` (ns; 0: none) belongs to an earlier job. Only times of the same file system are
     compared, and only for equality, so clocks need not agree.
     """
     path = Path(checkpoint) / PROGRESS

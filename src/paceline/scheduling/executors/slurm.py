@@ -94,8 +94,7 @@ class SlurmExecutor:
         """Return the nodes that are up, with their CPUs or GPUs. Raises Unavailable.
 
         On a draining node jobs run to their end and no job starts. It counts with the devices that jobs of this executor hold
-        there,
-        so it offers none.
+        there, so it offers none.
         """
         return tuple((name, devices) for name, (devices, _) in self._look_at_nodes().items())
 

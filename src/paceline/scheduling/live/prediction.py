@@ -40,8 +40,7 @@ class _Trained:
 class LivePredictions:
     """Expected speed of live jobs.
 
-    A job is predicted if the device of some nodes and its network are known, from its command or its table. For other jobs
-    only
+    A job is predicted if the device of some nodes and its network are known, from its command or its table. For other jobs only
     their own reports count.
 
     Args:

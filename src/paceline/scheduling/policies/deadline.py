@@ -1,12 +1,9 @@
 """Policy of deadlines with admission control (ElasticFlow, ASPLOS 2023, sections 4.1 to 4.3).
 
-Every admitted job has a minimum satisfactory share: the fewest devices over time that meet its deadline. A new job is
-admitted if
-all shares fit, and otherwise turned away with the reason. Unshared devices go where they save the most device-time later.
-Unlike
-in the published simulator, time has no slots, simultaneous arrivals are judged one by one, and a size is kept if a change
-would
-not repay its restart.
+Every admitted job has a minimum satisfactory share: the fewest devices over time that meet its deadline. A new job is admitted
+if all shares fit, and otherwise turned away with the reason. Unshared devices go where they save the most device-time later.
+Unlike in the published simulator, time has no slots, simultaneous arrivals are judged one by one, and a size is kept if a
+change would not repay its restart.
 """
 
 from __future__ import annotations

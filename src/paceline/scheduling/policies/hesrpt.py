@@ -1,7 +1,6 @@
 """Policy heSRPT (Berg, Vesilo, Harchol-Balter 2020, theorem 1) for known sizes and a speedup of n^p on n devices.
 
-With m jobs, the job of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the
-cluster,
+With m jobs, the job of the i-th largest remaining size gets the share ``(i/m)^(1/(1-p)) - ((i-1)/m)^(1/(1-p))`` of the cluster,
 so the smallest gets the most. This minimizes the mean completion time of present jobs with a common p.
 """
 

@@ -1,17 +1,13 @@
 """Paceline's own policy, which weights the speedup of each job by its remaining work.
 
 ``n`` devices speed up a job of ``R`` seconds of work (on one device of its best type) by ``s(n)``. The policy maximizes ``sum
-R^-a
-s^p / p``. The weight ``R^-a`` favours short jobs, like shortest remaining time (a = 1). The power p < 1 spreads devices over
-jobs,
-like a fair share. A restart costs its share of the time for which the new devices are likely to be kept: to the job's end, or
-as
-long as it kept its devices so far.
+R^-a s^p / p``. The weight ``R^-a`` favours short jobs, like shortest remaining time (a = 1). The power p < 1 spreads devices
+over jobs, like a fair share. A restart costs its share of the time for which the new devices are likely to be kept: to the
+job's end, or as long as it kept its devices so far.
 
 The goodput is predicted and corrected by reports. If the remaining work is unknown, or the predicted range is wide, attained
 service replaces it, as in least attained service: a job that has run long is likely to run long. On one device type smaller
-jobs
-make room for a larger one that would be scattered.
+jobs make room for a larger one that would be scattered.
 """
 
 from __future__ import annotations

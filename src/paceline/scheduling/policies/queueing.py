@@ -2,8 +2,7 @@
 2018).
 
 The model needs one profiling run: a job alone takes ``compute`` a step, and exchanges queue at one server for ``exchange``.
-Mean
-value analysis of this closed network of n workers gives the throughput. The abstract describes heuristics that trade the
+Mean value analysis of this closed network of n workers gives the throughput. The abstract describes heuristics that trade the
 reduction of service time against efficiency, the speedup of an extra node. The rule here is one of them.
 """
 

@@ -1,11 +1,9 @@
 """Policy of goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over (nodes, devices, type) of
 each job.
 
-The goodputs of a job are divided by its smallest. A configuration that needs a restart counts ``(age - restarts * delay) /
-(age +
-delay)`` of its goodput. The sum of ``goodput^p`` is optimized over one configuration per job, with a price for waiting jobs.
-Jobs
-grow at most twofold a round, by the ``max_devices`` of their outlook.
+The goodputs of a job are divided by its smallest. A configuration that needs a restart counts ``(age - restarts * delay) / (age
++ delay)`` of its goodput. The sum of ``goodput^p`` is optimized over one configuration per job, with a price for waiting jobs.
+Jobs grow at most twofold a round, by the ``max_devices`` of their outlook.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Finish-time fairness: the ratio of a job's completion time to that on its share of the cluster alone.
 
-Themis, NSDI 2020, section 3.1; for several device types as Sia defines it, SOSP 2023, section 5.5. A job's share is all
-devices
+Themis, NSDI 2020, section 3.1; for several device types as Sia defines it, SOSP 2023, section 5.5. A job's share is all devices
 over the mean number of jobs during its life. A ratio above 1 means that the job lost by sharing.
 """
 

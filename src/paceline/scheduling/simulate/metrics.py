@@ -104,8 +104,7 @@ def estimated_fairness(schedule: ClusterSchedule, ended: list[JobOutcome]) -> Ar
     """Estimate the finish-time fairness of ended jobs: the ratio of completion time to that on a fair share. Up to 1 is fair.
 
     The fair share is the cluster's devices over the mean number of jobs during the job's life. On it the job takes the time
-    that it
-    held devices, multiplied by devices held / share if that exceeds 1 (after Themis, NSDI 2020, section 3).
+    that it held devices, multiplied by devices held / share if that exceeds 1 (after Themis, NSDI 2020, section 3).
     """
     if not ended:
         return np.zeros(0)

@@ -36,8 +36,7 @@ class Scenario:
     """Jobs on a cluster, before a policy is chosen.
 
     A job whose model has a profile runs as measured. Otherwise, a job whose model is a network runs as predicted. The others
-    run
-    for their duration.
+    run for their duration.
 
     Attributes:
         jobs, fleet: jobs and nodes.

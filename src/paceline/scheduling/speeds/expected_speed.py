@@ -107,8 +107,7 @@ class EstimatePool:
     """Predictions of models on one cluster, corrected by the reports of all jobs.
 
     Steps of a model correct its computing and its exchange. For a model without exchanges, those of other models are used.
-    Ended
-    jobs give the length of jobs of their model.
+    Ended jobs give the length of jobs of their model.
     """
 
     def __init__(self, surface: Callable[[str, str], PredictedSpeed]) -> None:
@@ -129,10 +128,8 @@ class EstimatePool:
         """Return the relative range of a step; see ``SpeedEstimate``.
 
         Before the model ran on the type, this is the predicted range. Afterwards its computing is known. For an exchange that
-        was
-        never seen, within a node or between nodes, the range is scaled by the share of the exchange in a step, at the largest
-        batch on
-        a whole node or on all nodes.
+        was never seen, within a node or between nodes, the range is scaled by the share of the exchange in a step, at the
+        largest batch on a whole node or on all nodes.
         """
         surface, times = self._surface(model, device), self.times(model, device)
         if not self._seen[model, device]:

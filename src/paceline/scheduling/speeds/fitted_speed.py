@@ -1,7 +1,6 @@
 """Step times fitted to a job's own observations (Pollux, OSDI 2021, section 4.1).
 
-``compute = a_c + b_c m``; the network takes ``a_r + b_r (K - 2)`` within a node and ``a_n + b_n (K - 2)`` between nodes; a
-step
+``compute = a_c + b_c m``; the network takes ``a_r + b_r (K - 2)`` within a node and ``a_n + b_n (K - 2)`` between nodes; a step
 is ``(compute^g + network^g)^(1/g)`` with an overlap of g from 1 (none) to 10 (all). Unseen terms are 0, so a job is optimistic
 about new sizes and tries them.
 """

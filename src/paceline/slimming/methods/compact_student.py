@@ -1,4 +1,4 @@
-"""Replacement of a network by a compact student of Conv-M blocks (``models.compact``), with widths that meet a budget."""
+"""Replacement of a network by a student of Conv-M blocks (``models.vision.compact``), of widths that meet a budget."""
 
 from __future__ import annotations
 

@@ -3,10 +3,9 @@
 Tang et al. 2021, 1-bit Adam, ICML, arXiv 2102.02888, Algorithm 1; Li et al. 2021, 1-bit LAMB, arXiv 2104.06069, Algorithm 1.
 During the warm-up gradients are averaged dense; afterwards DDP exchanges none. Each rank adds its own gradient to the common
 momentum, and the errors of the signs on the way to its owner and back are added to later steps (``hooks/momentum``). Signs have
-a scale for
-each block of elements, not one a tensor, and move all elements of a block by like amounts: freeze only when every weight has
-had gradients of its usual size, else one with a tiny variance explodes. Elements without any gradient before the freeze stay
-as they are after it, as do whole tensors of an unused branch.
+a scale for each block of elements, not one a tensor, and move all elements of a block by like amounts: freeze only when every
+weight has had gradients of its usual size, else one with a tiny variance explodes. Elements without any gradient before the
+freeze stay as they are after it, as do whole tensors of an unused branch.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class TrainingRun:
             after each epoch.
         elastic: continue from the state in ``out`` of this run, also with another number of workers, and leave the last step
             there when a rank is lost.
-        slimming: how structures are removed while it trains (``slimming.on_path.settings``); empty: not at all.
+        slimming: how structures are removed while it trains (``slimming.methods.path_training.settings``); empty: not at all.
 
     Raises:
         UserError: values of another type or out of range, options that the optimizer does not have, a strategy that can be

@@ -72,8 +72,7 @@ def least_share(free: FreeDevices, speeds: SpeedTable, work: float, deadline_s: 
     """Return the smallest quota of devices that does the work by the deadline, for no longer than needed.
 
     The quota shrinks to the next smaller one as soon as that suffices, unless the job holds it already: then it stays. The
-    published
-    simulator instead grows to the larger quota as late as possible, so a job that is delayed then is late.
+    published simulator instead grows to the larger quota as late as possible, so a job that is delayed then is late.
 
     Args:
         work: in units of ``speeds``.

@@ -52,8 +52,7 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     """Return a mask of the choices taken; None if the solver found no allocation in time.
 
     If there are many choices, devices first get prices. Choices whose cost at these prices is close to the best of their job
-    are
-    enough if their sum is within ``GAP`` of the bound that the prices prove. Otherwise more choices are added.
+    are enough if their sum is within ``GAP`` of the bound that the prices prove. Otherwise more choices are added.
 
     Args:
         capacity: devices of each type.
@@ -92,8 +91,7 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
     """Find prices of devices at which the demand of the jobs is about the capacity.
 
     At any prices, the payments of the jobs minus the price of all devices bound the least sum from below. Cutting planes find
-    the
-    prices of the largest such bound: every answer of the jobs bounds it from above (Kelley, 1960).
+    the prices of the largest such bound: every answer of the jobs bounds it from above (Kelley, 1960).
 
     Returns:
         The bound, which is that of the linear program to a tenth of ``GAP``, and the cost of each choice beyond the best of

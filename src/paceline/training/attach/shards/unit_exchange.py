@@ -5,8 +5,7 @@ the unit out; row j holds rank j's part of every tensor, padded to equal length 
 
 Over nodes the first leg is dense: the ranks of a node add up the rows of the owners with their own local number, and the codec
 works on the second leg, between nodes (Wang et al. 2023, ZeRO++, arXiv 2306.10209, section 3.3). Residuals then cover the
-elements that a
-rank sends between nodes: with eight ranks a node an eighth of the unit.
+elements that a rank sends between nodes: with eight ranks a node an eighth of the unit.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def strategy(**choices: Any) -> Strategy:
     ("choice", "words"),
     [
         ({"sync_every": 0}, ("0 steps from one exchange to the next", "from 1 up")),
-        ({"outer_lr": 1.0}, ("outer_lr with an exchange of gradients in every step", "give sync_every too")),
+        ({"outer_lr": 1.0}, ("outer_lr", "every step", "give sync_every too")),
         ({"fragments": 2}, ("2 fragments with an exchange in every step", "give sync_every too")),
         ({"sync_every": 4, "fragments": 5}, ("5 fragments in 4 steps", "at most 4 fragments")),
         ({"sync_every": 8, "fragments": 2, "sync_delay": 5}, ("overlaps 5 steps", "at most 4")),
@@ -50,7 +50,7 @@ def strategy(**choices: Any) -> Strategy:
         ({"sync_every": 4, "compression": "powersgd"}, ("powersgd, which works in DDP's buckets", "another compression")),
         (
             {"sync_every": 4, "compression": "topk", "options": {"momentum": 0.9}},
-            ("a momentum of topk and a momentum of the outer step", "outer_momentum 0"),
+            ("momentum of topk", "momentum of the outer step", "outer_momentum 0"),
         ),
     ],
 )

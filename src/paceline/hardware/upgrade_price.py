@@ -30,7 +30,7 @@ class UpgradePrice:
     usd_per_device_hour: float = 0.0
 
     def hourly(self, devices: int) -> float:
-        """Return dollars per hour for a cluster of that many devices."""
+        """Return dollars per hour for a cluster of ``devices`` devices."""
         return self.usd_per_hour + devices * self.usd_per_device_hour
 
     def __str__(self) -> str:

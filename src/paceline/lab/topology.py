@@ -250,7 +250,7 @@ def burst(link: float) -> int:
 
 
 def queue(link: float) -> int:
-    """Return the bytes that may wait in front of a link of that many bytes/s before packets are dropped."""
+    """Return the bytes that may wait in front of a link of ``link`` bytes/s before packets are dropped."""
     return max(round(link * QUEUE_S), MIN_QUEUE)
 
 

@@ -296,7 +296,7 @@ class ReferenceSimulation:
                 yield pool, wanted
 
     def _tell(self, now: float, pool: int, wanted: int) -> None:
-        """Evict guests, the ones with the least work since their start first, until they hold that many devices."""
+        """Evict the guests with the latest starts, until ``wanted`` devices will be free."""
         if wanted <= 0:
             return
         demand, home = self.demand, int(self.demand.pool_site[pool])

@@ -102,7 +102,7 @@ class Correction:
         return model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
 
     def is_of(self, constants: Efficiency) -> bool:
-        """True if it corrects a model with these constants."""
+        """Return whether the correction is for a model with these constants."""
         return self._model.typical == constants
 
     def applied(self, prediction: Prediction, place: Position, whole: Prediction) -> Prediction:

@@ -212,7 +212,7 @@ class Ranges:
 
 
 def measured_table(part: Part, least: Ranges, round_to: int, threads: int = 1) -> WidthTable:
-    """Time a part at widths from the least to all, and its smaller kernels at the least and the full widths."""
+    """Time a part at widths from the least to the full one, and its smaller kernels at these two."""
     table = _measured_widths(part, least, round_to, threads)
     window = part.node.window
     if window is None or least.kernel in ((), window.kernel):

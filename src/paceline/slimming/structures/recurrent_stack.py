@@ -37,7 +37,7 @@ class RecurrentStack(nn.Module):
         return x, [one for end in ends for one in end.unbind(0)]
 
     def _of(self, states: Any, number: int) -> Any:
-        """Return the state of one layer in the layer's form."""
+        """Return the state of layer ``number``: a tensor, or a tuple of hidden and cell state."""
         if self._has_cells:
             return tuple(self._part(state, number) for state in states)
         return self._part(states, number)

@@ -30,8 +30,6 @@ ENDLESS = ["--model", "user_module:plain_and_idle", "--data", "user_module:endle
 NO_TORCHRUN = {k: v for k, v in ENVIRONMENT.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")}
 
 
-WARM_WORKERS = "import sys; sys.executable = sys.argv.pop(1); from paceline.cli import main; sys.exit(main())"
-"""``paceline`` as a true process, whose workers have torch imported already."""
 SAYS_ITS_NUMBER = """
 import os, sys
 print("process", os.getpid(), file=sys.stderr, flush=True)
@@ -179,11 +177,11 @@ def test_a_signal_ends_a_run_in_order(ended, number):
 def test_a_sigterm_of_a_batch_system_or_to_a_worker_stops_the_run_in_order(tmp_path: Path, whom: str, more: list[str]) -> None:
     out = tmp_path / "out"
     words = [*FEW, "--workers", "2", "--out", str(out), "--checkpoint-every", "1000000", *more]
-    run = Run(["-c", WARM_WORKERS, executable(), "train", *words])
+    run = Run(["-c", SAYS_ITS_NUMBER, "train", *words], python=executable())
     try:
         run.wait_for("epoch 1/")
-        workers = workers_of(run.process.pid)
-        for pid in [*workers, run.process.pid] if whom == "all processes" else workers[1:]:
+        workers = workers_of(run.program())
+        for pid in [*workers, run.program()] if whom == "all processes" else workers[1:]:
             os.kill(pid, signal.SIGTERM)
         code, lines = run.end()
         where = checkpoint.place(checkpoint.load(out))
@@ -461,7 +459,7 @@ def test_workers_that_were_asked_to_stop_are_not_started_again(tmp_path: Path, m
 @pytest.mark.long
 def test_an_error_of_the_users_model_has_its_type_and_place_and_ends_an_elastic_run(tmp_path: Path) -> None:
     words = [*FEW, "--model", "faulty_module:raising", "--workers", "2", "--elastic", "--out", str(tmp_path / "out")]
-    run = Run(["-c", WARM_WORKERS, executable(), "train", *words])
+    run = Run(["-c", SAYS_ITS_NUMBER, "train", *words], python=executable())
     try:
         code, lines = run.end()
     finally:

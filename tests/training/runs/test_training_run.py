@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -313,8 +312,8 @@ def children(pid: int) -> dict[int, str]:
 
 
 START = """
-import sys
-sys.executable = sys.argv[2]  # of the workers
+import os, sys
+print(os.getpid(), flush=True)
 from paceline.training.runs import train as local
 from paceline.training.runs.training_run import TrainingRun
 from paceline.training.runs.launcher import WorkerFailed
@@ -330,11 +329,11 @@ except WorkerFailed as error:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux, for /proc")
 def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
     out = tmp_path / "out"
-    text = replace(job(out, "terngrad", workers=2), data="user_module:endless").to_json()
+    text = replace(job(out, "terngrad", workers=2), model="user_module:plain_and_idle", data="user_module:endless").to_json()
     log = tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", START, text, executable()],
+            [executable(), "-c", START, text],
             env=ENVIRONMENT,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -345,7 +344,7 @@ def test_a_killed_worker_ends_the_job_within_30_s_and_is_named(tmp_path):
         while not RunDir(out).prediction_path.exists() and time.monotonic() < until and process.poll() is None:
             time.sleep(0.2)
         time.sleep(1.5)  # into the training itself
-        ranks = {rank: pid for pid, rank in children(process.pid).items() if rank}
+        ranks = {rank: pid for pid, rank in children(int(log.read_text().split()[0])).items() if rank}
         assert set(ranks) >= {"0", "1"}, log.read_text()
         os.kill(ranks["1"], signal.SIGKILL)
         killed = time.monotonic()

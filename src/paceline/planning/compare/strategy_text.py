@@ -47,7 +47,9 @@ def parse_wanted(text: str) -> dict[str, object]:
         hyphenated = given.replace("_", "-")
         name = ALIASES.get(hyphenated, hyphenated)
         if name not in NAMES:
-            raise fixed(name) or unknown("choice", name, NAMES, "write it as compression=terngrad,sharding=zero3")
+            raise fixed(name) or unknown(
+                "choice", name, NAMES, "write it as compression=terngrad,sharding=zero3; docs/choices.md lists all"
+            )
         if not equals or not value:
             raise UserError(f"choice {name} has no value", f"write it as {name}={EXAMPLES.get(name, 'VALUE')}")
         wanted[name] = choice_value(name, value)

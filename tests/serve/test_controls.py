@@ -13,10 +13,13 @@ from paceline.cli.command_line import build_parser
 from paceline.cli.parser import parse
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
+from paceline.reporting.pages.template import filled
 from paceline.serve.configurations import Configurations
-from paceline.serve.controls import command, controls, python, selection, start
+from paceline.serve.controls import _of_choice, command, controls, python, selection, start
 from paceline.serve.question import question
 from paceline.strategy import SHARDINGS
+from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.choice_values import Bits, ByteSize, Flag, LegalValues, RealNumber, WholeNumber
 
 CHOSEN = selection({**start(), "global-batch": "64", "seq-len": "512", "compression": "dense"}.items())
 
@@ -67,3 +70,33 @@ def test_a_configuration_is_named_as_its_file() -> None:
 def test_what_is_no_question_is_refused(pairs: list[tuple[str, str]], said: str) -> None:
     with pytest.raises(UserError, match=said):
         selection(pairs)
+
+
+@pytest.mark.parametrize(
+    ("values", "default", "text", "words", "value", "kind"),
+    [
+        (Flag(), False, "yes", ["--flux"], True, "select"),
+        (Flag(), False, "no", [], False, "select"),
+        (Flag(), True, "no", ["--no-flux"], False, "select"),
+        (WholeNumber("layers of flux", 0), 2, "0", ["--flux", "0"], 0, "number"),
+        (RealNumber(0.25, 1.5), 1.0, "0.5", ["--flux", "0.5"], 0.5, "number"),
+        (Bits((32, 16)), 32, "16", ["--flux", "16"], 16, "select"),
+        (ByteSize("bytes of flux"), 1024, "2KiB", ["--flux", "2KiB"], 2048, "text"),
+    ],
+)
+def test_a_control_reads_values_as_its_declaration_says(
+    values: LegalValues, default: object, text: str, words: list[str], value: object, kind: str
+) -> None:
+    option = "no-flux" if default is True else "flux"
+    item = StrategyChoice(values=values, default=default, help="", name="flux", option=option, word="flux", label="Flux")
+    control = _of_choice(item)
+    assert (control.option, control.words(text), control.kind) == ("flux", words, kind)
+    assert control.value(text) == value and type(control.value(text)) is type(value)
+    with pytest.raises(UserError):
+        control.value("two")
+    around = dict.fromkeys(("answer", "status", "problem", "query", "has_schedule"), "")
+    page = filled("serve/page.html.j2", {**around, "controls": (control,), "chosen": {}})
+    minimum = {"0": "0", "0.5": "0.25"}.get(text)
+    assert ('type="number"' in page) == (kind == "number") and (minimum is None or f'min="{minimum}"' in page)
+    assert ('step="any"' in page) == (text == "0.5")
+    assert control.stops[:2] == (("0", "1") if text == "0" else ())

@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from paceline import hardware
 from paceline.errors import UserError, shorten, unknown
 from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.choice_values import ByteSize, Flag, LegalValues, RealNumber, WholeNumber
 from paceline.strategy.strategy import CHOICES
 from paceline.workload import names
 
@@ -20,6 +21,7 @@ UPLOADED = "config:"
 """Prefix of the name of a model with an uploaded configuration."""
 _STARTS = {"precision": "bf16", "sharding": "zero3"}
 """Values of the first visit."""
+_YES_NO = ("yes", "no")
 _DOUBLINGS = tuple(str(1 << n) for n in range(18))
 _SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
 
@@ -31,10 +33,12 @@ class Control:
     Attributes:
         option: name on the command line without its dashes, and in the address; ``workload`` is the command's argument.
         keyword: argument of the Python functions; empty for controls that name the cluster.
+        values: legal values of a control whose text is not its value; None for names.
         choices: legal names of a ``select``; suggestions of a ``text``.
         stops: values of its slider; empty without a slider.
         start: value at the first visit.
         unset: meaning of an empty value, in words.
+        switch: for a ``Flag``, the option of the command line, which has no value, and the value of the flag that it means.
     """
 
     option: str
@@ -45,6 +49,35 @@ class Control:
     stops: tuple[str, ...] = ()
     start: str = ""
     unset: str = ""
+    values: LegalValues | None = None
+    switch: tuple[str, bool] | None = None
+
+    @property
+    def minimum(self) -> str:
+        """Smallest legal number."""
+        return f"{self.values.low:g}" if isinstance(self.values, RealNumber) else str(self.values.least if self.values else "")
+
+    @property
+    def step(self) -> str:
+        """Distance of legal numbers, as HTML writes it."""
+        return "any" if isinstance(self.values, RealNumber) else "1"
+
+    def value(self, text: str) -> Any:
+        """Return the value that a text means; the question checks its range. Raises UserError for another kind of text."""
+        return self.values.parse(text, self.option) if self.values else text
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of the command line that a text means."""
+        if self.switch is None:
+            return [f"--{self.option}", text]
+        option, meant = self.switch
+        return [f"--{option}"] if self.value(text) is meant else []
+
+
+def _number(
+    option: str, keyword: str, label: str, unit: str, stops: tuple[str, ...] = (), start: str = "", unset: str = ""
+) -> Control:
+    return Control(option, keyword, label, "number", stops=stops, start=start, unset=unset, values=WholeNumber(unit))
 
 
 @cache
@@ -56,21 +89,27 @@ def controls() -> tuple[Control, ...]:
     return (
         Control("workload", "", "Model", "text", names(), start="llama-3-8b"),
         Control("device", "", "Device", "select", devices, start=hardware.device("A100").name),
-        Control("devices-per-node", "", "Devices of each node", "number", stops=_DOUBLINGS[:4], start="8", unset="1"),
-        Control("nodes", "", "Nodes", "number", stops=_DOUBLINGS[:9], start="2", unset="1"),
+        _number("devices-per-node", "", "Devices of each node", "devices", _DOUBLINGS[:4], "8", "1"),
+        _number("nodes", "", "Nodes", "nodes", _DOUBLINGS[:9], "2", "1"),
         Control("network", "", "Network between nodes", "text", (*_SPEEDS, *links), _SPEEDS, "100Gb/s", "none"),
         batch,
-        Control("seq-len", "seq_len", "Tokens of a sample", "number", unset="the model's own"),
+        _number("seq-len", "seq_len", "Tokens of a sample", "tokens", unset="the model's own"),
         *others,
     )
 
 
 def _of_choice(item: StrategyChoice) -> Control:
     """Return the control of a choice, built from its declaration."""
-    names = tuple(map(str, item.values.names))
-    kind: Literal["number", "select"] = "select" if names else "number"
-    stops, start = () if names else _DOUBLINGS, _STARTS.get(item.option, "")
-    return Control(item.option, item.name, item.label, kind, names, stops, start, item.unset)
+    values, legal = item.values, tuple(map(str, item.values.names))
+    if isinstance(values, Flag):
+        switch = (item.option, not item.default)
+        return Control(item.word, item.name, item.label, "select", _YES_NO, unset=item.unset, values=values, switch=switch)
+    kind: Literal["text", "number", "select"] = "select" if legal else "number" if values.argument_type else "text"
+    stops = tuple(n for n in ("0", *_DOUBLINGS) if int(n) >= values.least) if isinstance(values, WholeNumber) else ()
+    parsed = values if values.argument_type or isinstance(values, ByteSize) else None
+    return Control(
+        item.option, item.name, item.label, kind, legal, stops, _STARTS.get(item.option, ""), item.unset, values=parsed
+    )
 
 
 Selection = Mapping[str, str]
@@ -102,22 +141,22 @@ def selection(pairs: Iterable[tuple[str, str]]) -> Selection:
     return chosen
 
 
-def number(chosen: Selection, option: str) -> int | None:
-    """Return a whole number from 1 up; None if it is not given. Raises UserError."""
-    text = chosen.get(option)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise UserError(f"{option} {text!r}", "give a whole number from 1 up")
-    return int(text)
+def value(chosen: Selection, option: str) -> Any:
+    """Return the value of a control; None if it is not given. Raises UserError as ``Control.value``."""
+    return _by_option()[option].value(chosen[option]) if option in chosen else None
+
+
+@cache
+def _by_option() -> Mapping[str, Control]:
+    return {control.option: control for control in controls()}
 
 
 def command(chosen: Selection) -> str:
     """Return the question as a command line. An uploaded configuration is named as its file."""
     words = ["paceline", "predict", _model(chosen)]
-    for option, value in chosen.items():
+    for option, text in chosen.items():
         if option != "workload":
-            words += [f"--{option}", value]
+            words += _by_option()[option].words(text)
     return shlex.join(words)
 
 
@@ -133,8 +172,7 @@ def python(chosen: Selection) -> str:
         arguments.append(f"network={chosen['network']!r}")
     for control in controls():
         if control.keyword and control.option in chosen and not (control.option == "seq-len" and "(" in model):
-            value = chosen[control.option]
-            arguments.append(f"{control.keyword}={value if control.kind == 'number' else repr(value)}")
+            arguments.append(f"{control.keyword}={control.value(chosen[control.option])!r}")
     return f"import paceline\n\nprint(paceline.predict({', '.join(arguments)}))"
 
 

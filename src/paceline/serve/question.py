@@ -10,7 +10,7 @@ from paceline.errors import unknown
 from paceline.hardware import Cluster
 from paceline.prediction import ORDINARY
 from paceline.serve.configurations import Configurations
-from paceline.serve.controls import UPLOADED, Selection, controls, number
+from paceline.serve.controls import UPLOADED, Selection, controls, value
 from paceline.strategy import Strategy
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import canonical
@@ -29,10 +29,10 @@ class Question:
 def question(chosen: Selection, configurations: Configurations) -> Question:
     """Return the question of a selection. Raises UserError for unknown or conflicting values."""
     workload = model(chosen, configurations)
-    per_node, nodes = number(chosen, "devices-per-node"), number(chosen, "nodes") or 1
+    per_node, nodes = value(chosen, "devices-per-node"), value(chosen, "nodes") or 1
     cluster = hardware.cluster(chosen["device"], per_node, nodes, chosen.get("network"))
     choices: dict[str, Any] = {
-        control.keyword: number(chosen, control.option) if control.kind == "number" else chosen[control.option]
+        control.keyword: control.value(chosen[control.option])
         for control in controls()
         if control.keyword and control.option in chosen and control.option != "seq-len"
     }
@@ -41,7 +41,7 @@ def question(chosen: Selection, configurations: Configurations) -> Question:
 
 def model(chosen: Selection, configurations: Configurations) -> Workload:
     """Return the model: one of the package by name, or an uploaded configuration. Raises UserError."""
-    name, length = chosen["workload"], number(chosen, "seq-len")
+    name, length = chosen["workload"], value(chosen, "seq-len")
     if name.startswith(UPLOADED):
         return configurations.workload(name, length)
     known = canonical(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import paceline
@@ -43,6 +45,20 @@ USUAL = (
 def test_what_people_use(network: str, device: str, precision: str) -> None:
     usual = usual_precision(Workload.named(network), hardware.device(device))
     assert usual.name == precision and hardware.device(device).name in usual.reason
+
+
+@pytest.mark.parametrize(("share", "precision"), [(0.45, "fp32"), (0.55, "tf32")])
+def test_what_most_of_the_work_is_decides(share: float, precision: str) -> None:
+    """A network of which nearly such a share of the operations are convolutions."""
+    whole = Workload.named("resnet-50")
+    left, layers = share * whole.flops_per_sample, []
+    for layer in whole.layers:
+        flops = sum(operation.flops for operation in layer.operations)
+        stays, left = flops <= left, left - flops * (flops <= left)
+        products = tuple(replace(operation, kind="matmul") for operation in layer.operations)
+        layers.append(layer if stays else replace(layer, operations=products))
+    assert left < 0.02 * whole.flops_per_sample
+    assert usual_precision(replace(whole, layers=tuple(layers)), hardware.device("A100")).name == precision
 
 
 def test_every_network_has_one_on_every_device() -> None:

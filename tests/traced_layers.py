@@ -10,6 +10,14 @@ def layer(table: Workload, name: str) -> Layer:
     return next(entry for entry in table.layers if entry.name == name)
 
 
+def work(layer: Layer, quantity: str) -> float:
+    """A quantity of a layer; ``bytes_forward`` sums the bytes of the operations of its forward pass."""
+    if hasattr(layer, quantity):
+        return float(getattr(layer, quantity))
+    field, way = quantity.rsplit("_", 1)
+    return sum(float(getattr(o, field)) for o in layer.operations if o.backward == (way == "backward"))
+
+
 def products(table: Workload, name: str) -> list[tuple[float, ...]]:
     """(batch, m, n, k) and the letter that grows, of every product of a layer."""
     return [(o.batch, o.m, o.n, o.k, o.grows) for o in layer(table, name).operations if o.kind != "memory"]

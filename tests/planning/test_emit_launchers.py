@@ -20,7 +20,7 @@ from paceline.errors import UserError
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH
-from paceline.planning.emit.targets import TARGETS, emit, emitted, launch
+from paceline.planning.emit.targets import TARGETS, emit, emitted
 from paceline.strategy import COMPRESSIONS, DenseRule
 
 NETWORK = Workload.named("gpt2")
@@ -70,7 +70,7 @@ def test_the_lines_that_put_the_hook_in_are_there_where_gradients_are_compressed
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_target_says_how_its_file_is_started(target: str) -> None:
     for cluster in (ONE, TWO):
-        command = launch(target, strategy(cluster, sharding="zero3"), NETWORK, cluster, "a/file")
+        command = TARGETS[target].launch(EmittedJob(target, strategy(cluster, sharding="zero3"), NETWORK, cluster), "a/file")
         assert "a/file" in command and "\n" not in command
 
 

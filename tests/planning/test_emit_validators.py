@@ -17,7 +17,8 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload
 from paceline.planning.emit.clouds import DSTACK_NAMES, SKYPILOT_NAMES
-from paceline.planning.emit.targets import emit, launch
+from paceline.planning.emit.job import EmittedJob
+from paceline.planning.emit.targets import TARGETS, emit
 
 NETWORK = Workload.named("gpt2")
 CLUSTERS = (Cluster.named("8 A100"), Cluster.named("2x8 A100", network="100Gb/s"))
@@ -92,7 +93,7 @@ def test_accelerate_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         config, mesh = load_config_from_file(str(place)), chosen.parallelism
         assert (config.num_machines, config.num_processes) == (cluster.num_nodes, cluster.world_size)
         assert config.mixed_precision == ("bf16" if chosen.precision == "bf16" else "no")
-        line = launch("accelerate", chosen, NETWORK, cluster, str(place))
+        line = TARGETS["accelerate"].launch(EmittedJob("accelerate", chosen, NETWORK, cluster), str(place))
         words = shlex.split(line.replace("$RANK", "0").replace("$HEAD", "node-1"))
         options, defaults, _ = _validate_launch_command(launch_command_parser().parse_args(words[2:]))
         assert defaults is not None and options.training_script == "train.py"

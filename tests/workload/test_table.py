@@ -25,10 +25,11 @@ from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
 from paceline.workload.layers import once_per_network
 from paceline.workload.tracing.fused import fused_kernels
+from traced_layers import work
 from wrong_types import wrong_types
 
 GIGA = 1e9
-FIELDS = ("flops", "bytes", "fixed_bytes", "ops")
+FIELDS = ("flops", "bytes", "fixed_bytes", "calls")
 
 
 @dataclass(frozen=True)
@@ -266,11 +267,11 @@ def test_tacotron_2_has_the_published_size_and_the_work_of_each_frame() -> None:
     for first, second, whole in zip(few.layers, more.layers, table.layers, strict=True):
         assert (first.name, first.kind) == (whole.name, whole.kind)
         for figure in (*(f"{of}_{p}" for of in FIELDS for p in ("forward", "backward")), "activation_bytes"):
-            small, large = getattr(first, figure), getattr(second, figure)
-            assert getattr(whole, figure) == pytest.approx(small + (large - small) * (FRAMES - 4) / 4, rel=1e-6), whole.name
+            small, large = work(first, figure), work(second, figure)
+            assert work(whole, figure) == pytest.approx(small + (large - small) * (FRAMES - 4) / 4, rel=1e-6), whole.name
     cells = [layer for layer in table.layers if layer.kind == "LSTMCell"]
     assert [layer.turns for layer in cells] == [FRAMES, FRAMES]
-    assert [layer.ops_forward for layer in cells] == [3 * FRAMES, 3 * FRAMES]  # two products and the gates
+    assert [work(layer, "calls_forward") for layer in cells] == [3 * FRAMES, 3 * FRAMES]  # two products and the gates
     counter = FlopCounterMode(display=False)
     with torch.device("meta"), counter:
         Tacotron2(4)(torch.zeros((2, CHARACTERS), dtype=torch.int64))
@@ -307,7 +308,7 @@ def test_unet3d_is_that_of_nnu_net() -> None:
 @pytest.mark.parametrize("name", SUMS)
 def test_operations_add_up_to_the_sums_counted_before_there_were_any(name: str) -> None:
     layers = Workload.named(name).layers
-    totals = [sum(getattr(layer, f"{f}_{p}") for layer in layers) for f in FIELDS for p in ("forward", "backward")]
+    totals = [sum(work(layer, f"{f}_{p}") for layer in layers) for f in FIELDS for p in ("forward", "backward")]
     kept = sum(layer.activation_bytes for layer in layers)
     both = sum(o.kind == "conv" and o.backward and o.grows == "m" for layer in layers for o in layer.operations)
     assert (*totals[:6], kept, totals[6], totals[7] - both) == SUMS[name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -252,9 +252,4 @@ class SlurmFederation:
         raise CommandFailed(f"not ready after {READY_S:g} s: {last} {' '.join(words)}")
 
 
-def logs(directory: Path) -> Mapping[str, str]:
-    """Return every log below the directory by its path."""
-    return {str(path.relative_to(directory)): path.read_text(errors="replace") for path in sorted(directory.rglob("*.log"))}
-
-
-__all__ = ["SlurmCluster", "SlurmFederation", "logs", "missing"]
+__all__ = ["SlurmCluster", "SlurmFederation", "missing"]

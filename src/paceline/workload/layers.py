@@ -178,36 +178,6 @@ class Layer:
         """FLOPs of the backward pass of one sample."""
         return sum((o.flops for o in self.operations if o.backward), start=0.0)
 
-    @property
-    def bytes_forward(self) -> float:
-        """Bytes of the forward pass of one sample at fp32."""
-        return sum((o.bytes for o in self.operations if not o.backward), start=0.0)
-
-    @property
-    def bytes_backward(self) -> float:
-        """Bytes of the backward pass of one sample at fp32."""
-        return sum((o.bytes for o in self.operations if o.backward), start=0.0)
-
-    @property
-    def fixed_bytes_forward(self) -> float:
-        """Bytes of the forward pass once a step at fp32."""
-        return sum((o.fixed_bytes for o in self.operations if not o.backward), start=0.0)
-
-    @property
-    def fixed_bytes_backward(self) -> float:
-        """Bytes of the backward pass once a step at fp32."""
-        return sum((o.fixed_bytes for o in self.operations if o.backward), start=0.0)
-
-    @property
-    def ops_forward(self) -> int:
-        """Number of kernels launched in the forward pass."""
-        return sum(o.calls for o in self.operations if not o.backward)
-
-    @property
-    def ops_backward(self) -> int:
-        """Number of kernels launched in the backward pass."""
-        return sum(o.calls for o in self.operations if o.backward)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:

@@ -13,13 +13,14 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import Parallelism
 from paceline.workload import Workload
+from traced_layers import work
 
 ORDINARY, TUNED = efficiency("ordinary"), efficiency("tuned")
 
 
 def test_ordinary_software_launches_every_kernel() -> None:
     workload = Workload.named("mixtral-8x7b")
-    of_layers = [(layer.ops_forward, layer.ops_backward) for layer in workload.layers]
+    of_layers = [(work(layer, "calls_forward"), work(layer, "calls_backward")) for layer in workload.layers]
     assert host_launches(workload, ORDINARY).T.tolist() == [list(map(float, of)) for of in of_layers]
 
 

@@ -1,4 +1,4 @@
-"""Manifests against the published schemas of JobSet and Kueue, of which ``tests/data/kubernetes`` has what they use."""
+"""Manifests against the published schema of JobSet, of which ``tests/data/kubernetes`` has what they use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from live_jobs import script, training
 from paceline.errors import UserError
-from paceline.scheduling.executors.kubernetes import jobset, manifest, queue_of
+from paceline.scheduling.executors.kubernetes import jobset
 
 SCHEMAS = json.loads((Path(__file__).parents[2] / "data" / "kubernetes" / "schemas.json").read_text())
 TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list}
@@ -78,15 +78,6 @@ def test_a_pod_a_node_and_torchrun_in_each() -> None:
     assert elastic()["spec"]["suspend"] is False and "labels" not in elastic()["metadata"]
 
 
-def test_a_queue_is_what_its_schemas_allow() -> None:
-    made = queue_of("team", {"a100": 16, "t4": 64})
-    assert [item["kind"] for item in made] == ["ResourceFlavor", "ResourceFlavor", "ClusterQueue", "LocalQueue"]
-    assert [checked(item) for item in made] == [[]] * 4
-    assert json.loads(manifest(made))["items"] == made
-    made[2]["spec"]["preemption"]["withinClusterQueue"] = "Always"
-    assert checked(made[2]) == ["ClusterQueue.spec.preemption.withinClusterQueue is 'Always'"]
-
-
 def test_what_kubernetes_does_not_take_is_refused() -> None:
     job = training(BASE, "Job_1")
     with pytest.raises(UserError, match="'Job_1' is not a name on Kubernetes"):
@@ -95,10 +86,3 @@ def test_what_kubernetes_does_not_take_is_refused() -> None:
         jobset(training(BASE), {"x": 1, "y": 3}, image="i", claim="c")
     with pytest.raises(UserError, match="is not a Paceline job and has 2 nodes"):
         jobset(script(BASE, "true", min_devices=2, max_devices=2), {"x": 1, "y": 1}, image="i", claim="c")
-    for name, flavors, reason in (
-        ("a/b", {"t4": 1}, "is not a name"),
-        ("team", {"t4": 0}, "a queue of"),
-        ("team", {}, "a queue of"),
-    ):
-        with pytest.raises(UserError, match=reason):
-            queue_of(name, flavors)

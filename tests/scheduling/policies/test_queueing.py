@@ -1,33 +1,21 @@
-"""The queueing model of throughput against workers, and the heuristic on it."""
+"""Heuristic of devices on a queueing model of throughput."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from paceline.scheduling.policies.queueing import profiled, queueing, throughput
+from paceline.scheduling.policies.queueing import queueing
 from scheduling_toys import SMALL, TabledRun, elastic, rigid, state
 
 
-@given(st.floats(0.01, 10), st.floats(0.001, 5))
-def test_throughput_rises_to_what_the_server_bears(compute: float, exchange: float) -> None:
-    table = throughput(compute, exchange, 64)
-    assert table[1] == pytest.approx(1 / (compute + exchange))
-    assert (np.diff(table) >= -1e-9).all() and table[-1] <= 1 / exchange + 1e-9
-    assert (table <= np.arange(65) * table[1] + 1e-9).all()
-
-
-def test_two_workers_by_hand() -> None:
-    """The second finds the first at the server for half of the time where both take 1 s."""
-    assert throughput(1.0, 1.0, 2)[2] == pytest.approx(2 / 2.5)
-
-
-@given(st.floats(0.01, 10), st.floats(0.001, 5), st.integers(1, 4))
-def test_one_profiling_run_gives_the_model(compute: float, exchange: float, workers: int) -> None:
-    true = throughput(compute, exchange, 16)
-    assert profiled(workers / true[workers], exchange, 16, workers) == pytest.approx(true, rel=1e-4)
+def throughput(compute: float, exchange: float, most: int) -> np.ndarray:
+    """Steps a second of 0 to ``most`` workers: mean value analysis of one server and a delay (Reiser and Lavenberg, 1980)."""
+    table, queue = np.zeros(most + 1), 0.0
+    for workers in range(1, most + 1):
+        wait = exchange * (1 + queue)
+        table[workers] = workers / (compute + wait)
+        queue = table[workers] * wait
+    return table
 
 
 def bounded(name: str, steps: float, exchange: float) -> tuple[object, object]:

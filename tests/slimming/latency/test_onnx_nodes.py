@@ -7,33 +7,30 @@ from typing import Any
 
 import pytest
 
-from paceline.errors import UserError
 from paceline.slimming.latency import onnx_nodes
-from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, is_blocked, operation_seconds, seconds
+from paceline.slimming.latency.onnx_nodes import ConvolutionWindow, OnnxNode, is_blocked, seconds
 
 PLAIN = ConvolutionWindow((3, 3), (1, 1), (1, 1), (1, 1))
 
 
+def convolution(inputs: tuple[int, ...], leaving: int, kernel: tuple[int, ...], *, groups: int = 1, stride: int = 1) -> float:
+    ones = (1,) * len(kernel)
+    window = ConvolutionWindow(kernel, (stride,) * len(kernel), tuple(size // 2 for size in kernel), ones, groups)
+    return seconds(OnnxNode("conv", inputs, leaving, window))
+
+
 def test_more_work_takes_longer() -> None:
-    assert operation_seconds("linear", (64, 512), 512) > operation_seconds("linear", (64, 512), 64)
-    wide = operation_seconds("conv", (1, 64, 28, 28), 64, kernel=(3, 3), padding=(1, 1))
-    thin = operation_seconds("conv", (1, 64, 28, 28), 16, kernel=(3, 3), padding=(1, 1))
-    depthwise = operation_seconds("conv", (1, 64, 28, 28), 64, kernel=(3, 3), padding=(1, 1), groups=64)
+    assert seconds(OnnxNode("linear", (64, 512), 512)) > seconds(OnnxNode("linear", (64, 512), 64))
+    wide = convolution((1, 64, 28, 28), 64, (3, 3))
+    thin = convolution((1, 64, 28, 28), 16, (3, 3))
+    depthwise = convolution((1, 64, 28, 28), 64, (3, 3), groups=64)
     assert 0 < depthwise < wide > thin > 0
 
 
 def test_groups_one_dimension_and_odd_channels_are_timed() -> None:
-    assert operation_seconds("conv", (1, 24, 9, 9), 36, kernel=(3, 3), groups=12) > 0
-    assert operation_seconds("conv", (1, 8, 32), 16, kernel=(5,), strides=(2,)) > 0
-    assert operation_seconds("conv", (1, 17, 9, 9), 5, kernel=(1, 1)) > 0
-
-
-def test_an_operation_that_cannot_be_is_refused() -> None:
-    with pytest.raises(UserError, match="operation lstm"):
-        operation_seconds("lstm", (1, 4, 8), 8)
-    for wrong in ({"kernel": (3,)}, {"kernel": (3, 3), "groups": 3}):
-        with pytest.raises(UserError, match="do not fit"):
-            operation_seconds("conv", (1, 8, 9, 9), 8, **wrong)  # type: ignore[arg-type]
+    assert convolution((1, 24, 9, 9), 36, (3, 3), groups=12) > 0
+    assert convolution((1, 8, 32), 16, (5,), stride=2) > 0
+    assert convolution((1, 17, 9, 9), 5, (1, 1)) > 0
 
 
 def test_blocks_are_as_onnx_runtime_has_them(monkeypatch: pytest.MonkeyPatch) -> None:

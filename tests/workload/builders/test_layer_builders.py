@@ -23,9 +23,9 @@ from paceline.workload.builders.layer_builders import (
     positions,
     product,
 )
-from traced_layers import layer
+from traced_layers import layer, work
 
-FIELDS = [f"{field}_{way}" for field in ("flops", "bytes", "fixed_bytes", "ops") for way in ("forward", "backward")]
+FIELDS = [f"{field}_{way}" for field in ("flops", "bytes", "fixed_bytes", "calls") for way in ("forward", "backward")]
 
 
 def as_layer(part: LayerSpec) -> Layer:
@@ -42,7 +42,7 @@ def assert_traced(part: LayerSpec, build: Callable[[], nn.Module], *shape: int) 
     """``part`` is the layer ``1`` behind a linear layer that asks for its gradient."""
     traced = layer(Workload.trace(lambda: nn.Sequential(nn.Linear(shape[-1], shape[-1]), build()), torch.empty(1, *shape)), "1")
     own = as_layer(part)
-    assert {f: getattr(own, f) for f in FIELDS} == {f: getattr(traced, f) for f in FIELDS}
+    assert {f: work(own, f) for f in FIELDS} == {f: work(traced, f) for f in FIELDS}
     assert own.activation_bytes == traced.activation_bytes and own.kind == traced.kind
     assert own.activation_bytes_half == traced.activation_bytes_half
 
@@ -74,7 +74,7 @@ def test_fused_attention_does_seven_products_and_keeps_no_scores(
     each = 2 * queries * keys * heads * width
     assert (fused.flops_forward, fused.flops_backward) == (2 * each, 5 * each)
     assert (written.flops_forward, written.flops_backward) == (2 * each, 4 * each)
-    assert fused.bytes_forward < written.bytes_forward
+    assert work(fused, "bytes_forward") < work(written, "bytes_forward")
     kept = 4 * (2 * queries * heads * width + 2 * keys * kv_heads * width)
     assert fused.activation_bytes == kept + 4 * queries * heads
     assert written.activation_bytes == kept + (2 * 4 + 1) * queries * keys * heads
@@ -85,10 +85,10 @@ def test_fused_attention_does_seven_products_and_keeps_no_scores(
 @given(st.integers(1, 9), st.integers(1, 99), st.integers(1, 9))
 def test_a_table_of_vectors_is_read_by_its_rows(rows: int, entries: int, width: int) -> None:
     plain, tied = (as_layer(embedding("e", rows, entries, width, tied=tied)) for tied in (False, True))
-    assert plain.fixed_bytes_forward == 0 and plain.bytes_forward == 8 * rows + 2 * 4 * rows * width
-    assert tied.fixed_bytes_backward == 4 * plain.fixed_bytes_backward == 16 * entries * width
+    assert work(plain, "fixed_bytes_forward") == 0 and work(plain, "bytes_forward") == 8 * rows + 2 * 4 * rows * width
+    assert work(tied, "fixed_bytes_backward") == 4 * work(plain, "fixed_bytes_backward") == 16 * entries * width
     places = as_layer(positions("p", rows, entries, width))
-    assert places.activation_bytes == 0 and places.bytes_backward == 4 * rows * width
+    assert places.activation_bytes == 0 and work(places, "bytes_backward") == 4 * rows * width
 
 
 def test_a_product_of_several_calls_is_so_many_times_the_work() -> None:
@@ -98,7 +98,9 @@ def test_a_product_of_several_calls_is_so_many_times_the_work() -> None:
 
 def test_the_loss_reads_its_logits_seven_times() -> None:
     loss = as_layer(cross_entropy("loss", 7, 10))
-    assert (loss.bytes_forward + loss.bytes_backward) == 7 * 4 * 70 + 2 * 8 * 7 and loss.ops_forward == 2
+    assert (work(loss, "bytes_forward") + work(loss, "bytes_backward")) == 7 * 4 * 70 + 2 * 8 * 7 and work(
+        loss, "calls_forward"
+    ) == 2
 
 
 def test_gradients_become_ready_from_the_last_layer_to_the_first() -> None:
@@ -112,6 +114,6 @@ def test_gradients_become_ready_from_the_last_layer_to_the_first() -> None:
 
 def test_sums_of_gradients_are_a_kernel_each() -> None:
     plain, summed = (as_layer(linear("a", 4, 2, 3, sums=sums)) for sums in (0, 2))
-    assert summed.ops_backward - plain.ops_backward == 2
-    assert summed.bytes_backward - plain.bytes_backward == pytest.approx(2 * 3 * 4 * 4 * 2)
+    assert work(summed, "calls_backward") - work(plain, "calls_backward") == 2
+    assert work(summed, "bytes_backward") - work(plain, "bytes_backward") == pytest.approx(2 * 3 * 4 * 4 * 2)
     assert as_layer(linear("a", 4, 2, 3, kept=False)).activation_bytes == 0

@@ -9,6 +9,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.workload import Workload, names
 from paceline.workload.builders.recommendation import RECOMMENDERS, RecommenderShape, recommender
+from traced_layers import work
 
 
 def dense(*widths: int) -> int:
@@ -33,7 +34,7 @@ def test_the_second_dlrm_reads_several_rows_and_has_cross_layers() -> None:
     assert table.num_parameters == dense(13, 512, 256, 128) + cross + dense(3456, 1024, 1024, 512, 256, 1)
     assert len(shape.rows) == len(shape.looked_up) == 26 and sum(shape.looked_up) == 214
     lookups = next(layer for layer in table.layers if layer.name == "tables")
-    assert lookups.bytes_forward == 214 * 8 + 214 * 512 + 26 * 512
+    assert work(lookups, "bytes_forward") == 214 * 8 + 214 * 512 + 26 * 512
     assert table.tables is not None and table.layers[table.tables.layer] is lookups
 
 

@@ -15,15 +15,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.workload import Workload
 from paceline.workload.tracing.fused import fused_kernels
 from paceline.workload.tracing.operations import Kernel, kernels, tensor_bytes, tensors_in, traffic
-from traced_layers import layer, products
+from traced_layers import layer, products, work
 
 
 def test_embedding_reads_rows_not_the_table() -> None:
     table = Workload.trace(lambda: nn.Embedding(1000, 8), torch.zeros((1, 4), dtype=torch.int64))
-    (work,) = (entry for entry in table.layers if entry.kind == "Embedding")
-    assert work.flops_forward == work.flops_backward == 0
-    assert work.bytes_forward == 4 * 8 + 2 * 4 * 8 * 4  # four int64 indices; rows read and written
-    assert work.fixed_bytes_forward == 0 and work.fixed_bytes_backward == 1000 * 8 * 4  # a dense gradient
+    (embedding,) = (entry for entry in table.layers if entry.kind == "Embedding")
+    assert embedding.flops_forward == embedding.flops_backward == 0
+    assert work(embedding, "bytes_forward") == 4 * 8 + 2 * 4 * 8 * 4  # four int64 indices; rows read and written
+    assert work(embedding, "fixed_bytes_forward") == 0
+    assert work(embedding, "fixed_bytes_backward") == 1000 * 8 * 4  # a dense gradient
     assert table.input_bytes == 4 * 8
 
 

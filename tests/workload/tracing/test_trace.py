@@ -14,7 +14,7 @@ from paceline.models import build, model
 from paceline.workload import Operation, Workload
 from paceline.workload.tracing.operations import Shape
 from paceline.workload.tracing.recorder import Recorder
-from traced_layers import layer, products
+from traced_layers import layer, products, work
 
 
 class Tiny(nn.Module):
@@ -96,8 +96,8 @@ def test_first_convolution_has_no_input_gradient() -> None:
 def test_bytes_and_activations_of_a_linear_layer() -> None:
     table = Workload.trace(lambda: nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 30)), torch.empty(1, 10))
     linear = layer(table, "2")
-    assert linear.fixed_bytes_forward == 4 * (10 * 30 + 30)  # weight and bias, read once a step
-    assert linear.bytes_forward == 4 * (10 + 30)
+    assert work(linear, "fixed_bytes_forward") == 4 * (10 * 30 + 30)  # weight and bias, read once a step
+    assert work(linear, "bytes_forward") == 4 * (10 + 30)
     # Both layers keep the same tensor, the rectifier's output: counted once, with the first to keep it.
     assert layer(table, "1").activation_bytes == 4 * 10 and linear.activation_bytes == 0
     assert table.input_bytes == 40 and table.sample == "tensor 10"
@@ -190,7 +190,7 @@ def test_the_loss_attribute_is_the_loss() -> None:
             return Output(self.mix(x).square().sum())
 
     table = Workload.trace(Own, torch.empty(1, 4))
-    assert layer(table, "(model)").ops_forward == 2  # the square and the sum are the model's own
+    assert work(layer(table, "(model)"), "calls_forward") == 2  # the square and the sum are the model's own
 
 
 def test_columns_that_grow_are_the_same_product_the_other_way_round() -> None:

@@ -15,9 +15,6 @@ from paceline.nic.engine.frame_position import FramePosition
 from paceline.nic.engine.stream import signature
 from paceline.nic.engine.words import WordReader, WordWriter
 
-MOST_WORKERS = 64
-"""Of a sum."""
-
 BLOCK = 64
 
 

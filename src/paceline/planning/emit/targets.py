@@ -89,12 +89,6 @@ def emit(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, 
     return emitted(EmittedJob(target, strategy, workload, cluster, recipe)).text
 
 
-def launch(target: str, strategy: Strategy, workload: Workload, cluster: Cluster, place: str) -> str:
-    """Return the command that starts the file ``place`` written by ``emit``. Raises UserError for an unknown target."""
-    check_name("target", target, TARGETS)
-    return TARGETS[target].launch(EmittedJob(target, strategy, workload, cluster), place)
-
-
 def check_machine(target: str, clusters: Sequence[Cluster]) -> None:
     """Raise UserError for an unknown target, or if it runs on none of ``clusters``."""
     check_name("target", target, TARGETS)

@@ -13,7 +13,6 @@ from paceline.reporting.values import clean, memory, number, seconds
 PLOT_HEIGHT, DISTRIBUTION = 220.0, 140.0
 """Pixels of the area in which lines and points are drawn."""
 UNFIT = "does not fit the device's memory"
-_UNITS = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0))
 
 
 @dataclass(frozen=True, slots=True)

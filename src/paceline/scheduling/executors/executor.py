@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 from paceline.errors import UserError, unknown
 from paceline.scheduling.launch import Launch
@@ -16,7 +16,6 @@ Phase = Literal["waiting", "running", "stopping", "stopped", "done", "failed"]
 
 ``stopped``: saved and ended, and can resume later.
 """
-PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class Unavailable(RuntimeError):

@@ -1,16 +1,10 @@
-"""Manifests for Kubernetes: a JobSet that runs a job, and the Kueue queue that admits it. They are written, not submitted.
-
-The format is JSON, which kubectl reads like YAML, with the fields of ``jobset.x-k8s.io/v1alpha2`` and
-``kueue.x-k8s.io/v1beta1``.
-"""
+"""Manifest for Kubernetes: a JobSet that runs a job, with the fields of ``jobset.x-k8s.io/v1alpha2``. It is not submitted."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -88,51 +82,6 @@ def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, qu
     }
 
 
-def queue_of(name: str, flavors: Mapping[str, int], *, namespace: str = "default", resource: str = GPU) -> list[Manifest]:
-    """Return the Kueue objects that admit JobSets: a ResourceFlavor per kind of device, a ClusterQueue and a LocalQueue, both
-    ``name``.
-
-    Args:
-        flavors: number of devices by kind.
-
-    Raises:
-        UserError: a name that is no DNS label, or a kind without devices.
-    """
-    for label in (name, *flavors):
-        if not _LABEL.fullmatch(label):
-            raise UserError(f"{shorten(label)!r} is not a name on Kubernetes", "use up to 42 of a to z, 0 to 9 and -")
-    if not flavors or min(flavors.values()) < 1:
-        raise UserError(f"a queue of {dict(flavors)} devices", "give at least one device of each kind")
-    quotas = [
-        {"name": flavor, "resources": [{"name": resource, "nominalQuota": str(devices)}]} for flavor, devices in flavors.items()
-    ]
-    version = "kueue.x-k8s.io/v1beta1"
-    return [
-        *({"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": flavor}, "spec": {}} for flavor in flavors),
-        {
-            "apiVersion": version,
-            "kind": "ClusterQueue",
-            "metadata": {"name": name},
-            "spec": {
-                "namespaceSelector": {},
-                "preemption": {"withinClusterQueue": "LowerPriority"},
-                "resourceGroups": [{"coveredResources": [resource], "flavors": quotas}],
-            },
-        },
-        {
-            "apiVersion": version,
-            "kind": "LocalQueue",
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": {"clusterQueue": name},
-        },
-    ]
-
-
-def manifest(objects: Sequence[Mapping[str, Any]]) -> str:
-    """Format several objects for ``kubectl apply -f``."""
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}, indent=2) + "\n"
-
-
 def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
     """Return the command line of a pod. Kubernetes sets the index of the pod, and pod 0 of the set has a DNS name."""
     master = f"{launch.name}-nodes-0-0.{launch.name}"
@@ -143,4 +92,4 @@ def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
     return f"exec torchrun {words} --master-port {PORT} -m paceline.training {given} --out {folder} {resume}"
 
 
-__all__ = ["GPU", "Manifest", "jobset", "manifest", "queue_of"]
+__all__ = ["GPU", "Manifest", "jobset"]

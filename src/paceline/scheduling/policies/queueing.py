@@ -1,9 +1,7 @@
-"""Policy that chooses running jobs and their nodes by a queueing model of throughput (Lin, Paolieri, Chou, Golubchik, MASCOTS
-2018).
+"""Policy that trades the reduction of service time against efficiency, the speedup of an extra device.
 
-The model needs one profiling run: a job alone takes ``compute`` a step, and exchanges queue at one server for ``exchange``.
-Mean value analysis of this closed network of n workers gives the throughput. The abstract describes heuristics that trade the
-reduction of service time against efficiency, the speedup of an extra node. The rule here is one of them.
+Source: the abstract of Lin, Paolieri, Chou and Golubchik, MASCOTS 2018, which describes heuristics of this kind. Their
+throughput comes from a queueing model of one profiling run, here it comes from the predicted step times.
 """
 
 from __future__ import annotations
@@ -18,34 +16,6 @@ from paceline.scheduling.state import Decision, State
 
 EFFICIENCY = 0.5
 """Least speedup by an extra device, relative to the speed per device of the first ones."""
-
-
-def throughput(compute_s: float, exchange_s: float, most: int) -> Array:
-    """Return steps a second of 0 to ``most`` workers, shape (most + 1,), by mean value analysis of one server and a delay.
-
-    Source: Reiser and Lavenberg, 1980.
-    """
-    table, queue = np.zeros(most + 1), 0.0
-    for workers in range(1, most + 1):
-        wait = exchange_s * (1 + queue)
-        table[workers] = workers / (compute_s + wait)
-        queue = table[workers] * wait
-    return table
-
-
-def profiled(step_s: float, exchange_s: float, most: int, workers: int = 2) -> Array:
-    """Return ``throughput`` from one profiling run.
-
-    Args:
-        step_s: seconds of a step of each of ``workers`` in the run, including exchange and waiting.
-        exchange_s: seconds of one worker's exchange alone: bytes over bandwidth.
-    """
-    low, high = 0.0, max(step_s - exchange_s, 0.0)
-    for _ in range(60):  # the step grows with the time of its computation
-        middle = (low + high) / 2
-        longer = workers / float(throughput(middle, exchange_s, workers)[workers]) > step_s
-        low, high = (low, middle) if longer else (middle, high)
-    return throughput((low + high) / 2, exchange_s, most)
 
 
 def queueing(state: State, efficiency: float = EFFICIENCY) -> Decision:
@@ -99,4 +69,4 @@ def _grow(tables: list[Array], sizes: list[Ints], devices: Ints, left: int, effi
     return left
 
 
-__all__ = ["profiled", "queueing", "throughput"]
+__all__ = ["queueing"]

@@ -101,48 +101,6 @@ class OnnxNode:
         return 4.0 * (entering + self.directions * (rows * self.leaving + weights))
 
 
-def operation_seconds(
-    kind: str,
-    inputs: Sequence[int],
-    leaving: int,
-    *,
-    kernel: Sequence[int] = (),
-    strides: Sequence[int] = (),
-    padding: Sequence[int] = (),
-    dilations: Sequence[int] = (),
-    groups: int = 1,
-    bias: bool = True,
-    threads: int = 1,
-) -> float:
-    """Return the seconds of one operation on this machine, such as one of two thin convolutions that replace a convolution.
-
-    Args:
-        kind: ``linear`` or ``conv``. ``inputs``: shape of the input, (..., features) or (images, channels, ...). leaving:
-            output features or channels.
-
-    Raises:
-        UserError: another kind, or sizes that do not fit.
-    """
-    if kind == "linear":
-        return seconds(OnnxNode("linear", tuple(inputs), leaving, bias=bias), threads)
-    if kind != "conv":
-        raise UserError(f"no times of the operation {kind}", "give linear or conv")
-    dims = len(inputs) - 2
-    if len(kernel) != dims or inputs[1] % groups or leaving % groups:
-        raise UserError(
-            f"a kernel of {tuple(kernel)} and {groups} groups do not fit {tuple(inputs)} and {leaving} channels",
-            "give one size of the kernel for each dimension of the image, and channels that the groups divide",
-        )
-    window = ConvolutionWindow(
-        tuple(kernel),
-        tuple(strides) or (1,) * dims,
-        tuple(padding) or (0,) * dims,
-        tuple(dilations) or (1,) * dims,
-        groups,
-    )
-    return seconds(OnnxNode("conv", tuple(inputs), leaving, window), threads)
-
-
 def seconds(node: OnnxNode, threads: int = 1, copies: int = 1) -> float:
     """Return the seconds of the node alone, without the cost of a call.
 
@@ -355,7 +313,6 @@ __all__ = [
     "made",
     "node_seconds",
     "numbers",
-    "operation_seconds",
     "seconds",
     "whole_blocks",
 ]

@@ -11,8 +11,6 @@ from paceline.codecs import Key
 from paceline.codecs.stochastic_bf16 import round_tensor
 from paceline.strategy import GradientExchange
 
-_CPU = torch.device("cpu")
-
 
 @dataclass(frozen=True)
 class Keeping:

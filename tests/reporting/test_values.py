@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import samples
 from paceline.reporting import values
-from paceline.reporting.values import HEADLINE, UNKNOWN, clean, relative_error, strategy_text, time_range
+from paceline.reporting.values import HEADLINE, UNKNOWN, clean, relative_error, strategy_text, time_range, unusual_choices
 
 WRITERS = (values.number, values.seconds, values.percent, values.size, values.memory, values.ratio, values.rate)
 
@@ -74,3 +74,9 @@ def test_only_choices_that_were_made_are_shown():
     )
     assert strategy_text({"bucket_bytes": 26214400, "servers": 2}) == "bucket 26.2 MB, servers 2"
     assert strategy_text({"options": {"density": 0.01}, "clip": None}) == "density 0.01"
+
+
+def test_a_title_leaves_sizes_and_defaults_out():
+    usual = {"world_size": 8, "global_batch_size": 64, "bucket_bytes": 1, "precision": "bf16", "compression": "dense"}
+    assert not unusual_choices({**usual, "exchange": "allreduce", "sharding": "ddp"})
+    assert unusual_choices({**usual, "exchange": "ring", "clip": 2.5}) == ["exchange ring", "clip 2.5"]

@@ -130,9 +130,23 @@ def _usual() -> Mapping[str, object]:
     return {item.name: plain(item.default) for item in CHOICES.values() if item.has_default and not item.said}
 
 
-_IN_TITLE = frozenset({"world_size", "global_batch_size", "precision", "optimizer"})
-_DEFAULTS: Mapping[str, object] = {"compression": "dense", "exchange": "allreduce"}
-"""Choices that a title omits at this value, in addition to the sizes of buckets."""
+@cache
+def _in_title() -> frozenset[str]:
+    """Return the choices that a title states apart or leaves out: sizes, precision and optimizer."""
+    from paceline.strategy.strategy import CHOICES
+
+    return frozenset(item.name for item in CHOICES.values() if not item.part or item.name == "world_size")
+
+
+@cache
+def _usual_exchange() -> Mapping[str, object]:
+    """Return the compression and the exchange of a strategy that names none."""
+    from paceline.strategy.choices.choice import declared
+    from paceline.strategy.choices.values import plain
+    from paceline.strategy.gradient_exchange import GradientExchange
+
+    items = (item for item in declared(GradientExchange) if item.said and item.values.objects)
+    return {item.name: plain(getattr(GradientExchange(), item.field)) for item in items}
 
 
 def strategy_text(strategy: Mapping[str, object]) -> str:
@@ -144,11 +158,7 @@ def unusual_choices(strategy: Mapping[str, object]) -> list[str]:
     """Return the choices that are not the default, except sizes, precision and optimizer: ``["sharding zero3", "compression
     terngrad"]``.
     """
-    kept = {
-        name: value
-        for name, value in strategy.items()
-        if name not in _IN_TITLE and not name.endswith("bucket_bytes") and _DEFAULTS.get(name) != value
-    }
+    kept = {name: value for name, value in strategy.items() if name not in _in_title() and _usual_exchange().get(name) != value}
     return _choices(kept)
 
 

@@ -19,8 +19,6 @@ LONGEST = 100
 """Most characters of a value."""
 UPLOADED = "config:"
 """Prefix of the name of a model with an uploaded configuration."""
-_STARTS = {"precision": "bf16", "sharding": "zero3"}
-"""Values of the first visit."""
 _YES_NO = ("yes", "no")
 _DOUBLINGS = tuple(str(1 << n) for n in range(18))
 _SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
@@ -100,16 +98,14 @@ def controls() -> tuple[Control, ...]:
 
 def _of_choice(item: StrategyChoice) -> Control:
     """Return the control of a choice, built from its declaration."""
-    values, legal = item.values, tuple(map(str, item.values.names))
+    values, legal, unset = item.values, tuple(map(str, item.values.names)), item.unset or item.default_text
     if isinstance(values, Flag):
         switch = (item.option, not item.default)
-        return Control(item.word, item.name, item.label, "select", _YES_NO, unset=item.unset, values=values, switch=switch)
+        return Control(item.word, item.name, item.label, "select", _YES_NO, (), item.start, unset, values, switch)
     kind: Literal["text", "number", "select"] = "select" if legal else "number" if values.argument_type else "text"
     stops = tuple(n for n in ("0", *_DOUBLINGS) if int(n) >= values.least) if isinstance(values, WholeNumber) else ()
     parsed = values if values.argument_type or isinstance(values, ByteSize) else None
-    return Control(
-        item.option, item.name, item.label, kind, legal, stops, _STARTS.get(item.option, ""), item.unset, values=parsed
-    )
+    return Control(item.option, item.name, item.label, kind, legal, stops, item.start, unset, parsed)
 
 
 Selection = Mapping[str, str]

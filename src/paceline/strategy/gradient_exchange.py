@@ -108,7 +108,6 @@ class GradientExchange:
         train=RUNS,
         plan=Searched("compressions", help=ONE_OF),
         label="Compression",
-        unset="dense",
         emit=EmitRule(
             "compression {value}",
             "gradients travel as they are",

@@ -59,6 +59,8 @@ MODEL = ("pipeline", "context", "tensor")
 """Dimensions whose devices together hold one replica."""
 DIVIDING = (*MODEL, "expert")
 """Choices of the numbers of devices that divide the network."""
+WITHIN_LAYER = ("tensor", "context", "expert", "expert_tensor")
+"""Choices of the numbers of devices that work on one layer together."""
 GATHER_BITS = (0, 8, 16, 32)
 GRADIENT_BITS = (0, 16, 32)
 _SHARDED = "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
@@ -266,7 +268,7 @@ class Parallelism:
         ),
         plan=Searched("shardings", values=TORCH_SHARDINGS, help=ONE_OF),
         label="Sharding",
-        unset="ddp",
+        start="zero3",
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
         emit=WRITTEN,
         strategy_needs=(check_gathered, check_exchanged),

@@ -64,6 +64,8 @@ class ExchangeGroup(Generic[T]):
     gathers: tuple[Phase, ...] = ()
 
 
+TRAINED_BATCH = 64
+"""Samples of a global batch that ``train`` takes by default."""
 _BATCH = StrategyChoice(
     values=WholeNumber("samples in a global batch"),
     default=MISSING,
@@ -76,7 +78,7 @@ _BATCH = StrategyChoice(
     said=True,
     told_apart=True,
     strategy_needs=(check_batch,),
-    train=replace(RUNS, help="samples a step, over all workers (default 64)"),
+    train=replace(RUNS, help=f"samples a step, over all workers (default {TRAINED_BATCH})"),
     emit=WRITTEN,
     plan=Searched("batches", help="only this one; may be repeated"),
     label="Global batch, samples",
@@ -122,6 +124,7 @@ class Strategy:
         train=Trained("precision {value}", "train in fp32"),
         plan=Searched("precisions", help=ONE_OF),
         label="Precision",
+        start="bf16",
         affects=TRAFFIC,
         unset="the device's usual",
         emit=WRITTEN,

@@ -55,6 +55,15 @@ def test_uneven_nodes_are_named_by_their_sizes() -> None:
     assert " on 1+3 A100" in repr(p)
 
 
+def test_one_line_names_choices_that_are_not_the_default() -> None:
+    usual = {"optimizer": "adam", "compression": "dense", "exchange": "allreduce", "sharding": "ddp", "recompute": "full"}
+    p = predict(make_workload(), make_cluster(1, 2), strategy(2))
+    texts = [repr(replace(p, strategy={"precision": "bf16", **usual, **more})) for more in ({}, {"sharding": "zero3"})]
+    assert ": bf16, adam, " in texts[0] and ": bf16, adam, zero3, " in texts[1]
+    int8 = repr(replace(p, strategy={**usual, "compression": "int8", "exchange": "ring", "sharding": "zero3"}))
+    assert ": adam, int8, ring, zero3, " in int8
+
+
 def test_an_assumption_is_its_text_with_a_subject() -> None:
     assumption = Assumption("links", "A link.", "a datasheet")
     assert assumption == "A link." and (assumption.kind, assumption.source) == ("links", "a datasheet")

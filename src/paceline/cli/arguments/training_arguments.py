@@ -11,7 +11,7 @@ from paceline.cli.arguments.exchange_arguments import add_compression_arguments,
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.recipe import RATE_SCALINGS
-from paceline.strategy.strategy import CHOICES
+from paceline.strategy.strategy import CHOICES, TRAINED_BATCH
 from paceline.training.attach.attach_options import TIMEOUT_S
 from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_seconds, parse_seconds
@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "decay": 0.0,
     "scale_from": 0,
     "scaling": None,
-    "global_batch": 64,
+    "global_batch": TRAINED_BATCH,
     "seed": 0,
     "epochs": 10,
     "start": "",

@@ -12,8 +12,17 @@ from paceline.hardware.placement import nodes_text
 from paceline.prediction.step.memory import FRAGMENTED, Fit
 from paceline.prediction.step.waits import OVERLAP_LOSS
 from paceline.record import Metrics
+from paceline.strategy.choices.choice_values import Name
+from paceline.strategy.parallelism import WITHIN_LAYER
+from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
 
+_USUAL_NAMES = {
+    item.name: Strategy(global_batch_size=1).choice(item.name) if item.part else ""
+    for item in sorted(CHOICES.values(), key=lambda item: item.part)  # the strategy's own, its exchange's, its mesh's
+    if item.recorded and isinstance(item.values, Name)
+}
+"""Choices that one line of a prediction states, and the value at which it leaves them out."""
 NARROWEST = 40
 """Least number of columns of an explanation."""
 AssumptionKind = Literal[
@@ -95,9 +104,7 @@ class Prediction(Metrics):
     def __repr__(self) -> str:
         """Return one line: the network, the cluster, the main choices and the step time. ``explain()`` gives the rest."""
         s, on = self.strategy, self.cluster
-        usual = {"exchange": "allreduce", "sharding": "ddp", "recompute": "none", "compression": "dense"}
-        names = ("precision", "optimizer", "compression", "exchange", "sharding")
-        choices = [str(s[name]) for name in names if s.get(name) and s[name] != usual.get(name)]
+        choices = [str(s[name]) for name, usual in _USUAL_NAMES.items() if s.get(name) and s[name] != usual]
         size = nodes_text(str(on.get("devices_per_node", 1)), int(on.get("num_nodes", 1)))
         where = f" on {size} {on['device']}" if "device" in on else ""
         batch = f"batch {s['global_batch_size']}" if "global_batch_size" in s else ""
@@ -186,7 +193,7 @@ def _critical_path(p: Prediction) -> str:
             f"forward, backward, optimizer. The exchange of {format_bytes(p.wire_bytes_per_device)} "
             f"({format_seconds(p.comm_s)} of network) overlaps the backward pass completely."
         )
-    divided = any(p.strategy.get(name, 1) != 1 for name in ("tensor", "context", "expert", "expert_tensor"))
+    divided = any(p.strategy.get(name, 1) != 1 for name in WITHIN_LAYER)
     if p.exposed.get("pipeline bubble", 0.0) > 0 or divided:
         return _path_on_a_mesh(p, update.start_s)
     last = max((e for e in p.timeline if e.lane not in ("compute", "wait")), key=lambda e: e.end_s)

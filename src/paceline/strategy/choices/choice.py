@@ -158,7 +158,8 @@ class StrategyChoice:
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
         title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
-        label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means.
+        label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means;
+            empty: the default. ``start``: its value at the first visit.
         source: paper or software that defines it.
     """
 
@@ -196,6 +197,7 @@ class StrategyChoice:
     title_rank: int = 0
     label: str = ""
     unset: str = ""
+    start: str = ""
     source: str = ""
 
     @property

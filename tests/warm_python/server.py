@@ -53,6 +53,18 @@ def read_torchlib_once() -> None:
     apis.get_torchlib_ops()
 
 
+def use_huge_pages() -> None:
+    """Move what is loaded to huge pages where Linux can: a fork then copies a third of the page tables, and ends sooner."""
+    size, collapse = 2 << 20, 25  # MADV_COLLAPSE
+    maps, libc = Path("/proc/self/maps"), ctypes.CDLL(None)
+    for line in maps.read_text().splitlines() if maps.exists() else ():
+        addresses, mode, _, _, inode, *name = line.split()
+        start, end = (int(address, 16) for address in addresses.split("-"))
+        start, end = -(-start // size) * size, end // size * size
+        if mode.startswith("rw") and inode == "0" and name != ["[stack]"] and start < end:
+            libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), collapse)
+
+
 def serve(listening: socket.socket, command: str) -> list[str]:
     """Fork for every request, until stdin closes. Returns in the forked child: the arguments of its program."""
     gc.freeze()
@@ -191,6 +203,7 @@ if __name__ == "__main__":
     if hasattr(os, "SCHED_BATCH"):
         # Gloo's threads spin while the thread that holds their lock waits for a core: none takes the core of another early.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    use_huge_pages()
     consistency.code_version()  # each rank that is attached asks for it
     # At the top, as a program is: an error is the program's own, and the interpreter ends as usual.
     read_torchlib_once()

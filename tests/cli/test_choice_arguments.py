@@ -7,13 +7,12 @@ import argparse
 import pytest
 
 from paceline.cli.arguments.choice_arguments import (
-    OF_EXCHANGE,
     PREDICTED,
     SEARCHED,
+    TRAINED,
     add_choice_arguments,
     add_search_arguments,
     given_choices,
-    trained,
     usual_argument,
 )
 from paceline.strategy.strategy import CHOICES, Strategy
@@ -54,6 +53,7 @@ def test_a_search_takes_several_values() -> None:
 
 
 def test_training_has_options_for_what_it_runs() -> None:
-    assert {item.name for item in trained(("parallelism",))} == {"sharding", "shard_devices", "gather_bits"}
-    assert "servers" not in {item.name for item in trained(OF_EXCHANGE)}
+    of_mesh = {item.name for item in TRAINED if item.part == "parallelism"}
+    assert of_mesh == {"sharding", "shard_devices", "gather_bits"}
+    assert "servers" not in {item.name for item in TRAINED}
     assert usual_argument(CHOICES["bucket_bytes"]) == "25MiB" and usual_argument(CHOICES["compression"]) is None

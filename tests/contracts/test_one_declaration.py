@@ -31,6 +31,14 @@ flux_depth: int = choice(
     title="flux {value}", label="Flux", plan=Searched(values=(0, 3)),
 )
 """
+TRAINED = '{}: int = choice(0, WholeNumber("{}", 0), "{}", metavar="N", later=True, train=RUNS{})'
+FIELDS = {
+    "parallelism": FIELD + TRAINED.format(*["flux_mesh"] * 3, ""),
+    "gradient_exchange": TRAINED.format(*["flux_gradient"] * 3, ""),
+    "local_steps": TRAINED.format(*["flux_local"] * 3, ""),
+    "strategy": TRAINED.format(*["flux_run"] * 3, ", plan=Searched(values=(0, 2)), emit=WRITTEN"),
+}
+"""Fields of each part of a strategy, by the file that declares it."""
 COMPRESSION = """
 from dataclasses import replace as _replace
 COMPRESSIONS = {**COMPRESSIONS, "fluxed": _replace(COMPRESSIONS["int8"], name="fluxed")}
@@ -53,7 +61,8 @@ import numpy as np
 import paceline
 from paceline.calibration.records import COLUMNS, observations
 from paceline import codecs
-from paceline.cli.command_line import build_parser, main
+from paceline.cli.arguments.training_arguments import training_run
+from paceline.cli.command_line import build_parser, main, parse
 from paceline.planning import Space
 from paceline.planning.compare.changes import apply, parse_change
 from paceline.planning.compare.strategy_text import describe
@@ -80,6 +89,8 @@ space = Space(clusters=(cluster,), batches=(8,), compressions=("dense", "fluxed"
 found = [s for _, s in candidates(space, TrainingTarget(), Exclusions())]
 code = main("plan lenet5 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 64 --tensor 1 --compression dense "
             "--flux-depth 0 --why-not flux-depth=3 --json".split())
+code += main("plan gpt2 --cluster".split() + ["2 A100"] + "--samples 1e5 --global-batch 8 --tensor 2 --flux-depth 3 "
+             "--flux-run 2 --json".split())
 codec = codecs.get(fluxed.description.codec_name, block=64)
 numbers = np.linspace(-1, 1, 100, dtype=np.float32)
 again = np.zeros_like(numbers)
@@ -91,9 +102,12 @@ for target in TARGETS:
         refusals[target] = emit(target, usual.changed(flux_depth=3), lenet, cluster)
     except UserError as error:
         refusals[target] = error.message
+of_train = "train --model lenet5 --data digits --sync-every 2 --flux-mesh 1 --flux-gradient 2 --flux-local 3 --flux-run 4"
+run = training_run(parse(build_parser(), of_train.split())).strategy.to_json()
 page = {"controls": controls(), "chosen": {}, "answer": "", "status": "", "problem": "", "query": "", "has_schedule": False}
 plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({
+    "run": {name: run[name] for name in ("flux_mesh", "flux_gradient", "flux_local", "flux_run")},
     "page": filled("serve/page.html.j2", page),
     "codec": [codec.name, payload.nbytes < numbers.nbytes, float(abs(again - numbers).max())],
     "same_plan": plans[0] is plans[1],
@@ -123,7 +137,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in t
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """Output of a copy of the package with one more field in one file, and one more compression and its codec in two others."""
+    """Output of a copy of the package with further fields of each part, and one more compression and its codec in two files."""
     root = tmp_path_factory.mktemp("declared")
     package = root / "paceline"
     package.mkdir()
@@ -133,17 +147,18 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
         else:
             (package / entry.name).symlink_to(entry)
     (package / "codecs" / "reference" / "fluxed.py").write_text(CODEC, encoding="utf-8")
-    mesh = package / "strategy" / "parallelism.py"
-    text, method = mesh.read_text(encoding="utf-8"), "    def __post_init__"
-    mesh.write_text(text.replace(method, indent(FIELD, "    ") + "\n" + method, 1), encoding="utf-8")
+    for name, declarations in FIELDS.items():
+        part = package / "strategy" / f"{name}.py"
+        text, method = part.read_text(encoding="utf-8"), "    def __post_init__"
+        part.write_text(text.replace(method, indent(declarations, "    ") + "\n\n" + method, 1), encoding="utf-8")
     with (package / "strategy" / "compression" / "compressions.py").open("a", encoding="utf-8") as file:
         file.write(COMPRESSION)
     run = [sys.executable, "-c", FROM_HERE + PROGRAM.replace("\\\\n", "\\n")]
     done = subprocess.run(run, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    plan, said = map(json.loads, done.stdout.splitlines())
+    plan, divided, said = map(json.loads, done.stdout.splitlines())
     assert Path(said["module"]).parent == package
-    return {**said, "plan": plan}
+    return {**said, "plan": plan, "divided": divided}
 
 
 def test_it_has_an_option_and_help(copy: dict[str, dict[str, str]]) -> None:
@@ -151,6 +166,14 @@ def test_it_has_an_option_and_help(copy: dict[str, dict[str, str]]) -> None:
         assert "--flux-depth N" in copy["helps"][name] and "layers of flux" in copy["helps"][name], name
         assert "fluxed" in copy["helps"][name], name
     assert "--flux-depth" not in copy["helps"]["train"] and "fluxed" in copy["helps"]["train"]
+
+
+def test_train_has_an_option_for_what_it_runs_of_each_part(copy: dict[str, dict[str, str]]) -> None:
+    missing = {
+        f"flux-{name}" for name in ("mesh", "gradient", "local", "run") if f"--flux-{name} N" not in copy["helps"]["train"]
+    }
+    assert not missing
+    assert copy["run"] == {"flux_mesh": 1, "flux_gradient": 2, "flux_local": 3, "flux_run": 4}
 
 
 def test_it_is_in_json_where_it_is_not_the_default(copy: dict[str, dict[str, object]]) -> None:
@@ -164,6 +187,11 @@ def test_a_table_of_jobs_has_a_column_for_it(copy: dict[str, object]) -> None:
 
 def test_a_plan_tries_its_values(copy: dict[str, object]) -> None:
     assert copy["tried"] == [[0, "dense"], [0, "fluxed"], [3, "dense"], [3, "fluxed"]]
+
+
+def test_a_plan_of_a_divided_network_tries_them_too(copy: dict[str, dict[str, list[dict[str, dict[str, int]]]]]) -> None:
+    strategies = [row["strategy"] for row in copy["divided"]["ranking"]]
+    assert strategies and {(of["flux_depth"], of["flux_run"], of["tensor"]) for of in strategies} == {(3, 2, 2)}
 
 
 def test_why_not_and_changes_know_it(copy: dict[str, dict[str, object]]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
+from paceline.prediction.layouts.layout_slices import LayoutSlice, Shares, with_common
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.strategy import SHARDINGS, Parallelism
@@ -58,7 +60,7 @@ def strategy(
     batch: int,
     times: int,
     cluster: Cluster,
-    common: Common = NOTHING_COMMON,
+    common: Mapping[str, Any],
 ) -> Strategy:
     mesh = Parallelism(
         data=cluster.world_size // (own.tensor * own.context * shape.stages),
@@ -73,11 +75,11 @@ def strategy(
         last_stage_layers=shape.ends[1],
         sharding=shares.sharding,
         shard_devices=shares.groups(own, shape.stages, cluster) or 0,
-        **common.of(shares.sharding),
         micro_batches=times,
         recompute=own.recompute,
         expert=own.expert,
     )
+    mesh = with_common(mesh, common)
     return Strategy(global_batch_size=batch, parallelism=mesh, precision=own.precision, optimizer="adamw")
 
 
@@ -96,19 +98,19 @@ SHARED = (*map(Shares, SHARDINGS.values()), *(Shares(level, True) for level in S
 @pytest.mark.parametrize(
     ("workload", "cluster", "predictor", "precision", "common"),
     [
-        (SMALL, TWO_NODES, Predictor(), "bf16", NOTHING_COMMON),
-        (SMALL, TWO_NODES, Predictor(), "bf16", Common(offload="optimizer")),
-        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", Common(gather_bits=16, gradient_bits=16)),
-        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", NOTHING_COMMON),
-        (SMALL, TWO_NODES, Predictor(overlap=False), "fp32", NOTHING_COMMON),
-        (SMALL, SLOW_NODES, Predictor(), "fp16", NOTHING_COMMON),
-        (MIXTURE, TWO_NODES, Predictor(), "bf16", NOTHING_COMMON),
-        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16", NOTHING_COMMON),
-        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8", NOTHING_COMMON),
+        (SMALL, TWO_NODES, Predictor(), "bf16", {}),
+        (SMALL, TWO_NODES, Predictor(), "bf16", {"offload": "optimizer"}),
+        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", {"gather_bits": 16, "gradient_bits": 16}),
+        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", {}),
+        (SMALL, TWO_NODES, Predictor(overlap=False), "fp32", {}),
+        (SMALL, SLOW_NODES, Predictor(), "fp16", {}),
+        (MIXTURE, TWO_NODES, Predictor(), "bf16", {}),
+        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16", {}),
+        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8", {}),
     ],
 )
 def test_no_bound_is_above_the_step_or_its_memory(
-    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Common, most: int
+    workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Mapping[str, Any], most: int
 ) -> None:
     draw = random.Random(len(precision))
     batches = (48, 96, 384)
@@ -165,7 +167,7 @@ def test_the_bound_of_even_stages_without_exchange_is_the_step() -> None:
     ):
         of_shape = bounds.bounds(shape)
         seconds = bounds.seconds(shape, of_shape.micro_batches, np.array([0]))
-        step = mesh_step(model, cluster, strategy(own, shape, Shares(SHARDINGS["ddp"]), 16, 16, cluster))
+        step = mesh_step(model, cluster, strategy(own, shape, Shares(SHARDINGS["ddp"]), 16, 16, cluster, {}))
         assert seconds[0, 0, 0] == pytest.approx(step.seconds, rel=0.05)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from paceline.strategy.choices.choice import StrategyChoice
@@ -16,11 +16,8 @@ PREDICTED = tuple(item for item in CHOICES.values() if item.option)
 """Choices with options of ``predict``, ``whatif`` and ``explain``."""
 SEARCHED = tuple(item for item in PREDICTED if item.plan and item.plan.option)
 """Choices with options of ``plan``."""
-
-
-def trained(parts: Collection[str]) -> tuple[StrategyChoice, ...]:
-    """Return the choices that ``train`` has options for, of some parts of a strategy."""
-    return tuple(item for item in PREDICTED if item.train.option and item.part in parts)
+TRAINED = tuple(sorted((item for item in PREDICTED if item.train.option), key=lambda item: not item.part))
+"""Choices with options of ``train``, those of ``Strategy`` itself last."""
 
 
 def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[StrategyChoice], *, only_given: bool = False) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, add_choice_arguments, given_choices, trained
+from paceline.cli.arguments.choice_arguments import TRAINED, add_choice_arguments, given_choices
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
@@ -56,7 +56,7 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     elastic = "continue from --out, and after a lost rank with the ranks that return or without it"
     parser.add_argument("--elastic", action="store_true", help=elastic)
     parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
-    add_choice_arguments(parser, trained(("parallelism",)), only_given=True)
+    add_choice_arguments(parser, (item for item in TRAINED if item.part == "parallelism"), only_given=True)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,9 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function"
     )
-    add_choice_arguments(parser, (*trained(OF_EXCHANGE), CHOICES["optimizer"]), only_given=True)
+    batch = CHOICES["global_batch_size"]  # stands beside the epochs
+    others = (item for item in TRAINED if item.part != "parallelism" and item.name != batch.name)
+    add_choice_arguments(parser, others, only_given=True)
     add_compression_arguments(parser)
     parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
     parser.add_argument(
@@ -82,7 +84,7 @@ def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RULE",
         help=f"how the rate grows with the batch: {', '.join(RATE_SCALINGS)} (default: the optimizer's)",
     )
-    add_choice_arguments(parser, (CHOICES["global_batch_size"],), only_given=True)
+    add_choice_arguments(parser, (batch,), only_given=True)
     parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
     parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
     weights = "weights to begin with: a run's directory, or a file of a state_dict (default: the seed's)"
@@ -137,10 +139,10 @@ def training_run(options: argparse.Namespace, workers: int | None = None) -> Tra
     if given["scale_from"] == 0:
         raise UserError("rates of a batch of 0", "give a whole number from 1 up")
     choices = {
+        **given_choices(options, TRAINED),
         "world_size": values["workers"] if workers is None else workers,
         "global_batch_size": values["global_batch"],
         "optimizer": values["optimizer"],
-        **given_choices(options, trained(("parallelism",))),
         **exchange_choices(options, None if begun is None else begun.gradient_exchange),
     }
     return TrainingRun(

@@ -85,7 +85,7 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 expert=expert,
                 **(of_shares if SHARDINGS[sharding].shares_out else {}),
             )
-            templates = dict.fromkeys(_with(template, combination) for combination in space.combinations)
+            templates = dict.fromkeys(with_choices(template, combination) for combination in space.combinations)
         except UserError as error:
             if bucket == space.buckets[0]:
                 left_out.add(_illegal(compression, exchange, sharding, space.gradient_bits), times, error.message)
@@ -108,7 +108,7 @@ _SHARED = (ALLREDUCE.name, SHARDED.name, HIERARCHICAL.name)
 """Exchanges to try with compressed gradients and a sharded optimizer unless one is named."""
 
 
-def _with(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
+def with_choices(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
     """Return the strategy with further choices, except those that do not apply to it."""
     for name, value in choices.items():
         in_card = (name, value) == ("codec_at", IN_CARD.name)

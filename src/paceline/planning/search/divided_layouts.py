@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.hardware import Cluster
 from paceline.planning.compare.strategy_text import Wanted
-from paceline.planning.search.candidates import precision_left_out
+from paceline.planning.search.candidates import precision_left_out, with_choices
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
@@ -20,7 +21,6 @@ from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
-from paceline.prediction.layouts.layout_slices import Common
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.offload import offloads
 from paceline.prediction.passes.recompute import choices_that_save
@@ -121,8 +121,8 @@ def search_divided(
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
         return LayoutSearches(())
     found = []
-    for cluster in space.clusters:
-        layouts = _layouts(workload, cluster, space, target, offload)
+    for cluster, common in product(space.clusters, _common(space, offload)):
+        layouts = _layouts(workload, cluster, space, target, common)
         if layouts is None:
             continue
 
@@ -172,6 +172,21 @@ def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
     )
 
 
+def _common(space: Space, offload: Offload) -> list[Mapping[str, Any]]:
+    """Return the different combinations of choices that all layouts of a search share, without defaults."""
+    plain, found = Strategy.of(global_batch_size=1), list[Mapping[str, Any]]()
+    for combination in space.combinations:
+        strategy = with_choices(plain, combination)
+        common = {
+            name: value
+            for name, value in {"offload": offload, **space.of_shares, **combination}.items()
+            if (value if CHOICES[name].part == "parallelism" else strategy.choice(name))
+            not in (CHOICES[name].default, plain.choice(name))
+        }
+        found += [] if common in found else [common]
+    return found
+
+
 def _dense(space: Space) -> bool:
     compressions = space.compressions or (DENSE.name,)
     return DENSE.name in compressions and any(EXCHANGES[name].by_engine for name in space.exchanges)
@@ -209,7 +224,7 @@ _SAME = tuple(axis.name for axis in fields(LayoutSpace) if str(axis.type).starts
 
 
 def _layouts(
-    workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, offload: Offload
+    workload: Workload, cluster: Cluster, space: Space, target: TrainingTarget, common: Mapping[str, Any]
 ) -> LayoutSpace | None:
     """Return the layouts to search on a cluster; None without any."""
     world = cluster.world_size
@@ -224,7 +239,7 @@ def _layouts(
         for name in space.divided_shardings or space.shardings
         if all(space.gathers(p, SHARDINGS[name].divided.name) for p in precisions)
     )
-    if world == 1 or not precisions or not shardings or not batches or (offload and not offloads(cluster.device)):
+    if world == 1 or not precisions or not shardings or not batches or (common.get("offload") and not offloads(cluster.device)):
         return None
     unnamed: dict[str, tuple[int, ...]] = {
         "experts": tuple(expert_groups(workload, world)),
@@ -235,7 +250,6 @@ def _layouts(
     decided: dict[str, Any] = {"batches": batches, "precisions": precisions, "shardings": shardings}
     if space.recomputes == Space.recomputes:
         decided["recomputes"] = choices_that_save(workload)
-    common = Common(offload=offload, **space.of_shares)
     return LayoutSpace(**{**same, **decided}, node_groups=space.node_groups, common=common, optimizer=space.optimizer)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
+from typing import Any
 
 from paceline.errors import UserError, check_count, shown
 from paceline.hardware import Cluster
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, Common, LayoutSlice, Shares
+from paceline.prediction.layouts.layout_slices import LayoutSlice, Shares
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.passes.blocks import block_begins, part_sizes
 from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, CONTEXT_RING
@@ -34,7 +35,7 @@ class LayoutSpace:
         micro_batch_sizes: samples of a micro batch on one replica. The number of micro batches follows from the batch.
         balanced: whether to try a last stage with fewer blocks, to make up for the time of its logits.
         node_groups: whether to try shards within each node too (HSDP).
-        common: choices that all layouts share.
+        common: choices of all layouts, by the names of ``Strategy.of``. A layout that cannot have a value keeps its own.
         sequences: whether to divide activations between the divided products too, if tensor is above 1.
         recomputes: values of ``Parallelism.recompute``.
         micro_batches: numbers of micro batches to try, from which the sizes follow; empty for any.
@@ -56,7 +57,7 @@ class LayoutSpace:
     sequences: tuple[bool, ...] = (True,)
     balanced: bool = True
     node_groups: bool = True
-    common: Common = NOTHING_COMMON
+    common: Mapping[str, Any] = field(default_factory=dict)
     optimizer: str = "adamw"
 
     def __post_init__(self) -> None:

@@ -16,16 +16,19 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.hardware import Cluster
+from paceline.planning.search.candidates import with_choices
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import ORDINARY, Predictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
+from paceline.prediction.layouts.layout_slices import with_common
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.strategy import CHOICES
 from paceline.workload.table import Workload
 
 KEPT = 8
@@ -125,13 +128,16 @@ class _LayoutScreening:
         weight: Callable[[int], float],
     ) -> None:
         self.workload, self.cluster, self.space, self.predictor, self.keep = workload, cluster, space, predictor, keep
-        self.template = Strategy.of(global_batch_size=1, optimizer=space.optimizer)
+        mesh = {name: value for name, value in space.common.items() if CHOICES[name].part == "parallelism"}
+        self.common = {CHOICES[name].field: value for name, value in mesh.items()}
+        others = {name: value for name, value in space.common.items() if name not in mesh}
+        self.template = with_choices(Strategy.of(global_batch_size=1, optimizer=space.optimizer), others)
         self.weights = np.array([weight(batch) for batch in space.batches])
         self.illegal: Counter[str] = Counter()
         every = tuple(space.slices(cluster))
         model = predictor.model(workload)
         self.shared = space.shared(cluster)
-        bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, space.common)
+        bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, self.common)
         self.shapes = tuple(space.shapes(cluster, bounds.blocks, logits_blocks(workload)))
         each = len(self.shared) * len(space.batches)
         slices = []
@@ -193,7 +199,7 @@ class _LayoutScreening:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
-        rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.space.common.offload)
+        rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.common.get("offload"))
         of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
         of_sharding = np.array([shares.sharding.shares_out + shares.in_node for shares in self.shared])
         counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
@@ -220,10 +226,10 @@ class _LayoutScreening:
             last_stage_layers=shape.ends[1],
             sharding=shares.sharding,
             shard_devices=shares.groups(own, shape.stages, self.cluster) or 0,
-            **self.space.common.of(shares.sharding),
             micro_batches=times,
             recompute=own.recompute,
         )
+        mesh = with_common(mesh, self.common)
         return self.cluster, replace(self.template, global_batch_size=size, precision=own.precision, parallelism=mesh)
 
     def _division(self, place: Sequence[int]) -> Division:

@@ -11,7 +11,7 @@ A search predicts the layouts with the least bounds in full, until the bound of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
-from paceline.prediction.layouts.layout_slices import NOTHING_COMMON, PROBE, Common, LayoutSlice, Shares, probe_network
+from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
 from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
@@ -68,7 +68,7 @@ class LayoutBounds:
 
     Args:
         slices, shardings, batches: choices to combine. Slices that cannot divide the network are left out (``refused``).
-        template: strategy with the optimizer and buckets of every layout. ``common``: other common choices.
+        template: strategy with the choices of every layout that do not divide. ``common``: those of the mesh (``with_common``).
     """
 
     model: StepModel
@@ -77,7 +77,7 @@ class LayoutBounds:
     shardings: tuple[Shares, ...]
     batches: tuple[int, ...]
     template: Strategy
-    common: Common = NOTHING_COMMON
+    common: Mapping[str, Any] = field(default_factory=dict)
     _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def _once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -120,14 +120,15 @@ class LayoutBounds:
 
     def _inner(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
         """Return the strategy of the replicas of a stage. ``count``: their number, if not that of all parameters."""
-        chosen: dict[str, Any] = {"sharding": shares.sharding, **self.common.of(shares.sharding)}
+        chosen: dict[str, Any] = {"sharding": shares.sharding}
         if count:
             mesh = Parallelism(data=count, pipeline=2, **chosen)  # several devices hold the network
         else:
             count = self.replicas(own, pipeline)
             chosen["shard_devices"] = shares.groups(own, pipeline, self.cluster) or 0
             mesh = replace(own.mesh(), data=max(1, count // own.context), expert=1, pipeline=pipeline, **chosen)
-        return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh.replicas)
+        mesh = with_common(mesh, self.common).replicas
+        return replace(self.template, global_batch_size=count, precision=own.precision, parallelism=mesh)
 
     def bounds(self, shape: PipelineShape) -> Bounds:
         """Return legality and memory of all combinations."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any
 
+from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import BYTES_PER_ELEMENT
-from paceline.strategy.choices.choice import declared
 from paceline.strategy.context_exchange import ContextExchange
-from paceline.strategy.mesh_rules import SHARES_OUT
-from paceline.strategy.offload import NO_OFFLOAD, Offload
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import Sharding
@@ -72,23 +71,12 @@ class Shares:
         return size if 1 < size < replicas and replicas % size == 0 and self.sharding.shares_out else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """Common choices of all layouts of a search: fields of ``Parallelism``."""
-
-    offload: Offload = NO_OFFLOAD
-    gather_bits: int = 0
-    gradient_bits: int = 0
-
-    def of(self, sharding: Sharding) -> dict[str, Any]:
-        """Return the choices that apply to a sharding."""
-        return {name: getattr(self, name) for name in _COMMON if sharding.shares_out or name not in _OF_SHARES}
-
-
-NOTHING_COMMON = Common()
-_COMMON = tuple(field.name for field in fields(Common))
-_OF_SHARES = frozenset(item.field for item in declared(Parallelism) if SHARES_OUT in item.needs)
-"""Choices that need shared state."""
+def with_common(mesh: Parallelism, common: Mapping[str, Any]) -> Parallelism:
+    """Return the mesh with the common choices of all layouts of a search (fields of ``Parallelism``) that it can have."""
+    for name, value in common.items():
+        with suppress(UserError):
+            mesh = replace(mesh, **{name: value})
+    return mesh
 
 
 @once_per_network

@@ -41,7 +41,7 @@ FIELDS = {
 """Fields of each part of a strategy, by the file that declares it."""
 COMPRESSION = """
 from dataclasses import replace as _replace
-COMPRESSIONS = {**COMPRESSIONS, "fluxed": _replace(COMPRESSIONS["int8"], name="fluxed")}
+COMPRESSIONS = {**COMPRESSIONS, **{name: _replace(COMPRESSIONS["int8"], name=name) for name in ("fluxed", "uncoded")}}
 """
 CODEC = """
 from dataclasses import dataclass
@@ -104,10 +104,16 @@ for target in TARGETS:
         refusals[target] = error.message
 of_train = "train --model lenet5 --data digits --sync-every 2 --flux-mesh 1 --flux-gradient 2 --flux-local 3 --flux-run 4"
 run = training_run(parse(build_parser(), of_train.split())).strategy.to_json()
+training_run(parse(build_parser(), "train --model lenet5 --data digits --compression fluxed".split()))
+try:
+    uncoded = training_run(parse(build_parser(), "train --model lenet5 --data digits --compression uncoded".split())).model
+except UserError as error:
+    uncoded = error.message
 page = {"controls": controls(), "chosen": {}, "answer": "", "status": "", "problem": "", "query": "", "has_schedule": False}
 plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({
     "run": {name: run[name] for name in ("flux_mesh", "flux_gradient", "flux_local", "flux_run")},
+    "uncoded": uncoded,
     "page": filled("serve/page.html.j2", page),
     "codec": [codec.name, payload.nbytes < numbers.nbytes, float(abs(again - numbers).max())],
     "same_plan": plans[0] is plans[1],
@@ -207,6 +213,10 @@ def test_the_page_has_a_control_for_it(copy: dict[str, str]) -> None:
 def test_its_codec_is_found_by_its_class(copy: dict[str, list[object]]) -> None:
     name, shorter, error = copy["codec"]
     assert name == "fluxed" and shorter and 0 < float(str(error)) < 0.02
+
+
+def test_training_refuses_a_compression_without_a_codec(copy: dict[str, str]) -> None:
+    assert copy["uncoded"] == "training cannot run compression uncoded, which has no codec"
 
 
 def test_strategies_that_differ_in_it_share_no_cached_answer(copy: dict[str, bool]) -> None:

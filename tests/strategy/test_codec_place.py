@@ -13,7 +13,7 @@ from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, cluster, nic
 from paceline.strategy import COMPRESSIONS, FP32, PLACES, BucketPlan, CodecWork, GradientExchange, Strategy
-from paceline.strategy.codec_place import PLAIN, Fabric, check_fabric, check_runs, fabric
+from paceline.strategy.codec_place import PLAIN, Fabric, check_fabric, fabric
 from paceline.strategy.compression.card_frames import message_bytes
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
 from strategy_toys import describe, exchanges_of, owned_bounds
@@ -103,20 +103,6 @@ def test_what_is_used_is_what_was_named_else_the_first_card() -> None:
     assert fabric(IN_CARD, ETHERNET.changed(nic=nic("vc709"))).nic == nic("vc709")
     sharp = fabric(GradientExchange("dense", "switch"), cluster("A100", 1, 4, "InfiniBand HDR SHARP")).aggregation
     assert sharp == aggregation("SHARP")
-
-
-def test_training_refuses_what_it_does_not_run() -> None:
-    with pytest.raises(UserError, match="paceline lab up --switch"):
-        check_runs(GradientExchange("dense", "switch"))
-    with pytest.raises(UserError, match="paceline lab up --nic"):
-        check_runs(IN_CARD)
-    with pytest.raises(UserError, match="training runs one server, not 2"):
-        check_runs(GradientExchange("dense", "parameter_server", servers=2))
-    host = GradientExchange("terngrad", codec_at="host")
-    check_runs(host, "cpu")
-    check_runs(host)
-    with pytest.raises(UserError, match="give codec_at gpu"):
-        check_runs(host, "cuda")
 
 
 @given(packed=st.integers(0, 5 * 10**6), dense=st.integers(0, 10**5), n=st.integers(2, 9))

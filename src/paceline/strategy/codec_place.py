@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -284,21 +283,3 @@ def _check_switch(x: Exchanging, cluster: Cluster) -> None:
             f"{switch.name} adds {' and '.join(switch.sums)}, which is not how {x.compression} travels",
             f"legal for it: {', '.join(able)}",
         )
-
-
-def check_runs(x: Exchanging, device: str = "") -> None:
-    """Raise UserError if training cannot execute an exchange that a prediction can describe.
-
-    Args:
-        device: kind of the device with the gradients, ``cpu`` or another; empty: not yet known.
-    """
-    from paceline.lab.adding_switch import VARIABLE  # a lab is loaded for a run alone
-
-    if x.servers > 1:
-        raise UserError(f"training runs one server, not {x.servers}", "take exchange sharded: every rank is a server there")
-    if x.exchange.uses_switch and not os.environ.get(VARIABLE):
-        raise UserError(
-            "exchange switch needs a switch that adds, and there is none between these workers",
-            "run in a lab that has one: paceline lab up --switch; or predict it",
-        )
-    x.codec_at.check_runs(x, device)

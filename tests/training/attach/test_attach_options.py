@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paceline.codecs import registry
 from paceline.errors import UserError
-from paceline.training.attach.attach_options import AttachOptions
+from paceline.strategy import COMPRESSIONS, GradientExchange
+from paceline.training.attach.attach_options import AttachOptions, check_runs
 
 ILLEGAL: list[tuple[dict[str, Any], str]] = [
     ({"seed": 1.5}, "seed=1.5; give a whole number"),
@@ -45,3 +47,26 @@ def test_what_a_caller_does_not_take_is_refused() -> None:
         AttachOptions.everywhere("OneBitAdam", None, {"check_evry": 2})
     with pytest.raises(UserError, match="OneBitAdam takes no noise_scale"):
         AttachOptions.everywhere("OneBitAdam", AttachOptions(noise_scale=True), {})
+
+
+def test_training_refuses_what_it_does_not_run() -> None:
+    with pytest.raises(UserError, match="paceline lab up --switch"):
+        check_runs(GradientExchange("dense", "switch"))
+    with pytest.raises(UserError, match="paceline lab up --nic"):
+        check_runs(GradientExchange("inceptionn", "ring", codec_at="nic"))
+    with pytest.raises(UserError, match="training runs one server, not 2"):
+        check_runs(GradientExchange("dense", "parameter_server", servers=2))
+    host = GradientExchange("terngrad", codec_at="host")
+    check_runs(host, "cpu")
+    check_runs(host)
+    with pytest.raises(UserError, match="give codec_at gpu"):
+        check_runs(host, "cuda")
+
+
+def test_a_compression_without_a_codec_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in COMPRESSIONS:
+        check_runs(GradientExchange(name))
+    monkeypatch.setattr(registry, "BY_NAME", {})
+    check_runs(GradientExchange("powersgd"))
+    with pytest.raises(UserError, match="cannot run compression int8, which has no codec"):
+        check_runs(GradientExchange("int8"))

@@ -12,10 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy import BUCKET_BYTES, FIRST_BUCKET_BYTES, GradientExchange, Strategy
-from paceline.strategy.codec_place import check_runs
 from paceline.training.attach.attach_arguments import Arguments
 from paceline.training.attach.attach_keywords import AttachKeywords
-from paceline.training.attach.attach_options import AttachOptions
+from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.attach_sharded import attach_sharded
 from paceline.training.attach.attachable import check_model, ddp_of, refuse_sparse_gradients
 from paceline.training.attach.consistency import agree

@@ -15,9 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange, LocalSteps
-from paceline.strategy.codec_place import check_runs
 from paceline.training.attach.attach_keywords import LocalKeywords
-from paceline.training.attach.attach_options import AttachOptions
+from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.local.local_steps import LocalSync
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec, numbered

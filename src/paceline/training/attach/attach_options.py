@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
 from paceline.errors import UserError, unknown
+from paceline.strategy import GradientExchange
 from paceline.strategy.choices.choice_values import Bits
 from paceline.strategy.parallelism import GATHER_BITS
 
@@ -121,3 +123,24 @@ class AttachOptions:
             if option.name not in names and getattr(changed, option.name) != option.default:
                 raise UserError(f"{caller} takes no {option.name}", f"legal: {', '.join(names)}")
         return changed
+
+
+def check_runs(x: GradientExchange, device: str = "") -> None:
+    """Raise UserError if training cannot execute an exchange that a prediction can describe.
+
+    Args:
+        device: kind of the device with the gradients, ``cpu`` or another; empty: not yet known.
+    """
+    from paceline.codecs.registry import BY_NAME  # codecs and a lab are loaded for a run alone
+    from paceline.lab.adding_switch import VARIABLE
+
+    if not x.compression.low_rank and x.compression.codec_name not in BY_NAME:
+        raise UserError(f"training cannot run compression {x.compression}, which has no codec", "name another, or predict it")
+    if x.servers > 1:
+        raise UserError(f"training runs one server, not {x.servers}", "take exchange sharded: every rank is a server there")
+    if x.exchange.uses_switch and not os.environ.get(VARIABLE):
+        raise UserError(
+            "exchange switch needs a switch that adds, and there is none between these workers",
+            "run in a lab that has one: paceline lab up --switch; or predict it",
+        )
+    x.codec_at.check_runs(x, device)

@@ -12,11 +12,10 @@ from torch import nn
 
 from paceline.errors import UserError
 from paceline.strategy import GradientExchange
-from paceline.strategy.codec_place import check_runs
 from paceline.strategy.sharded_exchange import check_to_owners, usual_exchange
 from paceline.strategy.sharding import check_no_wider
 from paceline.training.attach.attach_arguments import Arguments
-from paceline.training.attach.attach_options import AttachOptions
+from paceline.training.attach.attach_options import AttachOptions, check_runs
 from paceline.training.attach.attachable import check_embeddings
 from paceline.training.attach.consistency import agree
 from paceline.training.attach.hooks.sharded import ShardedHook, UnitAllGather, UnitReduceScatter

@@ -11,12 +11,11 @@ from typing import Any, TypedDict
 from paceline.errors import UserError, shorten, unknown
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.strategy.codec_place import check_runs
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.recipe import RATE_SCALINGS, RateScaling, Recipe, scaled_recipe
 from paceline.strategy.strategy import untrained
-from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions
+from paceline.training.attach.attach_options import TIMEOUT_S, AttachOptions, check_runs
 from paceline.units import parse_seconds
 from paceline.workload import Workload, catalogue
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import samples
 from paceline import hardware
-from paceline.calibration.records import observations
+from paceline.calibration.imports.job_table import add_row
+from paceline.calibration.records import observations, recorded_choices
 from paceline.errors import UserError
 from paceline.prediction import fit, predict
 from paceline.rundir import RunDir
-from paceline.strategy import Strategy
+from paceline.strategy import DenseRule, Strategy
 from paceline.workload import Workload
 
 HEAD = "workload,device,devices_per_node,nodes,network,global_batch,precision,step_s,sync_s\n"
@@ -108,3 +110,37 @@ def test_a_divided_job_is_read_as_divided_and_no_column_is_lost(tmp_path: Path) 
     table.write_text(head + "llama-3-8b,H100,8,8,bf16,zero1,4,maybe,2,4,1.9,\n", encoding="utf-8")
     with pytest.raises(UserError, match="column sequence: 'maybe' is not yes or no"):
         observations([table])
+
+
+@pytest.mark.parametrize(
+    ("choices", "cells"),
+    [
+        (
+            {"compression": "topk", "options": {"density": 0.001, "warmup_steps": 7}},
+            {"options": "density=0.001,warmup_steps=7"},
+        ),
+        ({"compression": "inceptionn", "options": {"bound": 2**-7}}, {"options": "bound=0.0078125"}),
+        ({"compression": "terngrad", "clip": None}, {"clip": "none"}),
+        (
+            {"compression": "terngrad", "clip": 3, "dense_rule": DenseRule(min_elements=5, names=("*.a", "b"))},
+            {"clip": "3.0", "dense_rule": "min-elements=5,last-layer=yes,dense=*.a,dense=b"},
+        ),
+        ({"compression": "terngrad"}, {}),
+        ({"compression": "int8", "residual_bits": 32}, {}),
+    ],
+)
+def test_choices_of_several_parts_are_written_and_read(tmp_path: Path, choices: dict[str, Any], cells: dict[str, str]) -> None:
+    strategy = Strategy.of(world_size=8, global_batch_size=64, **choices)
+    row = recorded_choices(strategy)
+    assert {name: row[name] for name in ("options", "clip", "dense_rule") if name in row} == cells
+    job = {"workload": "lenet5", "device": "A100", "devices_per_node": "8", "global_batch": "64", "step_s": "0.1"}
+    add_row(tmp_path / "jobs.csv", {**job, **row})
+    assert observations([tmp_path / "jobs.csv"])[0].strategy == strategy
+
+
+def test_parts_that_a_cell_does_not_state_are_those_of_its_compression(tmp_path: Path) -> None:
+    head = "workload,device,global_batch,step_s,compression,dense_rule,options\n"
+    (seen,) = observations([table(tmp_path, "lenet5,A100,64,0.1,int8,min-elements=5,", head=head)])
+    assert seen.strategy.gradient_exchange.dense_rule == DenseRule(min_elements=5, last_layer=False)
+    with pytest.raises(UserError, match=r"jobs.csv, row 1 \(line 2\), column options: option '0.01' is not NAME=NUMBER"):
+        observations([table(tmp_path, "lenet5,A100,64,0.1,topk,,0.01", head=head)])

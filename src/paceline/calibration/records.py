@@ -14,7 +14,9 @@ from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import parse_sizes
 from paceline.record import RunRecord, parse_json
 from paceline.rundir import RunDir
-from paceline.strategy.choices.choice_values import Flag, RealNumber
+from paceline.strategy import GradientExchange
+from paceline.strategy.choices.choice_values import Compound, Flag, RealNumber
+from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.workload import Workload
 
@@ -115,6 +117,11 @@ _RECOMPUTE = {"0": "none", "1": "full"}
 def _chosen(row: Row) -> dict[str, Any]:
     """Return the choices of a row by name. An empty cell or the number 0 makes no choice. Raises UserError."""
     chosen: dict[str, Any] = {}
+
+    def owner() -> GradientExchange:
+        """Return the exchange whose parts the cells change."""
+        return GradientExchange(chosen.get("compression", DENSE))
+
     for column, item in _CHOSEN.items():
         text = row.text(column)
         if not text:
@@ -128,21 +135,32 @@ def _chosen(row: Row) -> dict[str, Any]:
                 value = item.values.parse(text, column)
             except UserError:
                 raise row.wrong(column, "yes or no") from None
+        elif isinstance(item.values, Compound):
+            try:
+                value = item.values.read_text(text, owner)
+            except UserError as error:
+                raise UserError(f"{row.place}, column {column}: {error.message}", error.fix) from None
         else:
             value = _RECOMPUTE.get(text, text.casefold()) if item.name == "recompute" else item.values.from_argument(text)
-        if value not in (0, None) or isinstance(item.values, Flag | RealNumber):
+        if value not in (0, None) or isinstance(item.values, Flag | RealNumber | Compound):
             chosen[item.name] = value
     return chosen
 
 
 def recorded_choices(strategy: Strategy) -> dict[str, str]:
-    """Return the cells of a row for a strategy: choices that every row states, and choices that are not the default."""
-    values = {item: getattr(getattr(strategy, item.part) if item.part else strategy, item.field) for item in _CHOSEN.values()}
-    return {
-        item.column: str(item.values.to_argument(value))
-        for item, value in values.items()
-        if item.recorded or value != item.default
-    }
+    """Return the cells of a row for a strategy: choices that every row states, and choices that are not the default.
+
+    The default of an exchange's choice may depend on its compression.
+    """
+    x = strategy.gradient_exchange
+    usual = GradientExchange(x.compression, x.exchange)
+    cells: dict[str, str] = {}
+    for column, item in _CHOSEN.items():
+        owner = getattr(strategy, item.part) if item.part else strategy
+        value = getattr(owner, item.field)
+        if item.recorded or value != (getattr(usual, item.field) if owner is x else item.default):
+            cells[column] = str(item.values.to_argument(value))
+    return cells
 
 
 def observation(row: Row) -> Observation:

@@ -30,8 +30,9 @@ from paceline.strategy.choices.choice_values import Bits, Compound, Flag, OneOf,
 from paceline.strategy.choices.values import ByName
 from paceline.strategy.codec_place import IN_CARD, ON_HOST, PLACES, USUAL_PLACE, Place
 from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
-from paceline.strategy.compression.compression_options import Given, Values, parse_options, resolve
+from paceline.strategy.compression.compression_options import Given, Values, options_text, parse_options, resolve
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
+from paceline.strategy.compression.dense_rule_text import parse_rule, rule_text
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS, Exchange, carriers
 from paceline.strategy.residuals import RESIDUAL_PLACES
@@ -156,6 +157,8 @@ class GradientExchange:
                 ),
             ),
             lambda given, owner: parse_options(given[0]),
+            lambda text, owner: parse_options(text.split(",")),
+            options_text,
         ),
         "parameters of the compression",
         follows="compression",
@@ -172,6 +175,8 @@ class GradientExchange:
                 ),
             ),
             lambda given, owner: _parse_clip(given[0]),
+            lambda text, owner: _parse_clip(text),
+            lambda clip: "none" if clip is None else repr(clip),
         ),
         "standard deviations at which terngrad clips each tensor",
         follows="compression",
@@ -196,6 +201,8 @@ class GradientExchange:
                 ),
             ),
             lambda given, owner: _changed_rule(owner().dense_rule or DenseRule(), *given),
+            lambda text, owner: parse_rule(text, owner().dense_rule or DenseRule()),
+            rule_text,
         ),
         "which tensors stay dense",
         rule="the compression's",

@@ -253,10 +253,10 @@ def declared(owner: Any, part: str = "") -> tuple[StrategyChoice, ...]:
 def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
     """Return the choice with missing names derived from the name of its field."""
     name = item.name or field_name
-    hyphened = "" if isinstance(item.values, Compound) else name.replace("_", "-")
+    hyphened = "" if isinstance(item.values, Compound) else name.replace("_", "-")  # options are those of the parts
     option = hyphened if item.option == DERIVED else item.option
     word = (option or hyphened) if item.word == DERIVED else item.word
-    column = (hyphened and name) if item.column == DERIVED else item.column
+    column = name if item.column == DERIVED else item.column
     return replace(item, field=field_name, part=part, name=name, option=option, word=word, column=column)
 
 

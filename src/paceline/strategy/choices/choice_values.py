@@ -273,25 +273,31 @@ class PartOption:
         return self.name.replace("-", "_")
 
 
-def _no_text(given: Sequence[Any], owner: Callable[[], Any]) -> Any:
+def _no_text(given: str | Sequence[Any], owner: Callable[[], Any]) -> Any:
     raise UserError("this choice has no options", "give it in Python")
 
 
 @dataclass(frozen=True, slots=True)
 class Compound(LegalValues):
-    """A value of several parts, checked by its owner. It has no form as one text.
+    """A value of several parts, checked by its owner. Its one text is the cell of a table of jobs.
 
     Attributes:
         options: options of its parts.
         read: returns the value from the parts' parsed arguments, None for parts that are not given, and a function that returns
             the owner that they change.
+        read_text: returns the value from its text and such a function. ``write`` is the inverse.
     """
 
     options: tuple[PartOption, ...] = ()
     read: Callable[[Sequence[Any], Callable[[], Any]], Any] = _no_text
+    read_text: Callable[[str, Callable[[], Any]], Any] = _no_text
+    write: Callable[[Any], str] = str
 
     def check(self, value: Any, name: str) -> Any:
         return value
 
     def parse(self, text: str, name: str) -> Any:
         raise UserError(f"{name} has no single text", "give it in Python, or by the options of its parts")
+
+    def to_argument(self, value: Any) -> str:
+        return self.write(value)

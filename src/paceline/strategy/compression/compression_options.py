@@ -69,6 +69,11 @@ def _as_dict(options: Given, legal: tuple[Option, ...], owner: str) -> dict[str,
     raise UserError(f"options of {owner}: {shown(options)}", f"write {example}" if example else "leave them out")
 
 
+def options_text(values: Given) -> str:
+    """Return the texts of ``parse_options``, with commas between them."""
+    return ",".join(f"{name}={value!r}" for name, value in dict(values).items())
+
+
 def parse_options(texts: Iterable[str]) -> dict[str, float]:
     """Parse texts such as ``["bound=0.0078", "block=256"]``. A number may be ``2^-7``. Raises UserError for anything else."""
     values: dict[str, float] = {}

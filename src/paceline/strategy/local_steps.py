@@ -10,7 +10,7 @@ the next steps (Douillard et al. 2025, Streaming DiLoCo, arXiv:2501.18512).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from paceline.errors import UserError
@@ -124,7 +124,7 @@ class LocalSteps:
         f"with --sync-delay: share of a worker's own weights in those it continues from (default {MIXING:g})",
         metavar="A",
         example="0.5",
-        train=RUNS,
+        train=replace(RUNS, read_as="own_share"),
         needs=(
             Need(
                 lambda local: local.sync_delay > 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from paceline.errors import UserError
@@ -282,7 +282,7 @@ class Parallelism:
         of_layout=True,
         metavar="N",
         example="8",
-        train=RUNS,
+        train=replace(RUNS, read_as="sharers"),
         needs=SHARD_GROUPS,
         source="PyTorch, HSDP",
         affects=FIGURES,

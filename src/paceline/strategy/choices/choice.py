@@ -64,6 +64,7 @@ class Trained:
         option: True if ``train`` has the option.
         auto: True if ``attach(model, "auto")`` gives the value to the exchanges that it tries.
         help: sentence of the option of ``train``; empty: the sentence of the choice.
+        read_as: property of the owner by which training reads the value; empty: the field itself.
     """
 
     what: str = "{words} {value}"
@@ -72,6 +73,7 @@ class Trained:
     option: bool = False
     help: str = ""
     auto: bool = False
+    read_as: str = ""
 
 
 RUNS = Trained(runs=_always, option=True)

@@ -17,7 +17,7 @@ from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, Train
 from paceline.planning.compare.changes import BatchScaling
 from paceline.planning.search.deadline import seconds_until
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import LoRA, Workload
@@ -34,7 +34,7 @@ def predict(
     network: str | None = None,
     seq_len: int | None = None,
     lora: LoRA | str = "",
-    predictor: Predictor | None = None,
+    predictor: StepPredictor | None = None,
     **choices: Any,
 ) -> Prediction:
     """Predict one training step: ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s", precision="bf16")``.
@@ -67,7 +67,7 @@ def explain(
     seq_len: int | None = None,
     lora: LoRA | str = "",
     run: str | Path = "",
-    predictor: Predictor | None = None,
+    predictor: StepPredictor | None = None,
     **choices: Any,
 ) -> Explained:
     """Find the bottleneck of a training step, and the next one. Arguments and errors as ``predict``.
@@ -91,7 +91,7 @@ def whatif(
     scaling: BatchScaling = "strong",
     prices: Mapping[str, float] | None = None,
     upgrade_price: str = "",
-    predictor: Predictor | None = None,
+    predictor: StepPredictor | None = None,
     **choices: Any,
 ) -> WhatIf:
     """Compare changes of a run, in time and in money: ``paceline.whatif("resnet-50", "2x8 V100", changes="nodes+1", ...)``.
@@ -129,7 +129,7 @@ def ask(
     by: str | float | None = None,
     budget: float | None = None,
     prices: Mapping[str, float] | None = None,
-    predictor: Predictor | None = None,
+    predictor: StepPredictor | None = None,
 ) -> Asked:
     """Ask whether a run fits, how fast it is, what it costs: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
 
@@ -169,7 +169,7 @@ def plan(
     seq_len: int | None = None,
     lora: LoRA | str = "",
     prices: Mapping[str, float] | None = None,
-    predictor: Predictor | None = None,
+    predictor: StepPredictor | None = None,
     **space: Any,
 ) -> Plan:
     """Find the best configuration for a goal: ``paceline.plan("resnet-50", "8x8 A100", "deadline=6h", network="100Gb/s")``.
@@ -214,7 +214,7 @@ def _prediction_inputs(
     strategy: Strategy | None,
     network: str | None,
     length_and_lora: tuple[int | None, LoRA | str],
-    predictor: Predictor | None,
+    predictor: StepPredictor | None,
     choices: Mapping[str, Any],
 ) -> tuple[Workload, Cluster, Strategy]:
     table, machines = _workload(workload, *length_and_lora), _cluster(cluster, network)
@@ -225,7 +225,7 @@ def _prediction_inputs(
     return table, machines, strategy_of(table, machines, choices, _predictor(predictor))
 
 
-def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> Strategy:
+def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: StepPredictor) -> Strategy:
     """Return the strategy on all devices with ``choices`` by name; other arguments as for ``predict``. Raises UserError."""
     usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
     whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
@@ -236,7 +236,7 @@ def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any]
     return Strategy.of(**whole)
 
 
-def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: Predictor) -> int:
+def largest_batch(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: StepPredictor) -> int:
     """Return the default batch: the largest power of two a device that fits its memory, up to ``LARGEST_BATCH``, times the
     devices and micro batches; one sample a device if that is too much.
 
@@ -281,9 +281,9 @@ def _cluster(given: Cluster | str, network: str | None) -> Cluster:
     return Cluster.named(given, network)
 
 
-def _predictor(given: Predictor | None) -> Predictor:
+def _predictor(given: StepPredictor | None) -> StepPredictor:
     if given is None:
         return Predictor()
-    if not isinstance(given, Predictor):
+    if not isinstance(given, StepPredictor):
         raise UserError(f"predictor {given!r}", "give a paceline.Predictor")
     return given

@@ -18,7 +18,6 @@ from paceline.errors import UserError
 from paceline.hardware import cluster
 from paceline.prediction import ORDINARY, Assumption, Calibration, Line, Observation, Prediction, Predictor, fit, predict
 from paceline.prediction.passes.compute import RESOURCES
-from paceline.prediction.predictor import described
 from paceline.strategy import Strategy
 from paceline.units import format_seconds, format_seconds_range
 from paceline.workload import Workload
@@ -303,15 +302,3 @@ def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:
     assert Predictor(software="tuned", compile=True).constants == efficiency("tuned")
     with pytest.raises(UserError, match="compile='yes'; give True or False"):
         Predictor(compile="yes")  # type: ignore[arg-type]
-
-
-def test_a_cluster_is_described_by_names() -> None:
-    two = paceline.Cluster.named("2x8 A100", network="100Gb/s")
-    assert described(two) == {
-        "device": "A100 SXM 80GB",
-        "devices_per_node": 8,
-        "num_nodes": 2,
-        "intra_link": two.intra_link.name,
-        "network": two.network.name,
-    }
-    assert described(paceline.Cluster.named("8 A100"))["network"] == "none"

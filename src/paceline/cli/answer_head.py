@@ -15,7 +15,7 @@ from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
 from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
@@ -40,7 +40,7 @@ Offer = tuple[Fitting, Sequence[str], Sequence[str]]
 def with_head(
     o: argparse.Namespace,
     inputs: Inputs,
-    model: Predictor,
+    model: StepPredictor,
     prediction: Prediction,
     data: dict[str, Any],
     screen: Screen,
@@ -80,7 +80,7 @@ def _without(screen: Screen, head: Sequence[Block], p: Prediction, offers: Seque
     )
 
 
-def _nearest(o: argparse.Namespace, inputs: Inputs, model: Predictor) -> tuple[Fitting, ...]:
+def _nearest(o: argparse.Namespace, inputs: Inputs, model: StepPredictor) -> tuple[Fitting, ...]:
     most = LARGEST_BATCH if o.global_batch is None else 1
     return nearest_fit(*inputs, predictor=model, network=_between(o), most_batches=most)
 

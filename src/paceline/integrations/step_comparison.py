@@ -24,7 +24,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.catalogue import is_device
 from paceline.integrations.hook_state import AnyHook
-from paceline.prediction import Prediction, Predictor, fit
+from paceline.prediction import Prediction, Predictor, StepPredictor, fit
 from paceline.strategy import GradientExchange, Strategy
 from paceline.strategy.choices.values import plain
 from paceline.training.attach.attach import attach
@@ -122,7 +122,7 @@ class StepComparison:
 
     def predicted(self) -> Prediction:
         """Return the predicted step. Raises UserError, with what is missing, if the job cannot be predicted."""
-        predictor = Predictor()
+        predictor: StepPredictor = Predictor()
         if self._records is not None and self._records.exists():
             predictor = fit(observations([self._records]), predictor)
         return predictor.step(self._network_of(), self._machines(), self._strategy())

@@ -5,7 +5,7 @@ from paceline.calibration.observation import Observation
 from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.correction.corrected_predictor import CorrectedPredictor, fit
 from paceline.prediction.correction.correction import Correction
-from paceline.prediction.predictor import ORDINARY, Predictor, predict
+from paceline.prediction.predictor import ORDINARY, Predictor, StepPredictor, predict
 
 __all__ = [
     "ORDINARY",
@@ -17,6 +17,7 @@ __all__ = [
     "Observation",
     "Prediction",
     "Predictor",
+    "StepPredictor",
     "fit",
     "predict",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.passes.compute import RESOURCES
-from paceline.prediction.predictor import Predictor
+from paceline.prediction.predictor import StepPredictor
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -37,7 +37,7 @@ class ResourceSpeedup:
 
 
 def resource_speedups(
-    predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
+    predictor: StepPredictor, workload: Workload, cluster: Cluster, strategy: Strategy, prediction: Prediction | None = None
 ) -> tuple[ResourceSpeedup, ...]:
     """Return the speedup without each resource that the step waits for, the longest wait first.
 

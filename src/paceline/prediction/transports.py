@@ -8,7 +8,7 @@ from typing import Any
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.networks import by_transport
 from paceline.prediction.answer.result import Prediction
-from paceline.prediction.predictor import Predictor
+from paceline.prediction.predictor import StepPredictor
 from paceline.strategy.codec_place import IN_CARD
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -16,19 +16,19 @@ from paceline.workload.table import Workload
 _FIGURES = ("step_time_s", "low_s", "high_s", "samples_per_s", "exposed_comm_s", "bottleneck")
 
 
-def clusters_by_transport(cluster: Cluster, predictor: Predictor) -> Mapping[str, Cluster]:
+def clusters_by_transport(cluster: Cluster, predictor: StepPredictor) -> Mapping[str, Cluster]:
     """Return the cluster with each transport, ``RDMA`` and ``TCP``.
 
     Empty if the transport is given, if nothing crosses the network, if the predictor has measured it, and on CPUs and TPUs,
     whose software has one transport.
     """
-    if cluster.num_nodes == 1 or predictor.calibration is not None or cluster.device.kind in ("cpu", "tpu"):
+    if cluster.num_nodes == 1 or predictor.uncorrected.calibration is not None or cluster.device.kind in ("cpu", "tpu"):
         return {}
     return {name: cluster.changed(network=link) for name, link in by_transport(cluster.network).items()}
 
 
 def steps_by_transport(
-    predictor: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy
+    predictor: StepPredictor, workload: Workload, cluster: Cluster, strategy: Strategy
 ) -> Mapping[str, Prediction]:
     """Return the step over each transport, by ``RDMA`` and ``TCP``; empty as ``clusters_by_transport``.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from paceline.errors import UserError, shown
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.scheduling.fleet import Fleet, Outage, with_costs
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.early_stop import EarlyStop
@@ -35,7 +35,7 @@ class ScenarioKeywords(TypedDict, total=False):
     repair_s: float
     prices: Mapping[str, float] | None
     seed: int
-    predictor: Predictor | None
+    predictor: StepPredictor | None
     stop_early: EarlyStop | str | None
     fairness: FairnessRule
     drop_too_large: bool
@@ -70,7 +70,7 @@ class ScenarioOptions:
     repair_s: float = 4 * 3600.0
     prices: Mapping[str, float] | None = None
     seed: int = 0
-    predictor: Predictor | None = None
+    predictor: StepPredictor | None = None
     stop_early: EarlyStop | str | None = None
     fairness: FairnessRule = "estimate"
     drop_too_large: bool = False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.calibration.constants import ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES, Efficiency, efficiency
-from paceline.prediction import Observation, Predictor, fit
+from paceline.prediction import Observation, Predictor, StepPredictor, fit
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
 
@@ -26,7 +26,7 @@ class InformedPredictor:
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
         self._visible, self._info, self._hold_out = visible, info, hold_out
-        self._predictors: dict[tuple[int, str, str, float, str], tuple[Sequence[Case], Predictor]] = {}
+        self._predictors: dict[tuple[int, str, str, float, str], tuple[Sequence[Case], StepPredictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """Return the estimate of a row."""
@@ -53,7 +53,7 @@ class InformedPredictor:
             return SEVERAL_NODES
         return ONE_DEVICE if case.keys.devices == 1 else SEVERAL_DEVICES
 
-    def _predictor(self, case: Case) -> Predictor:
+    def _predictor(self, case: Case) -> StepPredictor:
         rows, without = self._visible(case), self.held_out(case)
         key = (id(rows), case.software, case.attention, case.year, without)
         if key not in self._predictors:

@@ -25,21 +25,22 @@ def seen(times: float, predictor: Predictor = TUNED) -> list[Observation]:
 
 def test_an_observation_is_of_the_predictor_that_it_corrects() -> None:
     starved = TUNED.changed(loader=1.0).without("compute")
-    learnt = CorrectedPredictor(software="tuned", correction=fit(seen(2), starved).correction)
+    learnt = CorrectedPredictor(base=TUNED, correction=fit(seen(2), starved).correction)
     assert learnt.step(NET, PLACE, STRATEGY).step_time_s == pytest.approx(seen(2)[0].step_s, rel=0.05)
 
 
 def test_a_correction_of_other_constants_is_refused() -> None:
     with pytest.raises(UserError, match="fitted with other constants; fit it again"):
-        CorrectedPredictor(software="tuned", correction=fit([]).correction)
+        CorrectedPredictor(base=TUNED, correction=fit([]).correction)
     with pytest.raises(UserError, match=r"use paceline.prediction.fit"):
-        CorrectedPredictor(correction=None)  # type: ignore[arg-type]
+        CorrectedPredictor(base=TUNED, correction=None)  # type: ignore[arg-type]
 
 
 def test_the_plain_predictor_remains_and_choices_carry_over() -> None:
     fed = TUNED.changed(loader=1e5)
     learnt = fit(seen(2), fed)
     assert learnt.uncorrected == fed and type(learnt.uncorrected) is Predictor and fed.uncorrected is fed
+    assert isinstance(learnt, Predictor), "callers ask so"
     slower = learnt.changed(loader=1.0).step(NET, PLACE, STRATEGY)
     assert slower.step_time_s == pytest.approx(512.0) and slower.bottleneck == "input pipeline"
     again = fit(seen(1), learnt)

@@ -36,25 +36,25 @@ def observed(
 @pytest.mark.parametrize(("factor", "noise"), [(1.0, 0.0), (1.4, 0.0), (0.8, 0.03)])
 def test_a_slow_host_is_found(host_s: float, factor: float, noise: float) -> None:
     steps = observed(host_s, factor, noise)
-    assert fit(steps, PLAIN).correction.constants(PLAIN.typical, CLUSTER.device).host_s == pytest.approx(host_s, rel=0.3)
+    assert fit(steps, PLAIN).correction.host_s(CLUSTER.device) == pytest.approx(host_s, rel=0.3)
 
 
 def test_steps_that_show_none_have_a_fast_one_and_one_step_says_nothing() -> None:
-    assert fit(observed(0.0, 1.3, 0.02), PLAIN).correction.constants(PLAIN.typical, CLUSTER.device).host_s < 3e-5
+    assert fit(observed(0.0, 1.3, 0.02), PLAIN).correction.host_s(CLUSTER.device) < 3e-5
     alone = observed(5e-5)[:1]  # one micro batch says nothing of it
-    assert fit(alone, PLAIN).correction.constants(PLAIN.typical, CLUSTER.device) == PLAIN.typical
+    assert fit(alone, PLAIN).correction.host_s(CLUSTER.device) == 0.0
 
 
 def test_tuned_software_launches_graphs() -> None:
     tuned = Predictor(software="tuned")
-    assert fit(observed(5e-5), tuned).correction.constants(tuned.typical, CLUSTER.device) == tuned.typical
+    assert fit(observed(5e-5), tuned).correction.host_s(CLUSTER.device) == 0.0
 
 
 def test_a_host_is_that_of_its_device() -> None:
     other = Cluster.named("2 H100")
     correction = fit([*observed(6e-5), *observed(0.0, cluster=other)], PLAIN).correction
-    assert correction.constants(PLAIN.typical, CLUSTER.device).host_s > 3e-5
-    assert correction.constants(PLAIN.typical, other.device).host_s < 3e-5
+    assert correction.host_s(CLUSTER.device) > 3e-5
+    assert correction.host_s(other.device) < 3e-5
 
 
 def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() -> None:

@@ -24,7 +24,7 @@ def strategy(**choices: Any) -> Strategy:
 
 
 def step(**choices: Any) -> WholeStep:
-    return Predictor().model(NETWORK, WHERE.device).step(WHERE, strategy(**choices))
+    return Predictor().model(NETWORK).step(WHERE, strategy(**choices))
 
 
 def test_a_step_is_compute_and_a_share_of_the_exchange() -> None:
@@ -78,7 +78,7 @@ def test_many_at_once_are_those_of_one_at_a_time(cases: list[tuple[int, int, boo
 def test_an_exchange_that_fits_beside_its_steps_costs_nothing_but_the_loss_of_running_at_once() -> None:
     now = step(sync_every=512, sync_delay=512)
     assert now.waited_s == pytest.approx(now.costs.overlap_penalty * sum(now.costs.exchange.buckets.tolist()))
-    without = Predictor(overlap=False).model(NETWORK, WHERE.device).step(WHERE, strategy(sync_every=512, sync_delay=512))
+    without = Predictor(overlap=False).model(NETWORK).step(WHERE, strategy(sync_every=512, sync_delay=512))
     assert without.seconds == pytest.approx(step(sync_every=512).seconds)
     assert beside_share(strategy(sync_every=8, sync_delay=2), overlap=True) == 0.25
     assert beside_share(strategy(sync_every=8, sync_delay=2), overlap=False) == 0.0

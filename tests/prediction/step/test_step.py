@@ -19,7 +19,7 @@ NET, PLACE = Workload.named("gpt2"), cluster("A100", 4, 2, "100Gb/s")
 
 def step(**mesh: int) -> Step:
     strategy = Strategy.of(world_size=8, global_batch_size=64, precision="bf16", **mesh).settled(NET, PLACE)
-    model = ORDINARY.model(NET, PLACE.device)
+    model = ORDINARY.model(NET)
     return mesh_step(model, PLACE, strategy) if mesh else model.step(PLACE, strategy)
 
 

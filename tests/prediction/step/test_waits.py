@@ -96,7 +96,7 @@ def test_the_overlap_loss_is_drawn_as_long_as_it_is(sharding: str) -> None:
     place = Cluster.named("2x8 A100", "100Gb/s RoCE")
     strategy = Strategy.of(world_size=16, global_batch_size=256, precision="bf16", sharding=sharding, optimizer="adam")
     predictor = Predictor()
-    step = predictor.model(GPT, place.device).step(place, strategy)
+    step = predictor.model(GPT).step(place, strategy)
     named = check(predictor.step(GPT, place, strategy))
     assert step.schedule.penalty > 0
     assert named[OVERLAP_LOSS] == pytest.approx(float(step.schedule.penalty))

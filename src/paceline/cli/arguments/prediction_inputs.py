@@ -16,7 +16,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
-from paceline.prediction import Predictor, fit
+from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision
 from paceline.verbs import largest_batch
@@ -57,7 +57,7 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 
-def predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
+def predictor(o: argparse.Namespace, loader: float = 0.0) -> StepPredictor:
     """Return a predictor with the options' software level and records, and input of ``loader`` samples/s. Raises UserError."""
     plain = plain_predictor(o, loader)
     measured = measured_steps(o)

@@ -7,7 +7,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.market.federation.demand import Speed
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.scheduling.job import Job
 from paceline.verbs import predict
 
@@ -15,7 +15,7 @@ MOST_DEVICES = 8
 """Devices per node in the comparison of two types. One node leaves the network between nodes out."""
 
 
-def predicted_speed(predictor: Predictor | None = None) -> Speed:
+def predicted_speed(predictor: StepPredictor | None = None) -> Speed:
     """Return a function that predicts samples a second on a type, relative to the home type, at the job's batch.
 
     A model that ``paceline predict`` does not know has speed 0: its jobs stay on their site's types.

@@ -19,7 +19,7 @@ from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.ranking import TIE
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.transports import steps_by_transport
 from paceline.workload.table import Workload
@@ -40,7 +40,7 @@ def ask(
     by_s: float | None = None,
     budget_usd: float | None = None,
     prices: Mapping[str, float | Price] | None = None,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
     shorter: Callable[[int], Workload] | None = None,
 ) -> Asked:

@@ -16,7 +16,7 @@ from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.plan import plan
 from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.strategy import BUCKET_BYTES
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
@@ -54,7 +54,7 @@ class TrainingQuestion:
     workload: Workload
     target: TrainingTarget
     prices: Mapping[str, float | Price] | None
-    predictor: Predictor
+    predictor: StepPredictor
 
     def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
         """Return the question at the prices of rentals, one per device."""

@@ -24,7 +24,7 @@ from paceline.prediction.asynchronous.profile import Profile, WorkerLayer, assig
 from paceline.prediction.asynchronous.result import AsyncResult
 from paceline.prediction.asynchronous.simulate import simulate
 from paceline.prediction.passes.compute import optimizer_seconds
-from paceline.prediction.predictor import ORDINARY, Predictor
+from paceline.prediction.predictor import ORDINARY, StepPredictor
 from paceline.prediction.step.costs import run_again
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
@@ -106,7 +106,7 @@ def predict_asynchronous(
     servers: int = 1,
     *,
     server_device: Device | None = None,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     drawn_steps: int = 0,
 ) -> AsyncPrediction:
     """Predict asynchronous SGD: every device of ``cluster`` is a worker, and ``servers`` further nodes hold the parameters.
@@ -133,7 +133,7 @@ def predict_asynchronous(
     )
     single = cluster.changed(num_nodes=1, network=cluster.intra_link)
     worker = predictor.step(workload, single, alone)
-    model, efficiency = predictor.model(workload), predictor.typical
+    model, efficiency = predictor.uncorrected.model(workload), predictor.uncorrected.typical
     factor = worker.step_time_s / model.step(single, alone).seconds
     network = predictor.observed_cluster(cluster).network
     layers = parts(model, alone, cluster.device, factor)
@@ -203,10 +203,10 @@ def _of_worker(worker: Prediction) -> Iterator[Assumption]:
             yield assumption
 
 
-def _check(cluster: Cluster, strategy: Strategy, predictor: Predictor) -> None:
-    if predictor.loader:
+def _check(cluster: Cluster, strategy: Strategy, predictor: StepPredictor) -> None:
+    if predictor.uncorrected.loader:
         raise UserError("asynchronous workers are simulated without an input pipeline", "leave the loader out")
-    if predictor.calibration is not None:
+    if predictor.uncorrected.calibration is not None:
         raise UserError("asynchronous workers are simulated from the catalogue", "leave the calibration out")
     x, mesh = strategy.gradient_exchange, strategy.parallelism
     for what, is_on in (

@@ -13,7 +13,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.placement import parse_sizes
 from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fixed
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.choices.choice_values import Name
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
@@ -108,7 +108,7 @@ def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bo
     return joined and fabrics[0] != fabrics[1]
 
 
-def changed_predictor(changes: Iterable[Change], predictor: Predictor) -> Predictor:
+def changed_predictor(changes: Iterable[Change], predictor: StepPredictor) -> StepPredictor:
     """Return the predictor after changes of the attention kernel and the software. Raises UserError as ``Predictor``."""
     choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
     return predictor.changed(**({"constants": None} if "software" in choices else {}), **choices) if choices else predictor

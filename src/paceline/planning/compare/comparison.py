@@ -9,7 +9,7 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.strategy_text import POINTLESS, WORDS, Wanted, describe, saves_memory
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.space import Space
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.step.memory import FRAGMENTED, fit_of, usable_bytes
 from paceline.strategy.choices.choice_values import ByteSize
@@ -49,7 +49,7 @@ def illegal(
     workload: Workload,
     space: Space,
     barred: Mapping[str, str],
-    predictor: Predictor,
+    predictor: StepPredictor,
     least: Sequence[tuple[Candidate, float]] = (),
 ) -> str:
     """Return why no candidate has these choices: they are illegal, do not fit, lose accuracy, or were not tried.

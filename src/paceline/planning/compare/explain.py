@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.compare.layout_view import LayoutView, layout_view
 from paceline.planning.compare.scaling import curves, scaling
-from paceline.prediction import ORDINARY, Prediction, Predictor
+from paceline.prediction import ORDINARY, Prediction, StepPredictor
 from paceline.prediction.bottleneck import ResourceSpeedup, resource_speedups
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.record import Event, RunRecord
@@ -97,7 +97,7 @@ def explain(
     run: str = "",
     *,
     scale: bool = True,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
 ) -> Explained:
     """Predict a step, and find the resources that it waits for.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paceline.hardware import Cluster
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.mesh.pipeline import Pass
 from paceline.strategy import Parallelism, Strategy
@@ -72,7 +72,7 @@ class LayoutView:
         return 1 - worked / (end * len(self.passes)) if end else 0.0
 
 
-def layout_view(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor) -> LayoutView | None:
+def layout_view(workload: Workload, cluster: Cluster, strategy: Strategy, predictor: StepPredictor) -> LayoutView | None:
     """Return the view of a strategy; None if each device holds the whole network. Observed steps do not correct it.
 
     Raises:

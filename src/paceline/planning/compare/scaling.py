@@ -8,7 +8,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.search.space import worlds
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction, StepPredictor
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -18,7 +18,7 @@ LINES = {"weak: the batch grows": "weak", "strong: the batch stays": "strong"}
 
 
 def scaling(
-    workload: Workload, cluster: Cluster, strategy: Strategy, predictor: Predictor, places: Sequence[Cluster] = ()
+    workload: Workload, cluster: Cluster, strategy: Strategy, predictor: StepPredictor, places: Sequence[Cluster] = ()
 ) -> dict[str, list[Prediction]]:
     """Predict from one device to twice those of ``cluster``, by weak and by strong scaling.
 
@@ -45,7 +45,7 @@ def _around(cluster: Cluster) -> list[Cluster]:
     return [cluster.changed(devices_per_node=local, num_nodes=n) for local, n in sizes]
 
 
-def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: Predictor) -> Prediction | None:
+def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: StepPredictor) -> Prediction | None:
     """Return the step of the strategy on cluster ``place``; None if it is illegal there."""
     n, local, nodes = place.world_size, place.devices_per_node, place.num_nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size

@@ -16,7 +16,7 @@ from paceline.planning.compare.scaling import curves
 from paceline.planning.compare.scaling import scaling as scales
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.training_target import MILLION
-from paceline.prediction import ORDINARY, Prediction, Predictor
+from paceline.prediction import ORDINARY, Prediction, StepPredictor
 from paceline.prediction.learning.convergence import epoch_samples
 from paceline.prediction.transports import clusters_by_transport
 from paceline.strategy import Strategy
@@ -146,7 +146,7 @@ def whatif(
     prices: Mapping[str, float] | None = None,
     upgrade_price: str = "",
     scale: bool = True,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     precision_given: bool = True,
 ) -> WhatIf:
     """Predict the base, each change alone, and all together.
@@ -195,7 +195,7 @@ class _Asked:
     scaling: BatchScaling
     prices: Mapping[str, float] | None
     upgrade: UpgradePrice | None
-    predictor: Predictor
+    predictor: StepPredictor
     precision_given: bool
 
     def of(self, cluster: Cluster, transport: str = "") -> WhatIf:

@@ -12,7 +12,7 @@ from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.targets import TARGETS, Emitted, check_machine, emitted, searched
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.space import UNDIVIDED
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.strategy import Strategy
 from paceline.units import format_seconds
 from paceline.workload.table import Workload
@@ -27,7 +27,7 @@ class Search(Protocol):
 
 
 def emitted_plan(
-    target: str, workload: Workload, clusters: Sequence[Cluster], search: Search, predictor: Predictor
+    target: str, workload: Workload, clusters: Sequence[Cluster], search: Search, predictor: StepPredictor
 ) -> tuple[Plan, Emitted]:
     """Return the best plan that ``target`` supports, and its file, with a remark if something else is better.
 
@@ -66,7 +66,7 @@ def _title(choice: Choice) -> str:
     return f"{choice.title}: {format_seconds(choice.time_s)}, {format_seconds(choice.prediction.step_time_s)} a step"
 
 
-def _not_tried(target: str, workload: Workload, best: Choice, predictor: Predictor) -> str:
+def _not_tried(target: str, workload: Workload, best: Choice, predictor: StepPredictor) -> str:
     """Describe what else a plan without the target would try if no device can hold the network; empty if one can."""
     devices, precision = best.cluster.world_size, best.strategy.precision
     whole = Strategy.of(world_size=devices, global_batch_size=devices, precision=precision, optimizer=best.strategy.optimizer)

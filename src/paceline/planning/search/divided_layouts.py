@@ -19,7 +19,7 @@ from paceline.planning.search.layouts import LayoutSearch, Progress, search_layo
 from paceline.planning.search.space import MODEL_AXES, Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.offload import offloads
@@ -109,7 +109,7 @@ def search_divided(
     space: Space,
     target: TrainingTarget,
     left_out: Exclusions,
-    predictor: Predictor,
+    predictor: StepPredictor,
     progress: Progress = silent,
     offload: Offload = NO_OFFLOAD,
 ) -> LayoutSearches:

@@ -20,7 +20,7 @@ from paceline.planning.search.candidates import with_choices
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.search.ranking import PLAIN, TIE
 from paceline.planning.search.tally import Exclusions
-from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction import ORDINARY, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.layout_slices import with_common
@@ -78,7 +78,7 @@ def search_layouts(
     cluster: Cluster,
     space: LayoutSpace,
     *,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     keep: int = KEPT,
     weight: Callable[[int], float] = lambda batch: 1.0 / batch,
     progress: Progress = silent,
@@ -93,7 +93,9 @@ def search_layouts(
         progress: called with a line at intervals.
     """
     # Observed steps say nothing about the bound of a layout. Their correction is applied to the layouts that remain.
-    plain = predictor if predictor.uncorrected is predictor else predictor.uncorrected.changed(loader=0.0)
+    plain = predictor.uncorrected
+    if plain is not predictor:
+        plain = plain.changed(loader=0.0)
     search = _LayoutScreening(workload, cluster, space, plain, keep, weight)
     search.screen(progress)
     search.predict(progress)

@@ -21,7 +21,7 @@ from paceline.planning.compare.strategy_text import describe, saves_memory
 from paceline.planning.search.divided_layouts import expert_groups
 from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import search_layouts
-from paceline.prediction import ORDINARY, Prediction, Predictor
+from paceline.prediction import ORDINARY, Prediction, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.offload import offloads
@@ -77,7 +77,7 @@ def nearest_fit(
     cluster: Cluster,
     strategy: Strategy,
     *,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     network: Link | None = None,
     most_batches: int = 1,
 ) -> tuple[Fitting, ...]:

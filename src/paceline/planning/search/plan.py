@@ -37,7 +37,7 @@ from paceline.planning.search.ranking import (
 from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction import ORDINARY, Predictor
+from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps
 from paceline.prediction.learning.convergence import accuracy_notes, networks
 from paceline.prediction.learning.published_batches import published_batch
@@ -66,7 +66,7 @@ def plan(
     *,
     prices: Mapping[str, float | Price] | None = None,
     why_not: Wanted | None = None,
-    predictor: Predictor = ORDINARY,
+    predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
     offers: bool = True,
 ) -> Plan:
@@ -174,7 +174,7 @@ def _fitting(
     left_out: Exclusions,
     searches: LayoutSearches,
     experts: bool,
-    asked: Predictor | None,
+    asked: StepPredictor | None,
 ) -> NDArray[np.intp]:
     """Return indices of the candidates that fit their device.
 

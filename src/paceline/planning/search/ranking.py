@@ -23,7 +23,7 @@ from paceline.planning.search.choice import Choice
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction, StepPredictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import Strategy
 from paceline.workload.table import Workload
@@ -51,7 +51,7 @@ class RankedTable:
     time_s: Array
     usd: Array
     known: Bools
-    predictor: Predictor
+    predictor: StepPredictor
 
     @property
     def score(self) -> Array:
@@ -105,7 +105,7 @@ def table_of(
     prices: Mapping[str, Price | None],
     candidates: Sequence[Candidate],
     step_s: Array,
-    predictor: Predictor,
+    predictor: StepPredictor,
 ) -> RankedTable:
     """Return the table of time and cost of the whole run. ``step_s``: seconds of each candidate's step."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])

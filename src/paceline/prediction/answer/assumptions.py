@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from paceline.calibration import attention
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import TYPICAL, Efficiency
+from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.answer.division_assumptions import division_assumptions
@@ -17,6 +17,7 @@ from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.step.step_inputs import StepInputs
+from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_byte_rate,
@@ -33,29 +34,20 @@ LEVELS = {
 }
 
 
-def assumptions(
-    inputs: StepInputs,
-    calibration: Calibration | None,
-    needed: float,
-    overlap: bool,
-    loader_samples_per_s: float = 0.0,
-    efficiency: Efficiency = TYPICAL,
-    missed: HeldOut | None = None,
-    free: Collection[str] = (),
-) -> tuple[Assumption, ...]:
+def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: HeldOut | None = None) -> tuple[Assumption, ...]:
     """Return every assumption behind a prediction.
 
     Args:
         needed: bytes of memory on one device.
         missed: the held-out error of such predictions.
-        free: resources that cost no time.
     """
+    calibration, overlap, efficiency = model.calibration, model.overlap, model.constants
     workload, cluster, strategy = inputs.workload, inputs.cluster, inputs.strategy
     exchange, several = strategy.gradient_exchange, strategy.world_size > 1
     local = several and strategy.sync_every > 1
     notes = accuracy_notes(exchange.compression.name, exchange.options) if several and not local else ()
     return (
-        *_free(free),
+        *_free(model.free),
         *_fit(cluster, needed),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
@@ -66,7 +58,7 @@ def assumptions(
         *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
-        *_input_pipeline(loader_samples_per_s),
+        *_input_pipeline(model.loader),
         *_unused(cluster),
         *_reserve(cluster),
         *_activations(workload, strategy),

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import final
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self, final
 
 import numpy as np
 
-from paceline.calibration.constants import Efficiency
 from paceline.calibration.observation import Observation
 from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.device import Device
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_range import conformal_range
 from paceline.prediction.correction.correction import Correction
 from paceline.prediction.correction.gaussian_process import Position
-from paceline.prediction.layouts.batch import Batched, Candidate, Steps
-from paceline.prediction.predictor import ORDINARY, Predicted, Predictor
+from paceline.prediction.layouts.batch import Batched, Candidate, Evaluation, Steps
+from paceline.prediction.predictor import ORDINARY, Predicted, Predictor, StepPredictor
 from paceline.prediction.step.step_inputs import StepInputs
-from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import input_event
 from paceline.prediction.step.waits import in_turn
 from paceline.strategy.strategy import Strategy
@@ -30,88 +28,91 @@ from paceline.workload.table import Workload
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class CorrectedPredictor(Predictor):
+class CorrectedPredictor(StepPredictor):
     """Predictor whose steps are corrected near observed ones.
 
     Observed steps do not include the loader, so its wait is added to the corrected step.
 
     Attributes:
+        base: the predictor that is corrected.
         correction: corrections from observed steps, fitted to a predictor of the same constants.
 
     Raises:
-        UserError: as ``Predictor``; a correction of other constants.
+        UserError: a correction of other constants.
     """
 
+    base: Predictor
     correction: Correction
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not isinstance(self.correction, Correction):
             raise UserError(f"correction={shown(self.correction)}", "use paceline.prediction.fit(observations, predictor)")
-        if not self.correction.is_of(self.typical):
+        if not self.correction.is_of(self.base.typical):
             raise UserError("a correction that was fitted with other constants", "fit it again: fit(observations, predictor)")
 
     @property
     def uncorrected(self) -> Predictor:
-        """The predictor without corrections by observed steps."""
-        return Predictor(**{field.name: getattr(self, field.name) for field in fields(Predictor)})
+        """The predictor that is corrected."""
+        return self.base
+
+    def changed(self, **choices: Any) -> Self:
+        """Return the correction of a predictor with other values. Raises UserError as ``Predictor``; for other constants."""
+        return replace(self, base=self.base.changed(**choices))
 
     def observed_cluster(self, cluster: Cluster) -> Cluster:
         """Return the cluster with links at their observed speed."""
         return self.correction.cluster(cluster)
 
-    def model(self, workload: Workload, device: Device | None = None) -> StepModel:
-        """Return the model of its steps, before any correction by ratios and without the loader."""
-        return replace(super().model(workload, device), loader=0.0)
+    def evaluation(self, workload: Workload, divided: bool) -> Evaluation:
+        """Return the evaluation of corrected groups, or of each candidate for what groups lack."""
+        if divided or self.base.calibration is not None or self.base.free:
+            return Predicted(self, workload)
+        return CorrectedGroups(self, workload)
 
     def step(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
         """Predict one training step and correct it. Raises UserError as ``Predictor.step``."""
-        inputs = StepInputs.of(workload, cluster, strategy, self.typical, self.attention, self.year)
+        base = self.base
+        inputs = base.inputs(workload, cluster, strategy)
         observed = replace(inputs, cluster=self.observed_cluster(inputs.cluster))
         place = Position.of(inputs.workload, inputs.cluster, inputs.strategy)
         known = self.correction.knows(place)
-        prediction = whole = self._predicted(observed, known)
-        if self.free:  # the correction applies to the whole step
-            whole = self.uncorrected.changed(loader=0.0, free=frozenset())._predicted(observed)
+        host_s = self.correction.host_s(inputs.cluster.device)
+        prediction = whole = base.predicted(observed, host_s=host_s, known=known, fed=False)
+        if base.free:  # the correction applies to the whole step
+            whole = base.changed(free=frozenset()).predicted(observed, fed=False)
         corrected = self._with_range(self.correction.applied(prediction, place, whole), prediction, inputs, known)
-        feeds = self.loader and "input pipeline" not in self.free
-        return fed(corrected, inputs.strategy.global_batch_size / self.loader) if feeds else corrected
+        feeds = base.loader and "input pipeline" not in base.free
+        return fed(corrected, inputs.strategy.global_batch_size / base.loader) if feeds else corrected
 
     def _with_range(self, corrected: Prediction, plain: Prediction, inputs: StepInputs, known: bool) -> Prediction:
         """Return the corrected prediction with its range, never wider than without observations."""
-        if not self._fitted or not plain.step_time_s:
+        if not self.base.fitted or not plain.step_time_s:
             return corrected
         step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
         low_s, high_s = (step_s * end / plain.step_time_s for end in (plain.low_s, plain.high_s))
         if known:
-            own = conformal_range(self.typical, inputs, step_s, ends, known)
+            own = conformal_range(self.base.typical, inputs, step_s, ends, known)
             low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
         return replace(corrected, low_s=low_s, high_s=high_s)
 
-    def _many_divided(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        return Predicted(self, workload).steps(candidates)
 
-    def _many_whole(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
-        unfed = replace(self, loader=0.0)
-        steps = corrected_steps(unfed, workload, candidates, Batched(unfed.model(workload)).steps(candidates))
-        if not self.loader:
-            return steps
-        least_s = np.array([strategy.global_batch_size / self.loader for _, strategy in candidates])
-        return replace(steps, step_s=np.maximum(steps.step_s, least_s))
-
-    def _with_host(self, constants: Efficiency, device: Device | None) -> Efficiency:
-        return constants if device is None else self.correction.constants(constants, device)
+Predictor.register(CorrectedPredictor)  # isinstance(fit(...), Predictor) has always been true
 
 
-def fit(observations: Sequence[Observation], predictor: Predictor = ORDINARY) -> CorrectedPredictor:
+def fit(observations: Sequence[Observation], predictor: StepPredictor = ORDINARY) -> CorrectedPredictor:
     """Return the predictor, corrected by observed steps.
 
     An observation is predicted when it is first needed, and an error is raised then. The correction leaves out the loader, free
     resources and earlier observations of the predictor.
     """
-    plain = predictor.uncorrected
-    correction = Correction(observations, plain.changed(loader=0.0, free=frozenset()))
-    return CorrectedPredictor(correction=correction, **{field.name: getattr(plain, field.name) for field in fields(Predictor)})
+    base = predictor.uncorrected
+    model = base.changed(loader=0.0, free=frozenset())
+    return CorrectedPredictor(base=base, correction=Correction(observations, base.typical, partial(_on_host, model)))
+
+
+def _on_host(model: Predictor, workload: Workload, cluster: Cluster, strategy: Strategy, host_s: float) -> Prediction:
+    """Predict a step on an observed host."""
+    return model.predicted(model.inputs(workload, cluster, strategy), host_s=host_s)
 
 
 def fed(prediction: Prediction, feed: float) -> Prediction:
@@ -132,23 +133,38 @@ def fed(prediction: Prediction, feed: float) -> Prediction:
     )
 
 
-def corrected_steps(predictor: CorrectedPredictor, workload: Workload, candidates: Sequence[Candidate], steps: Steps) -> Steps:
-    """Return the corrected steps. Candidates that the correction cannot distinguish share the factor of the fastest.
+@final
+@dataclass(frozen=True, slots=True)
+class CorrectedGroups(Evaluation):
+    """Evaluation of undivided networks by a corrected predictor.
 
-    Args:
-        predictor: without a loader.
-        steps: uncorrected steps of its model.
+    Candidates that the correction cannot distinguish share the factor of the fastest.
     """
-    alike: dict[Hashable, list[int]] = {}
-    for index in np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist():
+
+    predictor: CorrectedPredictor
+    workload: Workload
+
+    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+        """Return the corrected steps of candidates whose devices each hold the whole network."""
+        loader, unfed = self.predictor.base.loader, self.predictor.changed(loader=0.0)
+        steps = Batched(unfed.base.model(self.workload)).steps(candidates)
+        step_s = steps.step_s.copy()
+        for members in _indistinct(candidates, np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist()):
+            fastest = min(members, key=lambda i: float(steps.step_s[i]))
+            corrected_s = unfed.step(self.workload, *candidates[fastest]).step_time_s
+            step_s[members] *= corrected_s / steps.step_s[fastest]
+        if loader:
+            step_s = np.maximum(step_s, [strategy.global_batch_size / loader for _, strategy in candidates])
+        return replace(steps, step_s=step_s)
+
+
+def _indistinct(candidates: Sequence[Candidate], indices: Iterable[int]) -> Iterable[list[int]]:
+    """Group candidates that a correction cannot distinguish."""
+    groups: dict[Hashable, list[int]] = {}
+    for index in indices:
         cluster, s = candidates[index]
         mesh = s.parallelism
         division = (s.precision, s.gradient_exchange, s.local, mesh.moving, mesh.recomputation)
         where = (cluster.device.name, cluster.places, cluster.num_nodes, s.micro_batch_size, *division)
-        alike.setdefault(where, []).append(index)
-    step_s = steps.step_s.copy()
-    for members in alike.values():
-        fastest = min(members, key=lambda i: float(steps.step_s[i]))
-        corrected_s = predictor.step(workload, *candidates[fastest]).step_time_s
-        step_s[members] *= corrected_s / steps.step_s[fastest]
-    return replace(steps, step_s=step_s)
+        groups.setdefault(where, []).append(index)
+    return groups.values()

@@ -10,7 +10,7 @@ prediction is unchanged. At an observation it is corrected as far as the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,8 +25,9 @@ from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.correction.gaussian_process import TASK, CovarianceKernel, Position, Process, coordinates
 from paceline.prediction.correction.host_fit import TRIED, ObservedHost
 from paceline.prediction.correction.link_fit import HIDDEN, ObservedLinks
-from paceline.prediction.predictor import Predictor
 from paceline.record import Event
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
 
 MOST = 320
 """Most observations in use at once. Beyond that, the nearest to the workload and the device are taken, evenly thinned."""
@@ -52,6 +53,10 @@ WORK = CovarianceKernel(**assumed("ratio_work_kernel"))
 WAIT = CovarianceKernel(**assumed("ratio_wait_kernel"))
 
 
+Predict = Callable[[Workload, Cluster, Strategy, float], Prediction]
+"""Prediction of a step for given seconds a kernel of the host; 0 takes those of the constants."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepRatio:
     """Logarithms of measured to predicted seconds of one observed step.
@@ -69,41 +74,38 @@ class StepRatio:
 class Correction:
     """Ratios of measured to predicted steps, and the links and hosts that explain them; made by ``fit``."""
 
-    def __init__(self, observations: Sequence[Observation], model: Predictor) -> None:
-        self._seen, self._model = tuple(observations), model
+    def __init__(self, observations: Sequence[Observation], constants: Efficiency, predict: Predict) -> None:
+        self._seen, self._constants, self._predict = tuple(observations), constants, predict
         self._positions = [Position.of(seen.workload, seen.cluster, seen.strategy) for seen in observations]
         self._ratios: dict[int, StepRatio] = {}
-        self._links = ObservedLinks(self._seen, model.step)
-        self._host = ObservedHost(self._seen, self._with_host, self._model.typical.host_s or TRIED[0])
+        self._links = ObservedLinks(self._seen, self._on_usual_host)
+        self._host = ObservedHost(self._seen, self._step_s, constants.host_s or TRIED[0])
         self._local: dict[tuple[tuple[str, ...], float], tuple[Process, Process, int]] = {}
 
     def cluster(self, given: Cluster) -> Cluster:
         """Return the cluster with links at the speed observed on the same links."""
         return self._links.of(given)
 
-    def constants(self, given: Efficiency, device: Device) -> Efficiency:
-        """Return the constants with the host speed observed on the same device.
+    def host_s(self, device: Device) -> float:
+        """Return the seconds per kernel launch observed on hosts of the same device; 0 without them.
 
         Tuned software replays graphs of kernels, which the host launches at once.
         """
-        host_s = self._host.of(device.name) if given.level == "ordinary" else 0.0
-        return replace(given, host_s=host_s) if host_s else given
+        return self._host.of(device.name) if self._constants.level == "ordinary" else 0.0
 
-    def _with_host(self, seen: Observation, host_s: float) -> float:
-        """Return the seconds of an observed step if the host needs ``host_s`` per kernel launch."""
-        return self._model_with(host_s).step(seen.workload, self.cluster(seen.cluster), seen.strategy).step_time_s
+    def _predicted(self, seen: Observation, host_s: float) -> Prediction:
+        """Return an observed step by the model with the observed links, if the host needs ``host_s`` per kernel launch."""
+        return self._predict(seen.workload, self.cluster(seen.cluster), seen.strategy, host_s)
 
-    def _model_with(self, host_s: float) -> Predictor:
-        return self._model.changed(constants=replace(self._model.typical, host_s=host_s)) if host_s else self._model
+    def _on_usual_host(self, workload: Workload, cluster: Cluster, strategy: Strategy) -> Prediction:
+        return self._predict(workload, cluster, strategy, 0.0)
 
-    def _predicted(self, seen: Observation) -> Prediction:
-        """Return an observed step by the model with the observed links and host."""
-        model = self._model_with(self.constants(self._model.typical, seen.cluster.device).host_s)
-        return model.step(seen.workload, self.cluster(seen.cluster), seen.strategy)
+    def _step_s(self, seen: Observation, host_s: float) -> float:
+        return self._predicted(seen, host_s).step_time_s
 
     def is_of(self, constants: Efficiency) -> bool:
         """Return whether the correction is for a model with these constants."""
-        return self._model.typical == constants
+        return self._constants == constants
 
     def applied(self, prediction: Prediction, place: Position, whole: Prediction) -> Prediction:
         """Return a prediction with corrected times, the remaining range, and a sentence on the observations.
@@ -196,7 +198,7 @@ class Correction:
             return None
         base = min(smaller, key=lambda other: (self._distance(other, index), other))
         own = self._seen[base]
-        there = self._predicted(own)
+        there = self._predicted(own, self.host_s(own.cluster.device))
         waited = own.sync_s if own.sync_s is not None else min(there.exposed_comm_s, own.step_s / 2)
         work = (own.step_s - waited) / (there.step_time_s - there.exposed_comm_s)
         told = max(0.0, seen.step_s - work * (prediction.step_time_s - prediction.exposed_comm_s))
@@ -211,7 +213,7 @@ class Correction:
         """Return the logarithms of measured to predicted work and wait of an observed step."""
         if index not in self._ratios:
             seen = self._seen[index]
-            prediction = self._predicted(seen)
+            prediction = self._predicted(seen, self.host_s(seen.cluster.device))
             exposed, floor = prediction.exposed_comm_s, HIDDEN * prediction.step_time_s
             sync_s = self._told_wait(index, prediction) if seen.sync_s is None else seen.sync_s
             ambiguous = False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.errors import UserError
-from paceline.prediction import Predictor
+from paceline.prediction import Predictor, StepPredictor
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.launch import Launch
 from paceline.scheduling.live.journal import LiveRow, Report
@@ -50,7 +50,7 @@ class LivePredictions:
     """
 
     def __init__(
-        self, nodes: LiveNodes, run_of: Callable[[Sequence[str]], TrainingRun], predictor: Predictor | None = None
+        self, nodes: LiveNodes, run_of: Callable[[Sequence[str]], TrainingRun], predictor: StepPredictor | None = None
     ) -> None:
         self._nodes, self._run_of, self._predictor = nodes, run_of, predictor or Predictor()
         self._trained: dict[tuple[object, ...], _Trained | None] = {}

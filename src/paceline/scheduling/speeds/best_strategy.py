@@ -19,7 +19,7 @@ from paceline.planning.compare.strategy_text import choices_text, saves_memory
 from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import search_layouts
 from paceline.planning.search.ranking import PLAIN
-from paceline.prediction import Predictor
+from paceline.prediction import StepPredictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.speeds.profiles import packed
@@ -72,7 +72,7 @@ class BestStrategies:
         group: NodeGroup,
         batch: int,
         usual: Mapping[str, str],
-        predictor: Predictor,
+        predictor: StepPredictor,
         stated: Mapping[str, Any] | None = None,
     ) -> None:
         self.workload, self.group, self.batch, self.stated = workload, group, batch, stated

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.hardware.precision import precision_on
-from paceline.prediction import Predictor
+from paceline.prediction import Predictor, StepPredictor
 from paceline.prediction.learning.convergence import Convergence, epoch_samples, mlperf
 from paceline.prediction.learning.convergence import networks as converging
 from paceline.scheduling.fleet import Fleet, NodeGroup
@@ -72,7 +72,9 @@ class Predictions:
         networks: networks of models whose names ``predict`` does not take.
     """
 
-    def __init__(self, fleet: Fleet, predictor: Predictor | None = None, networks: Mapping[str, Network] | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, predictor: StepPredictor | None = None, networks: Mapping[str, Network] | None = None
+    ) -> None:
         self._fleet = fleet
         self._predictor = predictor or Predictor()
         self._surfaces: dict[tuple[object, ...], PredictedSpeed] = {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction import Prediction, Predictor
+from paceline.prediction import Prediction, StepPredictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.speeds.profiles import StepSpeed, packed
 from paceline.strategy import Strategy
@@ -113,7 +113,7 @@ class SurfaceSpec:
     batches: tuple[int, ...] = ()
 
 
-def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
+def predicted_speed(asked: SurfaceSpec, predictor: StepPredictor) -> PredictedSpeed:
     """Predict the surface of a network on nodes of a type.
 
     Raises:
@@ -149,7 +149,7 @@ def predicted_speed(asked: SurfaceSpec, predictor: Predictor) -> PredictedSpeed:
     )
 
 
-def _locals(asked: SurfaceSpec, predictor: Predictor) -> list[int]:
+def _locals(asked: SurfaceSpec, predictor: StepPredictor) -> list[int]:
     """Return the batches of a device, up to the largest that fits its memory."""
     most = asked.local_most
     while most >= asked.local_least and not _step(asked, predictor, (1,), most).fits:
@@ -169,7 +169,7 @@ def _sizes(most: int, per_node: int) -> list[int]:
     return sorted({*dense, *(n * per_node for n in nodes if n * per_node < most), most})
 
 
-def _step(asked: SurfaceSpec, predictor: Predictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
+def _step(asked: SurfaceSpec, predictor: StepPredictor, shape: Sequence[int], local: int, racks: int = 0) -> Prediction:
     devices = sum(shape)
     cluster = asked.group.part(shape, racks)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))

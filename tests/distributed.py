@@ -165,16 +165,28 @@ def _fork_ranks(folder: Path) -> int:
     import torch.distributed
 
     spec = json.loads((folder / "spec.json").read_text())
-    store = None if spec.get("port") else torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    listening = socket.create_server(("localhost", 0), backlog=64)
+    port = listening.getsockname()[1]
     function = _function(spec)  # what its file imports, the ranks need not either
     children: dict[int, int] = {}
     for rank in range(spec["workers"]):
         child = os.fork()
         if child == 0:
-            os._exit(_rank(rank, spec, function, folder, store and store.port))
+            listening.close()
+            os._exit(_rank(rank, spec, function, folder, None if spec.get("port") else port))
         children[child] = rank
-    if spec.get("let_fail"):
-        return _wait_for_all(children, folder)
+    # The store has a thread, which may hold a lock that a process forked from here on would wait for: so it starts last.
+    store = torch.distributed.TCPStore(
+        "localhost", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+    )
+    try:
+        return _wait_for_all(children, folder) if spec.get("let_fail") else _wait(children)
+    finally:
+        del store
+
+
+def _wait(children: dict[int, int]) -> int:
+    """Wait for the ranks; the first failure ends the others."""
     failed = 0
     while children:
         child, status = os.wait()

@@ -38,9 +38,7 @@ def fold(name: str) -> str:
 
 
 def look_up(name: str, legal: Iterable[str], aliases: Mapping[str, str] = NO_ALIASES) -> str | None:
-    """Return the legal name that equals ``name`` after folding, itself or by an alias (``aliases``: legal name by alias), or
-    None.
-    """
+    """Return the legal name that equals ``name`` after folding, or whose alias in ``aliases`` does; else None."""
     meanings = {fold(alias): meaning for alias, meaning in aliases.items()} | {fold(entry): entry for entry in legal}
     return meanings.get(fold(name))
 

@@ -50,9 +50,7 @@ class RunDirContents:
 
 
 def run_label(strategy: Mapping[str, Any], taken: Collection[str] = ()) -> str:
-    """Return a free short name for a run: its compression, then with its exchange, then with a number. Local steps are named
-    too.
-    """
+    """Return a free short name of a run: its compression, then with its exchange, then with a number. Local steps count too."""
     name = str(strategy.get("compression") or "run")
     if strategy.get("sync_every", 1) != 1:
         name = f"{name} every {strategy['sync_every']}"
@@ -193,9 +191,7 @@ class RunDir:
         )
 
     def write_progress(self, progress: Mapping[str, float]) -> None:
-        """Replace the progress of the current run, for other processes that watch it. Raises UserError when it cannot be
-        written.
-        """
+        """Replace the progress of the current run, for other processes. Raises UserError when it cannot be written."""
         self._write_text(self.progress_path, json.dumps(progress) + "\n")
 
     def write_schedule(self, data: Mapping[str, Any]) -> None:

@@ -107,8 +107,7 @@ class SlimRecord:
     """One slimmed network.
 
     Attributes:
-        model: its name; ``data``, ``method``, ``target``, ``budget``: as they were asked for. ``threads``: threads of the
-            runtime.
+        model: its name; ``data``, ``method``, ``target``, ``budget``: as asked for. ``threads``: those of the runtime.
         training: how it was trained; ``held_out``: number of labels of the accuracies. None and 0 in older records.
         whole: before. ``slimmed``: after; None if only predicted. ``quantised``: the slimmed one in int8.
         predicted_s: latency of the slimmed network by the layers' tables; 0: unknown.
@@ -208,8 +207,7 @@ class PublishedDevice:
     """Another processor with its published figures.
 
     Attributes:
-        cores: number of cores that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: bandwidth of the memory,
-            bytes/s.
+        cores: cores that count. ``one_core``, ``all_cores``: peak in FLOP/s. ``bandwidth``: of the memory, bytes/s.
         sources: sources of these three figures, by name.
     """
 
@@ -227,8 +225,7 @@ class SlimPrediction:
 
     Attributes:
         threads: threads of the runtime, or cores of ``device``.
-        latency_s: latency of the whole network: measured here, or predicted for ``device`` with the range ``low_s`` to
-            ``high_s``.
+        latency_s: latency of the whole network: measured here, or predicted for ``device`` in ``low_s`` to ``high_s``.
         layers: seconds of each layer.
         rows: possible results of the method, from the least change to the most; empty if unknown for the device.
         goal: budget in seconds or bytes; None: it is a loss of accuracy, which is not predicted here.

@@ -74,8 +74,7 @@ def parse_bytes(text: str, zero: bool = False) -> float:
 
 
 def parse_seconds(text: str, zero: bool = False) -> float:
-    """Parse ``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum such as ``"1h 30min"`` to seconds. The unit ``m`` is a
-    minute.
+    """Parse ``"100us"``, ``"90min"``, ``"2 hours"``, ``"3d"`` or a sum as ``"1h 30min"`` to seconds; ``m`` is a minute.
 
     It parses the output of ``format_seconds``; ``zero``: ``"0s"`` is legal too. Raises UserError otherwise.
     """
@@ -182,8 +181,7 @@ def format_seconds(value: float) -> str:
     """Format a time: ``12.3 ms`` and ``119 s`` with three digits; from two minutes ``2.5 min`` and ``46 min``, from two hours
     ``3 h 26 min``, from two days ``4 d 2 h``, from two months ``75 d``, from two years ``2.50 years``.
 
-    The digits match the accuracy of predictions: the rounding error is at most 2.5 % from two minutes on, and 5 % from ten
-        minutes on.
+    Digits suit predictions: the rounding error is at most 2.5 % from two minutes on, and 5 % from ten minutes on.
     """
     if not math.isfinite(value) or value < 119.5:
         return _scaled(value, "s", _DOWN)

@@ -100,8 +100,7 @@ def whatif(
         changes: such as ``nodes+1`` or ``network=100Gb/s``, one or several; the others as ``predict`` takes them.
         scaling: with other numbers of devices, whether the global batch stays (``strong``) or grows with them (``weak``).
         prices: dollars a device and hour by device, or for all under the empty name; else the listings.
-        upgrade_price: price of a change of the network: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else
-            unknown.
+        upgrade_price: that of a network's change: ``$2/h``, ``$0.10/device-hour``, ``$50,000 over 3 years``; else unknown.
     """
     if scaling not in get_args(BatchScaling):
         raise unknown("scaling", str(scaling), get_args(BatchScaling))

@@ -34,8 +34,7 @@ class Efficiency:
         matmul_share: best dense matmul / datasheet peak, for devices without a measurement. Measured shares in the catalogue
             lie between 0.51 (MI300X) and 0.97 (Gaudi 2).
         joules, matrix_joules: FLOP/J that a board of an architecture sustains in fp32 and in fp16 with matrix units.
-        vector_share, conv_share: share of the best rate that a large, well-shaped product or convolution reaches on ordinary
-            cores.
+        vector_share, conv_share: share of the best rate of a large, well-shaped product or convolution on ordinary cores.
         matrix_share, matrix_conv_share, attention_share: the same on matrix units, which more often wait for operands. Fused
             attention also computes its exponentials in between.
         attention_kernel: a name of ``attention.KERNELS``. New architectures run the older ones at a smaller share. Empty: the

@@ -93,8 +93,7 @@ def training_run_of(words: Sequence[str]) -> TrainingRun:
 def say_forecast(
     live: Snapshot, policy: str, nodes: LiveNodes, predictions: LivePredictions, settings: ClusterSettings
 ) -> tuple[dict[str, float], dict[str, Any] | None]:
-    """Return the predicted end of each job of ``live.rows``, in seconds of the epoch by name, and the simulated schedule as
-    JSON.
+    """Return the predicted end of each job of ``live.rows``, in seconds of the epoch by name, and the schedule as JSON.
 
     Both are empty, with a message, if the work of a job is unknown or the simulator does not finish the jobs. Raises UserError
     for a policy that cannot tell the types of the nodes apart.

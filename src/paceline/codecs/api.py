@@ -1,7 +1,6 @@
 """Interface of the codecs: find a codec by name, encode values, decode payloads.
 
-A payload is a header of 32 bytes and a body (``container``). The fastest backend with kernels for the codec writes and reads
-the body.
+A payload is a header of 32 bytes and a body (``container``). The fastest backend with kernels for it writes and reads it.
 """
 
 from __future__ import annotations

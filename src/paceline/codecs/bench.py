@@ -32,8 +32,7 @@ class CodecSpeed:
     """Speed of one codec in one direction: the whole public call, header and checksum included.
 
     Attributes:
-        backend: implementation that ran: ``reference``, ``triton``, or ``native`` with the instruction set, as in ``native
-            avx512``.
+        backend: implementation that ran: ``reference``, ``triton``, or ``native`` with instructions, as in ``native avx512``.
         threads: threads that the codec used; 1 for the reference and a GPU.
         memcpy_threads: threads that copied; 1 if a GPU copied within its own memory.
         elements: fp32 values in the tensor.

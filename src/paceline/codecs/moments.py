@@ -44,8 +44,7 @@ def moments(x: Any, statistics: Statistics) -> Moments:
 
 
 def sums(x: NDArray[np.float32]) -> tuple[float, float, float]:
-    """Return max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN if it contains
-    one.
+    """Return max |x|, and the fp64 sums of ``x - x[0]`` and of its square, of a 1-D fp32 array; infinity or NaN if it has one.
 
     fp64 addition is not associative, so the order is part of the definition: within blocks of 4,096 values, value k is added
     to lane k mod 16, then the lanes are added in order; the blocks' sums are summed likewise, until one is left. Taking the

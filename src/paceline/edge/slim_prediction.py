@@ -1,6 +1,4 @@
-"""Predict the results of slimming before training: the whole network and a method's possible results, here or on a published
-device.
-"""
+"""Predict slimming before training: the whole network and a method's possible results, here or on a published device."""
 
 from __future__ import annotations
 

@@ -59,8 +59,7 @@ class SlimRun:
     """Settings of slimming: network, budget and training.
 
     Attributes:
-        training: training settings of the whole network; its ``out`` is the common directory, its ``start`` the trained
-            weights.
+        training: training settings of the whole network; ``out`` is the common directory, ``start`` the trained weights.
         path_epochs: on the way to the budget; 0: half of the training's. ``tune_epochs``: epochs of the slimmed network; 0: a
             third, or all of the training's if it starts untrained.
         distill: weight of the whole network's outputs in fine-tuning.
@@ -520,8 +519,7 @@ def _as_measured(time: Latency, model: nn.Module, file: Path, quality: tuple[flo
 def _layers(
     slim: Slim, plan: SlimPlan, removed: set[int], now: float, whole: tuple[Path, Latency], small: tuple[Path, Latency]
 ) -> tuple[LayerLatency, ...]:
-    """Return the latency by layer of two ONNX files, with the prediction of the layers' table if the method has one; empty for
-    other files.
+    """Return the latency by layer of two ONNX files, with the method's predicted layers if it has any; empty for other files.
 
     Args:
         now: latency of the whole network relative to when the table was made.

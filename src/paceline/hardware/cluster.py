@@ -44,8 +44,7 @@ class Cluster:
 
     Attributes:
         nic: the compressing card of each node, if one was named; a strategy decides whether it is used (``codec_at``).
-        aggregation: ability of the switches between nodes to add; None: they add nothing, unless the network's link
-            ``reduces``.
+        aggregation: ability of the switches between nodes to add; None: nothing, unless the network's link ``reduces``.
 
     Raises:
         UserError: no level, a level with another name or out of order, a size below 1, more devices than the innermost link

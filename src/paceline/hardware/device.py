@@ -100,8 +100,7 @@ class Link:
         reduces: True if its switch adds the data that passes through it (NVLink SHARP, SHARP on InfiniBand).
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None if one flow fills the link, or if no TCP is used.
-        transport: transport protocol of a network, by its name (``networks.transports``); empty if unknown, and inside a
-            node.
+        transport: transport protocol of a network, by its name (``networks.transports``); empty if unknown, and inside a node.
     """
 
     name: str

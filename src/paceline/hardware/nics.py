@@ -27,8 +27,7 @@ class Nic:
 
     Attributes:
         compressions: names of those that the engine supports.
-        width: bits of a beat (the data of one bus transfer). ``clock``: Hz. ``beats``: number that the engine processes per
-            cycle.
+        width: bits of a beat (the data of one bus transfer). ``clock``: Hz. ``beats``: those that the engine handles per cycle.
         compress, decompress: cycles between the first beat of a frame in and its first beat out.
         engine: bytes/s of payload that the engine passes in one direction; None: as its clock allows (``rate``).
         host: bytes/s between host and line in one direction; None: the engine sets it.

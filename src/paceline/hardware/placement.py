@@ -65,8 +65,7 @@ def nodes_text(sizes: NodeSizes | str, nodes: int) -> str:
 
 
 def parse_sizes(text: str) -> NodeSizes:
-    """Parse node sizes: ``8`` (nodes of eight devices), ``1+7`` (a node of one and a node of seven), ``4+4`` (two nodes of
-    four).
+    """Parse node sizes: ``8`` (nodes of eight devices), ``1+7`` (of one and of seven), ``4+4`` (two of four).
 
     Raises:
         UserError: anything else.

@@ -174,8 +174,7 @@ def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) 
 
 
 def parse_prices(texts: Iterable[str]) -> dict[str, float]:
-    """Parse prices in dollars an hour: ``["2.50"]`` for the device of the question, ``["H100=2.50"]`` for a device by its
-    catalogue name.
+    """Parse prices in dollars an hour: ``["2.50"]`` for the device of the question, ``["H100=2.50"]`` by its catalogue name.
 
     ``["p5.48xlarge=55.04"]`` is the price of an instance, which is rented whole.
 

@@ -167,8 +167,7 @@ def end_processes(namespace: str, lab: str, at_once: bool = False) -> tuple[list
 def end(pids: Sequence[int], lab: str, at_once: bool = False, grace: float = 3.0, of_namespace: bool = False) -> list[int]:
     """End the processes that ``lab`` started, by SIGTERM and then SIGKILL, or by SIGKILL ``at_once``. Returns their pids.
 
-    ``of_namespace``: all are in one of the lab's namespaces. Slurm's step daemons there count too, although they overwrite
-        their mark.
+    ``of_namespace``: all are in one of the lab's namespaces. Slurm's step daemons count too, but overwrite their mark.
     """
     ours: dict[int, int] = {}
     for pid in pids:

@@ -179,8 +179,7 @@ def execute(
 
 @contextmanager
 def _told_to_end() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Let SIGTERM and SIGHUP end this process and its children in order, as Ctrl-C does, unless the signals are handled
-    already.
+    """Let SIGTERM and SIGHUP end this process and its children in order, as Ctrl-C does, unless they are handled already.
 
     Yields:
         A function whose context manager delays these signals and Ctrl-C until its end.

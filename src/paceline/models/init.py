@@ -10,8 +10,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def he_init(model: M) -> M:
-    """Initialise convolution and linear weights from N(0, 2 / fan_in), and biases to zero, in place (He et al. 2015, equation
-    10).
+    """Initialise convolution and linear weights in place from N(0, 2 / fan_in), biases to 0 (He et al. 2015, equation 10).
 
     The last linear layer, which gives the logits, starts from N(0, 0.001^2): small enough for the first loss to be near
     the logarithm of the number of classes, even after pooling and dropout have made its inputs large.

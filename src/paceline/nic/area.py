@@ -199,9 +199,7 @@ def _ports(block: Any, flow: Any) -> Any:
 def rows(
     families: Sequence[str] = tuple(SYNTHESIS), seeds: Sequence[int] = (1, 2, 3), names: Sequence[str] = ()
 ) -> Iterator[Cells | Clock]:
-    """Yield cells of the named blocks (default all) on ``families``, then their clocks on families with a free router; without
-    seeds no clocks.
-    """
+    """Yield cells of the named blocks (default all) on ``families``, then, with seeds, clocks if the router is free."""
     for block in names or blocks():
         for family in families:
             yield cells(block, family)

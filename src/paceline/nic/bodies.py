@@ -23,8 +23,7 @@ def codec(k: int, scaled: bool) -> codecs.Codec:
 
 
 def encoded(values: F32, k: int, scaled: bool, backend: str = "native") -> bytes:
-    """Return the body of a frame of up to 16,384 values: bursts, in the scaled format with each block's exponent before its
-    bursts.
+    """Return the body of a frame of up to 16,384 values: bursts, scaled ones with a block's exponent before its bursts.
 
     Raises:
         ValueError: the scaled format, and a value is infinite or no number.
@@ -48,9 +47,7 @@ def decoded(values: F32, k: int, scaled: bool, backend: str = "native") -> F32:
 
 
 def ternary_encoded(values: F32, scale: np.float32, key: counter.Key, start: int) -> bytes:
-    """Return the ternary encoder's body: two bit planes of ``values``, with draws from ``start`` on. Raises ValueError for
-    infinite values or NaN.
-    """
+    """Return the ternary encoder's body: two bit planes, with draws from ``start`` on. Raises ValueError for inf or NaN."""
     body = np.zeros(bit_planes.packed_bytes(values.size, 2), np.uint8)
     Ternary(scale=float(scale)).encode_body(values, body, key, start)
     return body.tobytes()
@@ -82,9 +79,7 @@ def word(value: np.float32) -> int:
 
 
 def header(beats: int, marked: bool = True, ipv6: bool = False) -> bytes:
-    """Return header beats of a frame, with EtherType and type of service as the engines read them and other bytes counting
-    up.
-    """
+    """Return a frame's header beats: EtherType and type of service as the engines read them, other bytes counting up."""
     octets = bytearray(index % 251 for index in range(32 * beats))
     if ipv6:
         octets[12:16] = b"\x86\xdd" + (b"\x62\x80" if marked else b"\x60\x00")

@@ -151,9 +151,7 @@ def _ask(
 
 
 def _run(command: list[str], work: Path, seconds: float, check: bool = False) -> str:
-    """Return the program's output up to its end or the time limit. Its child processes end with it: yosys-smtbmc starts a
-    solver.
-    """
+    """Return a program's output up to its end or the limit. Its child processes end with it: yosys-smtbmc starts a solver."""
     with (work / "said.txt").open("w+") as said:
         started = subprocess.Popen(command, cwd=work, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
         try:

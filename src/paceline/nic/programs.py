@@ -17,9 +17,7 @@ _COMMANDS = {
 
 
 def program(name: str) -> str:
-    """Return the path of a program, or of its YoWASP version, which may be in the folder of this Python. Raises UserError if it
-    is missing.
-    """
+    """Return the path of a program, or of its YoWASP version, also next to this Python. Raises UserError if it is missing."""
     beside = Path(sys.executable).with_name(f"yowasp-{name}")
     found = shutil.which(name) or shutil.which(beside.name) or (str(beside) if beside.is_file() else None)
     if found is None:

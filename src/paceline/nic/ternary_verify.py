@@ -98,8 +98,7 @@ def verify_ternary_sums(
 def verify_ternary_golden(
     directory: Path | None = None, model: TernaryModel | None = None, progress: Progress | None = None
 ) -> Verified:
-    """Verify the golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or the given directory) in both
-    directions.
+    """Verify golden vectors of ``ternary`` (``tests/codecs/golden`` of a checkout, or a given directory) in both directions.
 
     Raises:
         UserError: no golden vectors there; Verilator or a compiler is missing.
@@ -206,9 +205,7 @@ def _damaged_frame(rng: np.random.Generator) -> _Case:
 
 
 def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
-    """Return a body with a flipped bit, a missing end, surplus bytes or other bytes, or unchanged, and the name of the
-    damage.
-    """
+    """Return a body with a flipped bit, a missing end, surplus bytes or other bytes, or unchanged, and the damage's name."""
     damaged, kind = bytearray(body), str(rng.choice(["none", "bit", "short", "long", "bytes"]))
     at = int(rng.integers(len(body)))
     if kind == "bit":
@@ -223,9 +220,7 @@ def _damage(rng: np.random.Generator, body: bytes) -> tuple[bytes, str]:
 
 
 def _legal(body: bytes, count: int, width: int, largest: int | None) -> bool:
-    """Return whether an encoder writes such a body: codes up to the largest, or for a ternary (``workers`` None) all but (0,
-    1).
-    """
+    """True if an encoder writes such a body: codes up to the largest; for a ternary (``workers`` None) all but (0, 1)."""
     if len(body) != bit_planes.packed_bytes(count, width):
         return False
     codes = bit_planes.unpack(np.frombuffer(body, np.uint8), count, width)

@@ -169,9 +169,7 @@ def golden_words(words: list[str]) -> F32:
 
 
 def _of_a_frame(body: bytes, count: int, scaled: bool) -> bytes:
-    """Convert a payload's body to that of a frame, which has no directory. In the scaled format each exponent precedes its
-    bursts.
-    """
+    """Convert a payload's body to that of a frame, without directory. In the scaled format exponents precede their bursts."""
     if not scaled:
         return body
     blocks = -(-count // BLOCK)

@@ -122,15 +122,13 @@ class Predictor(StepPredictor):
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never a limit.
         overlap: whether the exchange overlaps the backward pass; None: as calibrated, else yes, as in DDP.
         software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
-        attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty takes the usual one of the level and
-            year.
+        attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual of level and year.
         compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``). In tuned software they always are.
         year: year of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
         free: resources that cost no time (``without``).
 
     Raises:
-        UserError: no such level, or another than the constants'; an impossible loader; a resource that does not
-            exist.
+        UserError: no such level, or another than the constants'; an impossible loader; a resource that does not exist.
     """
 
     constants: Efficiency | Bounds | None = None

@@ -155,9 +155,7 @@ def strategy_text(strategy: Mapping[str, object]) -> str:
 
 
 def unusual_choices(strategy: Mapping[str, object]) -> list[str]:
-    """Return the choices that are not the default, except sizes, precision and optimizer: ``["sharding zero3", "compression
-    terngrad"]``.
-    """
+    """Return choices other than the default, sizes, precision and optimizer: ``["sharding zero3", "compression terngrad"]``."""
     kept = {name: value for name, value in strategy.items() if name not in _in_title() and _usual_exchange().get(name) != value}
     return _choices(kept)
 

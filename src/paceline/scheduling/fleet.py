@@ -212,8 +212,7 @@ class Outage:
 
     Attributes:
         planned: True for maintenance, before which jobs leave the node. False for a failure, after which jobs on it lose the
-            work
-            since their last checkpoint.
+            work since their last checkpoint.
     """
 
     node: int
@@ -341,9 +340,7 @@ class Fleet:
 
 
 def _leaves(parts: Sequence[str]) -> tuple[tuple[int, float], str]:
-    """Parse the text after the machines: nodes of a leaf switch with its oversubscription, and the network. Raises
-    UserError.
-    """
+    """Parse text after the machines: nodes of a leaf switch with its oversubscription, and the network. Raises UserError."""
     nodes, blocking, network = 0, 1.0, []
     for part in map(str.strip, parts):
         name, equals, value = (word.strip() for word in part.partition("="))

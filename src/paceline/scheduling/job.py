@@ -26,8 +26,7 @@ class Job:
         model: name of a profile or a network; empty: only a duration is known.
         devices: devices asked for.
         min_devices, max_devices: bounds of an elastic job; 0 means those of the profile or the cluster.
-        batch: samples a step over all devices, as asked for; 0: unknown. ``min_batch``, ``max_batch``: bounds of an adaptive
-            job.
+        batch: requested samples a step of all devices; 0: unknown. ``min_batch``, ``max_batch``: bounds of an adaptive job.
         duration_s: duration on the devices asked for, at most ``LONGEST_S``; 0: unknown.
         steps, samples, epochs: work in the unit that is known; 0: unknown. ``target``: name of a target that ends the job.
         strategy: strategy as ``stated_strategy`` reads it; empty: data parallelism, or the best one if the strategy adapts.

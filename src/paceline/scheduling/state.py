@@ -22,8 +22,7 @@ class Outlook(Protocol):
         """Return the progress a second on 0 to ``most`` devices of a type, on as few nodes as possible; shape (most + 1,).
 
         Progress counts in samples, or steps of the first batch, weighted by their efficiency relative to the smallest batch
-        (Pollux,
-        OSDI 2021, equation 5). 0: it cannot run.
+        (Pollux, OSDI 2021, equation 5). 0: it cannot run.
         """
         ...
 
@@ -32,9 +31,7 @@ class Outlook(Protocol):
         ...
 
     def seconds_left(self, device_type: int, most: int) -> Array:
-        """Return the seconds to the end on 0 to ``most`` devices; inf if the job cannot run, NaN if the remaining work is
-        unknown.
-        """
+        """Return the seconds to the end on 0 to ``most`` devices; inf if it cannot run, NaN if remaining work is unknown."""
         ...
 
     def relative_spread(self) -> float:
@@ -58,8 +55,7 @@ class State:
         restart_s: cost of a start or a resize: one number, or one per job.
         restarting_s: remaining cost of a start in progress; 0: the job works.
         memory: ``memory`` of this policy's previous decision; None at first.
-        curves: metric reported so far by each job, oldest first, where higher is better. Losses are negative. Empty: no job
-            reports one.
+        curves: metric of each job so far, oldest first; higher is better. Losses: negative. Empty: no job reports one.
     """
 
     time_s: float
@@ -109,8 +105,7 @@ class Decision:
         repack: place all jobs again, each on as few nodes as possible, so that jobs may move though they keep their size.
         wake_s: latest time of the next decision.
         holds_until_s: time until which the decision would be the same, unless a job arrives, ends or changes its speed, or a
-            node
-            fails or returns. The simulator skips rounds until then. By default it skips none.
+            node fails or returns. The simulator skips rounds until then. By default it skips none.
         memory: value that the next ``State`` returns to the policy.
         reasons: reason by job, where there is one. ``note``: remark on the whole decision.
         removed: jobs that leave for good before their end, with the reason.

@@ -100,9 +100,7 @@ def schedule(
 
 
 def scenario(jobs: Sequence[Job] | str | Path, cluster: Fleet | str, **options: Unpack[ScenarioKeywords]) -> Scenario:
-    """Build the scenario that ``schedule`` simulates, before a policy is chosen. The arguments and errors are those of
-    ``schedule``.
-    """
+    """Build the scenario that ``schedule`` simulates, before a policy is chosen. Arguments and errors as ``schedule``."""
     chosen = ScenarioOptions(**options)
     every, notes, places = _read(jobs, chosen.where)
     nodes = Fleet.named(cluster) if isinstance(cluster, str) else cluster

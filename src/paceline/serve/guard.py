@@ -24,8 +24,7 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware that passes only requests with a host of this server, from its own page, and with the token first in the
-    path.
+    """ASGI middleware that passes only requests with a host of this server, from its page, with the token first in the path.
 
     Args:
         hosts: legal names in the Host header. They stop other pages whose name resolves to this machine (DNS rebinding).

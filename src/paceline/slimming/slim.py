@@ -55,8 +55,7 @@ class Slim:
             al., NIPS 2016), ``iss`` hidden units of recurrent layers (Wen et al., ICLR 2018), ``auto`` both; ``force`` attracts
             filters to one another and splits layers at a low rank (Wen et al., ICCV 2017); ``sparse`` makes single weights zero
             for a kernel that skips them (Park et al., ICLR 2017); ``compact`` replaces it by a new network of Conv-M blocks (Wu
-            et al., CVPR 2017): ``wrap`` changes nothing, and ``shrink`` returns an untrained network, with the whole one as its
-            teacher.
+            et al., CVPR 2017): ``wrap`` changes nothing, ``shrink`` returns an untrained network with the whole one as teacher.
         threads: threads of the runtime.
         table: measurements of another ``Slim`` (``Slim.table``); by default they are made when needed.
         target: runtime of the latencies, one of ``targets.TARGETS``. Single layers are always timed on ONNX Runtime; their sum
@@ -128,9 +127,7 @@ class Slim:
 
     @property
     def structures(self) -> Structures:
-        """Structures that may be removed. Raises UserError for a model that cannot be traced, or in which the method finds
-        none.
-        """
+        """Structures that may be removed. Raises UserError for a model that cannot be traced, or without any for the method."""
         if self._structures is None:
             self._not_sharded()
             device = next((each.device for each in self.model.parameters()), torch.device("cpu"))
@@ -237,8 +234,7 @@ class Slim:
         return _Begun(optimizer, begin, self)
 
     def shrink(self) -> nn.Module:
-        """Return a smaller copy that meets the budget. ``plan`` then holds the remaining parts, ``predicted_s`` the predicted
-        latency.
+        """Return a smaller copy that meets the budget. ``plan`` then has remaining parts, ``predicted_s`` the latency.
 
         Before the end of the path, or without one, it removes nonzero weights: a ``UserWarning`` and ``notes`` report it.
 

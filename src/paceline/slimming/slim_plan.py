@@ -1,6 +1,4 @@
-"""Plan of the remaining parts of each parameter, as plain data. A slimmed network is its code, this plan and its weights,
-without any pickle.
-"""
+"""Remaining parts of each parameter, as plain data. A slimmed network is code, this plan and weights, without any pickle."""
 
 from __future__ import annotations
 

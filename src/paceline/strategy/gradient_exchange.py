@@ -86,8 +86,7 @@ class GradientExchange:
             ``hierarchical``).
         servers: servers of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
         ranks_per_node: ranks per node of ``hierarchical``; 1 means the number in the cluster or the launcher.
-        codec_at: place of the codec: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients'
-            place.
+        codec_at: its place: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients' place.
         residual_bits: bits of each residual of error feedback: 32 is fp32, 16 bfloat16.
         residuals_at: place of the residuals between exchanges: ``host`` is the host's memory. Empty: the codec's place.
         dense_bits: bits of each unencoded number: 32 is fp32, 16 bfloat16 (``dense_bits``).

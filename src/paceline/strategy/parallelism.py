@@ -87,8 +87,7 @@ class Parallelism:
         virtual_stages: parts of the network on each pipeline stage; more than 1 is the interleaved schedule.
         gather_bits: bits of a gathered weight: 8 under a recipe that quantises weights before the gather
             (``fp8_param_gather``), else 16 or 32; 0: fp32 with ``zero1``, as PyTorch does, else the width of the precision.
-            With ``zero2`` and ``zero3``, fewer bits than the precision's round the gathered weights to bfloat16 or int8
-            (ZeRO++).
+            With ``zero2`` and ``zero3``, fewer bits than the precision's round weights to bfloat16 or int8 (ZeRO++).
         gradient_bits: bits of a gradient that is added only at the owner of its shard: with ``zero1``, 16 or 32 (Megatron-Core,
             distributed optimizer); with ``zero2`` and ``zero3`` 0 is the width of the precision. 0 with ``zero1``: all owners
             add all gradients in fp32, as PyTorch does.
@@ -585,8 +584,7 @@ class Parallelism:
 
     @property
     def to_owners(self) -> bool:
-        """True if an exchange leaves each replica only the sums of one shard. It is False with copies of the shards
-        (HSDP)."""
+        """True if an exchange leaves each replica only the sums of one shard. It is False with copies of the shards (HSDP)."""
         return self.sharding.weights and self.sharers == self.replica_count
 
     def check_covers(self, devices: int) -> None:

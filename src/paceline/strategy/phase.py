@@ -26,17 +26,13 @@ class Phase:
     are one group by default; ranks are node-major, so stride 1 is a node and a stride of its size joins equal local ranks.
 
     Attributes:
-        name: purpose: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``,
-            ``reduce_scatter``, ``all_gather``; ``inner_reduce``, ``inner_gather``; ``gather_forward``, ``gather_backward``,
-            ``gather_update``.
-        sizes: bytes of each rank, or one number for all ranks. Their meaning depends on the pattern:
-            ``allreduce``: size of the buffer, which is reduced in place;
-            ``gather``, ``scatter``: the whole buffer; each rank has an equal part before an all-gather and after a
-            reduce-scatter;
-            ``push``: bytes that every other member sends to this rank;
-            ``pull``: bytes that this rank sends to every other member;
-            ``shift``: bytes that this rank sends to the next one; the last sends to the first;
-            ``switch``: bytes that this rank sends to the switch, which adds.
+        name: purpose: ``allreduce``, ``factor_p``, ``factor_q``; ``scales``, ``sizes``, ``push``, ``pull``, ``reduce_scatter``,
+            ``all_gather``; ``inner_reduce``, ``inner_gather``; ``gather_forward``, ``gather_backward``, ``gather_update``.
+        sizes: bytes of each rank, or one number for all ranks. Their meaning depends on the pattern: ``allreduce``: size of the
+            buffer, which is reduced in place; ``gather``, ``scatter``: the whole buffer; each rank has an equal part before an
+            all-gather and after a reduce-scatter; ``push``: bytes that every other member sends to this rank; ``pull``: bytes
+            that this rank sends to every other member; ``shift``: bytes that this rank sends to the next one; the last sends to
+            the first; ``switch``: bytes that this rank sends to the switch, which adds.
         rounds: number of successive rounds; ``sizes`` are the sums over all rounds.
         plain: ``sizes`` as the hosts send them, for messages that network cards compress.
         back: for ``switch``, bytes of the sum that each rank receives; empty: as many as it sends.

@@ -65,8 +65,7 @@ class Recipe:
             raise UserError(f"decay of power {self.power:g}", "give 0 (none), 1 (linear), 2 or another power")
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step, counted from 0. The peak is at step ``warmup_steps``, or at the last warm-up
-        step.
+        """Return the learning rate of a step, counted from 0. It peaks at ``warmup_steps``, or at the last warm-up step.
 
         A warm-up of W steps gives (step + 1) / W of the peak, so that no step is lost to a rate of 0, or with A steps ahead
         (step + 1 + A) / (W + A). After the run the rate is ``end_lr``, or the peak without a decay.

@@ -226,8 +226,7 @@ def block(name: str) -> str:
 
 
 def scatter(elements: int, precision: str, world_size: int, members: int = 0, bits: int = 0) -> Traffic:
-    """Return the reduce-scatter of a unit's gradients. ``bits``: bits of a gradient; 0: those of the precision (FSDP's mixed
-    precision).
+    """Return the reduce-scatter of a unit's gradients. ``bits``: of a gradient; 0: the precision's (FSDP's mixed precision).
 
     Args:
         members: number of neighbouring workers that shard one copy; an all-reduce adds their shards to those of the other

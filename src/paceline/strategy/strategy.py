@@ -95,8 +95,7 @@ class Strategy:
         global_batch_size: samples of one optimizer step over all workers; a multiple of workers times micro batches.
         parallelism: division of the work among the devices.
         precision: precision of the arithmetic, a name of ``PRECISIONS``.
-        gradient_exchange: compression and exchange of gradients. The name of a compression means its usual exchange and
-            defaults.
+        gradient_exchange: compression and exchange of gradients. A compression's name means its usual exchange.
         local: number of steps each worker takes alone between exchanges, and the outer step that applies the mean
             (``local_steps``).
         optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).

@@ -15,9 +15,7 @@ from paceline.training.runs.launcher import LAUNCHER, follow_launcher, leave_err
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a worker and return the exit code: 0 done, 1 a lost peer or diverged replicas, 2 a user's mistake, 128 + n for signal
-    n.
-    """
+    """Run a worker and return its exit code: 0 done, 1 lost peer or diverged replicas, 2 user's mistake, 128 + n signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.codecs import PayloadError

@@ -26,8 +26,7 @@ class Keys:
         model, device: as the file or the catalogue names them.
         devices, nodes: numbers of them.
         system: owner of the machine (submitter, cluster, platform), so that a baseline compares equal systems.
-        release: release of the software, if the file states it: rows of another release are ignored if the same release has
-            rows.
+        release: release of the software, if stated: rows of another release are ignored if the same release has rows.
     """
 
     model: str
@@ -77,8 +76,7 @@ class Case:
         year: year of the software, if the set states it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, if the file states it.
-        precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual``, the default of its
-            software.
+        precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual`` for its software.
     """
 
     keys: Keys
@@ -136,9 +134,7 @@ class Info:
 
     @property
     def hold_out(self) -> HoldOut:
-        """Kind of rows excluded from the fit of the shipped constants by default. All boards of a device's chip count as the
-        device.
-        """
+        """Kind of rows excluded from the fit of the shipped constants by default. Boards of one chip count as one device."""
         return {"none": "device", "one_device": "model"}.get(self.kind, "scale")  # type: ignore[return-value]
 
     def __str__(self) -> str:

@@ -24,11 +24,9 @@ class PolluxForm:
 
     @classmethod
     def fit(cls, rows: Sequence[Case]) -> PolluxForm | None:
-        """Fit by least squares of the logarithm of the step time; None for fewer shapes (batch, devices, nodes) than
-        parameters.
+        """Fit log step times by least squares; None for fewer shapes (batch, devices, nodes) than parameters.
 
-        There are seven parameters, or five if no visible row has several nodes. Rows of a single device contain no information
-        on the network.
+        There are seven parameters, or five if no visible row has several nodes. Rows of one device leave the network unknown.
         """
         facts = np.array([_facts(row) for row in rows]).reshape(-1, 3)
         _, devices, nodes = facts.T

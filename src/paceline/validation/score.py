@@ -98,9 +98,7 @@ def _mape(name: str, points: Sequence[ScoredCase]) -> float:
 
 
 def grouped(points: Sequence[ScoredCase], cases: Sequence[Case], skips: Sequence[Skip]) -> list[dict[str, Any]]:
-    """Return ``summary`` by model, by device and by scale (number of devices), named by ``by`` and ``name``, if there are good
-    rows.
-    """
+    """Return ``summary`` of good rows by model, device and scale (number of devices), named by ``by`` and ``name``."""
     keys: Mapping[str, Callable[[Keys], Any]] = {
         "model": lambda k: k.model,
         "device": lambda k: k.device,

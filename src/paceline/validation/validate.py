@@ -73,8 +73,7 @@ def validate(
 
     Args:
         name: name of the set, which defines the columns.
-        hold_out: kind of rows excluded from the fit of the constants; by default device for ``none``, model for ``one_device``,
-            else scale.
+        hold_out: kind of rows excluded from the fit; by default device for ``none``, model for ``one_device``, else scale.
         say: receives messages about the progress.
 
     Raises:

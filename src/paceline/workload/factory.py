@@ -53,9 +53,7 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
 
 
 def unnamed_class(path: Path) -> UserError:
-    """Return the error for a Python file without a named class, with the classes that it defines, preferably modules. No code
-    is run.
-    """
+    """Return the error for a Python file without a named class, with its classes, preferably modules. No code is run."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:

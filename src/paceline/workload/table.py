@@ -72,8 +72,7 @@ class Workload(LayerTable):
             lora: adapters; all other weights are frozen: ``r=16``.
 
         Raises:
-            UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
-                ``trace``.
+            UserError: an unknown name, with the nearest ones; a length for a network without, or too large; or as ``trace``.
         """
         if not isinstance(name, str):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
@@ -110,9 +109,7 @@ class Workload(LayerTable):
     def from_shape(
         cls, shape: TransformerShape, seq_len: int, *, name: str = "", source: str = "", fused_attention: bool = True
     ) -> Workload:
-        """Return a transformer of these dimensions; arguments and errors as
-        ``paceline.workload.builders.transformer.transformer``.
-        """
+        """Return a transformer. Arguments and errors: ``paceline.workload.builders.transformer.transformer``."""
         return cls.of(transformer(shape, seq_len, name=name, source=source, fused_attention=fused_attention))
 
     @classmethod

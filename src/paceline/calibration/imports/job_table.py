@@ -28,8 +28,7 @@ MUST = {
 def read_steps(
     paths: Sequence[Path], *, columns: Mapping[str, str] | None = None, unit: str = "", global_batch: int | None = None
 ) -> MeasuredSteps:
-    """Read the steps of one run from profiler traces (``.json``, ``.json.gz``, or their directory), an export (``.csv``) or a
-    log.
+    """Read a run's steps from profiler traces (``.json``, ``.json.gz``, or their directory), an export (``.csv``) or a log.
 
     Args:
         columns, unit: as for ``read_export``.

@@ -156,8 +156,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
 
 
 def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -> dict[str, Any]:
-    """Return the fields of ``Space`` that options set, each value once. Mixed precision means the kind that the devices
-    support.
+    """Return the fields of ``Space`` that options set, each value once. Mixed precision is of the kind that devices support.
 
     Args:
         wanted: strategy of ``--why-not``, whose number of servers is tried too.

@@ -68,9 +68,7 @@ def _import(o: argparse.Namespace) -> Answer:
 
 
 def _held(seen: Observation) -> tuple[str, ...]:
-    """Return a warning if the devices may not hold the job as described. Raises UserError if they cannot, since the run must
-    have been different.
-    """
+    """Return a warning if the devices may not hold the job. Raises UserError if they cannot: the run must have differed."""
     step = ORDINARY.step(seen.workload, seen.cluster, seen.strategy)
     has = seen.cluster.device.memory.value
     states = sum(step.memory.get(name, 0.0) for name in ("weights", "frozen weights", "gradients", "optimizer state"))

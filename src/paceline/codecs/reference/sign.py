@@ -1,8 +1,7 @@
 """One bit per element and the mean magnitude of each block: EF-SignSGD's compressor (Karimireddy et al. 2019, section 4), by
 blocks, as 1-bit SGD does by columns (Seide et al. 2014).
 
-It is biased; the caller feeds the error back. It keeps the share |x|_1**2 / (n |x|_2**2) of each block's energy (Lemma 8
-there).
+It is biased; the caller feeds the error back. It keeps the share |x|_1**2 / (n |x|_2**2) of a block's energy (Lemma 8 there).
 """
 
 from __future__ import annotations

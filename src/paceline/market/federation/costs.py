@@ -55,9 +55,7 @@ def costs_of(federation: Federation, demand: FederationDemand, outcome: Federati
 
 
 def moved_bytes(demand: FederationDemand, outcome: FederationOutcome) -> Array:
-    """Return the bytes that each run moves between sites, shape (runs,): a guest's data set, and a checkpoint if the job
-    changes sites.
-    """
+    """Return bytes that runs move between sites, (runs,): a guest's data set, and a checkpoint if the job changes sites."""
     job, pool = outcome.run_job, outcome.run_pool
     place = np.where(pool == CLOUD, demand.site[job], demand.pool_site[pool])
     kind = demand.kind[job]

@@ -22,9 +22,7 @@ from paceline.market.game.stability import StabilityVerdict, judge
 from paceline.tabular import Row, Tabular
 
 MOST_BY_AUCTION = 6
-"""Most sites whose groups are all compared under ``auction``. Each group takes seconds: one auction per ten minutes of the
-trace.
-"""
+"""Most sites whose groups are all compared under ``auction``. Each takes seconds: one auction per ten minutes of the trace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,8 +213,7 @@ class ReferenceSimulation:
                 heapq.heappush(heap, (rank, self.queues[kind][0], kind))
 
     def _dispatch(self, now: float, only: int = -1) -> None:
-        """Start the jobs that fit, in order, each in the pool where it ends first. A job that does not fit does not block
-        others.
+        """Start the jobs that fit, in order, each where it ends first. Jobs that do not fit do not block others.
 
         Args:
             only: the one kind that may now start; -1: any.

@@ -31,9 +31,7 @@ _RESOURCES = {
 }
 """Resource of the maker's device plugin, by a device's kind, or the first word of its architecture, or of its name."""
 _SLURM_NAME = re.compile(r"(?!(all|root)$)[a-z0-9_][a-z0-9_-]{0,39}")
-"""Limit of Slurm's accounting on cluster names, which it stores in lower case (slurm.conf(5)). ``all`` means every account, and
-the account ``root`` always exists.
-"""
+"""Slurm's limit on cluster names, stored in lower case (slurm.conf(5)). Taken: ``all`` (every account) and ``root``."""
 _KILL_WAIT_S = 30
 """Slurm's default delay from the second SIGTERM, at the end of GraceTime, to SIGKILL (slurm.conf(5))."""
 

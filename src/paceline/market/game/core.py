@@ -42,8 +42,7 @@ class CoreAllocation:
         eps: the largest excess of the proper coalitions checked. Positive: that coalition gains this much when it leaves. At
             most 0: no coalition checked gains. Negative in the least core: the core has an interior. 0 for a single player.
         checked: number of proper coalitions compared.
-        whole: all 2^n - 2 were compared. Otherwise ``eps`` is a lower bound, and a coalition that was not checked may gain
-            more.
+        whole: all 2^n - 2 were compared. Otherwise ``eps`` is a lower bound, and an unchecked coalition may gain more.
         individually_rational: no player gets less than alone.
     """
 
@@ -184,8 +183,7 @@ def _drawn(game: Game, how_many: int, random: np.random.Generator) -> set[int]:
 
 
 def _searched(game: Game, most: int, seed: int) -> _CoalitionPool:
-    """Search a pool of at most ``most`` coalitions: random ones, then neighbours of the binding ones while one of them gains
-    more.
+    """Search a pool of at most ``most`` coalitions: random, then neighbours of binding ones while one gains more.
 
     A neighbour has one player more or less. This is a local search for a violated constraint. It proves nothing about
     coalitions that it did not visit.

@@ -50,8 +50,7 @@ class Savings:
         """Return the savings game of a federation's jobs.
 
         Args:
-            speed: prediction for models whose speed the federation does not state; None: they run only on their own site's
-                device types.
+            speed: prediction for models without a stated speed; None: they run only on their site's device types.
         """
         how = sharing or SharingRules()
         rules = rules_of(federation, by_credit=how.by_credit, home_first=how.home_first)

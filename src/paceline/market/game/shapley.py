@@ -99,9 +99,7 @@ def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> Shapl
 
 
 def shapley(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
-    """Compute the Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments and errors as of
-    ``sample``.
-    """
+    """Return the Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments as of ``sample``."""
     return exact(game) if len(game.players) <= MOST_ENUMERATED else sample(game, permutations, seed)
 
 

@@ -119,8 +119,7 @@ class LenderVerdict:
         others: number of lenders that it was compared with.
         delivered: achieved over predicted throughput, the geometric mean without the models' bias; NaN: not judged.
         error: standard error of log ``delivered``.
-        chance: probability that an honest lender seems this slow or slower. ``chance_any``: the same for any of the judged
-            lenders.
+        chance: probability that an honest lender seems this slow or slower. ``chance_any``: for any of the judged lenders.
         throttles: True beyond k standard errors.
         finds: the smallest throttled share that the test finds with probability ``POWER``.
         alarm_at: the job, from 1, at which the running test first alarms; None: never. It takes the models' bias from all jobs,
@@ -272,8 +271,7 @@ def false_alarm_rate(k: float, lenders: int = 1, jobs: float = math.inf, kurtosi
 
     One lender: the normal tail, and the first term of Edgeworth's series for symmetric residuals of a given excess kurtosis
     (Abramowitz and Stegun 26.2.47). It matters for few jobs. For t with 5 degrees it gives 0.27 % at 10 jobs and k 3.09; the
-    simulation gives 0.20 %. Several: 1 - (1 - p)^lenders, exact where they are independent; at most lenders times p in any
-    case.
+    simulation gives 0.20 %. Several: 1 - (1 - p)^lenders, exact if independent; at most lenders times p in each case.
 
     Raises:
         UserError: k, lenders or jobs not positive, or a kurtosis below -2.
@@ -319,9 +317,7 @@ def run_length(shift: float, allowance: float, threshold: float) -> float:
 
 
 def cusum_threshold(allowance: float, jobs: float = JOBS_BETWEEN_ALARMS) -> float:
-    """Return the threshold with the given mean number of jobs between false alarms of an honest lender. Raises UserError for
-    fewer than 10.
-    """
+    """Return the threshold for a mean number of jobs between false alarms of the honest. Raises UserError below 10."""
     _check_positive("allowance", allowance)
     if not 10 <= jobs <= 1e9:
         raise UserError(f"{shown(jobs)} jobs between false alarms", "give 10 to 1e9")

@@ -251,8 +251,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         """Check the chain of digests, and that the file still refuses changes. Return the number of entries.
 
         Args:
-            noted: an earlier ``head`` that must still be in the ledger. Without it a truncated end or a rebuilt chain is not
-                detected.
+            noted: an earlier ``head`` that must still be in the ledger. Otherwise a cut end or a rebuilt chain is not detected.
 
         Raises:
             UserError: the first entry that was changed, moved or removed, or another defect.

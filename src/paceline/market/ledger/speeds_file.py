@@ -12,8 +12,7 @@ COLUMNS = ("job", "model", "lender", "achieved_per_s", "predicted_per_s")
 
 
 def read_speeds(path: str | Path, sigma: float = MEASURED_SIGMA) -> list[JobSpeed]:
-    """Read one job per row, in order of their ends. A column ``sigma`` holds each job's prediction error; the default is
-    ``sigma``.
+    """Read a job per row, in order of ends. Column ``sigma``: each job's prediction error; the default is ``sigma``.
 
     Raises:
         UserError: a damaged row, with its column; a throughput or a sigma of 0; a duplicate row.

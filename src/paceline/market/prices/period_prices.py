@@ -198,9 +198,7 @@ class _Program:
 
 
 def _mean_speeds(demand: FederationDemand, pool_type: Ints, types: int, sites: int, work: Array) -> Array:
-    """Return the believed mean speed of a site's work on each type, shape (sites, types). Work that cannot run there is left
-    out.
-    """
+    """Return the believed mean speed of a site's work on each type, (sites, types), without work that cannot run there."""
     best = np.stack([demand.believed[:, pool_type == index].max(axis=1) for index in range(types)], axis=1)
     per_job = best[demand.kind]
     able = np.stack([np.bincount(demand.site, work * (per_job[:, t] > 0), sites) for t in range(types)], axis=1)

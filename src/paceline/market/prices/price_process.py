@@ -28,8 +28,7 @@ LEAST_CYCLES = 4
 GROUPS = 8
 """Groups of successive cycles whose swings are compared."""
 LEAST_SHRINK = 0.005
-"""Swings that shrink by less over the judged steps count as lasting: to converge would take thousands of times as many steps.
-"""
+"""Swings that shrink by less over the judged steps count as lasting: converging would take thousands of times as many steps."""
 IRREGULAR = 0.35
 """Relative standard deviation of the cycles' lengths above which they have no period; chance gives about 0.5."""
 
@@ -77,8 +76,7 @@ def price_process(
     Args:
         low, high: limits of each site's quantity, shape (sites,): the most it can sell (negative) and buy.
         kappa: how fast the price follows the excess. ``step``: how fast sites follow their gradients.
-        tolerance: tolerance of the excess relative to the largest quantity, and of the moves relative to the largest earlier
-            one.
+        tolerance: that of the excess relative to the largest quantity, and of moves relative to the largest earlier one.
 
     Raises:
         UserError: a rate that is not above 0, or limits of no use.

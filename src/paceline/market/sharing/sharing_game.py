@@ -148,8 +148,7 @@ class Equilibrium:
     """End of repeated best responses.
 
     Attributes:
-        profile: number that each shares. ``found``: no site gains by a change. False: the responses repeat ``cycle`` or have
-            not ended.
+        profile: number that each shares. ``found``: no site gains by a change; else the responses repeat ``cycle`` or go on.
         utilities, costs: utilities and costs of each site there. ``rounds``: number of rounds.
     """
 

@@ -19,9 +19,7 @@ def _lrn() -> nn.LocalResponseNorm:
 
 
 def cifar10_terngrad() -> nn.Module:
-    """Return TernGrad's network, from images (B, 3, 24, 24) to logits (B, 10). Initial weights and biases are those of the
-    source.
-    """
+    """Return TernGrad's network, from images (B, 3, 24, 24) to logits (B, 10). Initial weights and biases are the source's."""
     model = nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(3, 64, 5, padding=2),

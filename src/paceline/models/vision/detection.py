@@ -1,5 +1,4 @@
-"""Detectors of MLPerf Training, reduced to dense compute: no boxes are matched, sorted or suppressed, and their losses are
-means.
+"""Detectors of MLPerf Training, reduced to dense compute: without matching, sorting and suppression of boxes. Losses are means.
 
 SSD-ResNet34, 300x300, 81 classes: Liu et al. 2016 (arXiv:1512.02325) in the form of mlcommons/training,
 single_stage_detector (v0.6 to v1.1): ResNet-34 up to its third stage, which keeps 38x38; six maps, 8,732 boxes.
@@ -7,9 +6,8 @@ single_stage_detector (v0.6 to v1.1): ResNet-34 up to its third stage, which kee
 SSD-ResNet50 is the form of NVIDIA DeepLearningExamples, PyTorch/Detection/SSD: the same on ResNet-50, its added
 convolutions normalised.
 
-RetinaNet, ResNeXt-50 32x4d, 800x800, 264 classes of Open Images: Lin et al. 2017 (arXiv:1708.02002) in the form of
-torchvision, which MLPerf uses from v2.0 on: nine boxes a place on five levels; normalisation frozen, as are the stem
-and the first stage.
+RetinaNet, ResNeXt-50 32x4d, 800x800, 264 classes of Open Images: Lin et al. 2017 (arXiv:1708.02002) in the form of torchvision,
+which MLPerf uses from v2.0 on: nine boxes a place on five levels; normalisation frozen, as are the stem and the first stage.
 
 Mask R-CNN, ResNet-50, 800x1344 (1333 to the next multiple of 32), 81 classes: He et al. 2017 (arXiv:1703.06870) with the
 feature pyramid of Lin et al. 2016 (arXiv:1612.03144). Each image has 512 proposals and 128 of them a mask, the published

@@ -1,10 +1,9 @@
 """HDC, the handwritten-digit classifier of INCEPTIONN: five fully connected layers of 500.
 
-Source: Li et al., "A Network-Centric Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural
-Networks", MICRO 2018, section VII. The text, five hidden layers of 500 between 784 inputs and 10 outputs, gives
-1,399,510 parameters, 5.34 MiB in fp32. The paper's table says 2.5 MB, and its sizes are MiB (AlexNet 233, ResNet-50
-98). Two hidden layers of 500 have that size (648,010 parameters, 2.47 MiB). Text and table contradict each other; this
-module follows the text.
+Source: Li et al., "A Network-Centric Hardware/Algorithm Co-Design to Accelerate Distributed Training of Deep Neural Networks",
+MICRO 2018, section VII. The text, five hidden layers of 500 between 784 inputs and 10 outputs, gives 1,399,510 parameters, 5.34
+MiB in fp32. The paper's table says 2.5 MB, and its sizes are MiB (AlexNet 233, ResNet-50 98). Two hidden layers of 500 have
+that size (648,010 parameters, 2.47 MiB). Text and table contradict each other; this module follows the text.
 """
 
 from __future__ import annotations

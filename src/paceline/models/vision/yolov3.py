@@ -1,8 +1,7 @@
 """YOLOv3 for the 20 classes of Pascal VOC, images of 448x448.
 
 Source: Redmon, Farhadi 2018 (arXiv:1804.02767), table 1 (Darknet-53) and section 2.3, in the form that Pollux trains
-(petuum/adaptdl, benchmark/models/yolov3): three scales of three boxes, 25 numbers a box. The loss over the boxes is counted
-as a mean.
+(petuum/adaptdl, benchmark/models/yolov3): three scales of three boxes, 25 numbers a box. The loss of boxes counts as a mean.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ CHUNK_BYTES = 36
 
 
 def chunk_layout(chunk_bytes: int = CHUNK_BYTES) -> data.StructLayout:
-    """Return the layout of a chunk of up to ``chunk_bytes`` bytes; those from ``bytes`` on are zero. Every chunk of a frame
-    holds at least one byte.
-    """
+    """Return the layout of a chunk of 1 to ``chunk_bytes`` bytes of a frame; those from ``bytes`` on are zero."""
     return data.StructLayout({"data": 8 * chunk_bytes, "bytes": chunk_bytes.bit_length(), "last": 1, "error": 1})
 
 

@@ -52,8 +52,7 @@ def shift_amount(exponent: Value, scale: Value) -> Value:
     """Return the right shift of a significand, 0 to 63; from 40 on it becomes 0.
 
     Args:
-        exponent: the field of the value. Above ``scale`` the result has no meaning: such a value keeps all its bits.
-        scale: e + 150.
+        exponent: the field of the value. Above ``scale`` it has no meaning: the value keeps all bits. scale: e + 150.
     """
     amount = scale - Mux(exponent == 0, 1, exponent)
     return amount[:6] | amount[6:9].any().replicate(6)
@@ -151,9 +150,7 @@ def lost_bits(scale: Value) -> Value:
 
 
 def rounded(magnitude: Value, lost: Value) -> Value:
-    """Return the magnitude without its lost bits, rounded to nearest even. No encoder writes such a code, but the codec takes
-    it.
-    """
+    """Return the magnitude without its lost bits, rounded to nearest even. No encoder writes it, but the codec takes it."""
     last = Cat(Const(1, 1), lost[:15]) & ~lost  # the lowest bit that stays
     odd = (magnitude & last).any()
     return (magnitude + (lost >> 1) + (odd & lost[0]))[:16] & ~lost

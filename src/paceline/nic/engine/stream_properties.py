@@ -139,8 +139,7 @@ class Passed(_Bench):
     came in, and without ``error``. ``Delivered`` proves that the last beats leave.
 
     Args:
-        bits: bits of the data that are compared, in addition to the two colours, bits 0 and 1; the others do not reach the
-            assertions.
+        bits: bits of the data that are compared, besides both colours, bits 0 and 1; others do not reach the assertions.
     """
 
     def __init__(self, make: Callable[[], Any], bits: Sequence[int]) -> None:
@@ -262,9 +261,7 @@ def _counted(m: Module, stream: Any) -> _Side:
 
 
 class FreeLanes(wiring.Component):
-    """Replacement of the ternary lanes by free choices in every cycle. A property proved with it holds for every circuit of the
-    lanes.
-    """
+    """Ternary lanes that are free choices in every cycle. A property proved with them holds for every circuit of the lanes."""
 
     def __init__(self) -> None:
         super().__init__(ternary_ports())

@@ -21,8 +21,7 @@ _CARRIED = data.StructLayout({"valid": 1, "body": 1, "lanes": LANES, "illegal": 
 
 
 class TernaryEncoder(wiring.Component):
-    """Encoder that takes one beat of eight fp32 words per cycle and returns one beat per sixteen of them. Nine cycles from
-    input to output.
+    """Encoder of one beat of eight fp32 words per cycle into one beat per sixteen. Nine cycles from input to output.
 
     Ports:
         beats_in, beats_out: streams of beats. The last beat of a marked frame's payload holds 4 bytes for each of its words.

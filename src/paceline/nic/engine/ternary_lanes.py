@@ -105,9 +105,7 @@ def _draw(clock: Enabled, first: Signal, high: Value, lane: int) -> Signal:
 
 
 def _times(clock: Enabled, x: Value, constant: int, name: str) -> Value:
-    """Return ``x * constant`` modulo 2^32, as three products of 16 bits that fit a multiplier block each, one cycle before
-    their sum.
-    """
+    """Return ``x * constant`` modulo 2^32: three products of 16 bits, a multiplier block each, then a cycle later their sum."""
     low, high = constant & 0xFFFF, constant >> 16
     lower = clock.register(x[:16] * Const(low, 16), f"lower_{name}")
     crossed = [
@@ -142,8 +140,7 @@ def _parts(word: Value) -> tuple[Value, Value]:
 
 
 def compare(clock: Enabled, product: Product, draw: Signal, name: str) -> Signal:
-    """Return whether ``draw`` (two cycles after the product) is below the product rounded to fp32, four cycles after the
-    product.
+    """Return whether ``draw`` (two cycles after the product) is below the product rounded to fp32, four after the product.
 
     Holds for products whose larger factor is normal and whose value is below 1 where the other one is subnormal.
     """

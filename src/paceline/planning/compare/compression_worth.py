@@ -97,9 +97,7 @@ def _shown(compression: str, workload: Workload) -> str:
 
 
 def compression_worth(table: RankedTable, unranked: Sequence[UnrankedCompression]) -> str:
-    """Describe the gain of compression: of those outside the ranking, else the best with compression against the best
-    without.
-    """
+    """Describe the gain of compression: of those outside the ranking, else the best with it against the best without."""
     if not unranked:
         return _best_with_it(table)
     named, more = unranked[:MOST_NAMED], len(unranked) - MOST_NAMED

@@ -48,8 +48,7 @@ class Goal:
         return usd if self.kind == "budget" else time_s
 
     def chance(self, value: float, low: float, high: float) -> float | None:
-        """Return the probability that a quantity with the median ``value`` and the 80 % interval ``low`` to ``high`` is within
-        the limit.
+        """Return the probability that a quantity of median ``value`` and 80 % interval ``low`` to ``high`` is within the limit.
 
         Each side is half of a log-normal distribution. None without a limit.
         """

@@ -142,9 +142,7 @@ def logits_blocks(workload: Workload) -> float:
 
 
 def _last_blocks(blocks: int, stages: int, virtual: int, logits: float) -> int:
-    """Return the number of blocks that makes the last stage as slow as the others; 0 for an even split or if the parts do not
-    divide it.
-    """
+    """Return how many blocks make the last stage as slow as the others; 0 for an even split or parts that do not divide it."""
     last = round((blocks - logits * (stages - 1)) / stages)
     last -= last % virtual
     usual = sum(part_sizes(blocks, stages, virtual)[stages - 1 :: stages])

@@ -328,9 +328,7 @@ def _wide(goal: Goal, value: float) -> str:
 
 
 def distinct(order: Sequence[int], candidates: Sequence[Candidate]) -> list[int]:
-    """Return the first of each set of strategies that differ only in exchange, bucket, recomputation, micro steps or virtual
-    stages.
-    """
+    """Return the first of each set that differs only in exchange, bucket, recomputation, micro steps or virtual stages."""
     first: dict[tuple[object, ...], int] = {}
     for i in order:
         first.setdefault(_kind(candidates[i]), i)

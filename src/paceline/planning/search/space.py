@@ -108,8 +108,7 @@ class Space:
             ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
             others than the usual two are named.
-        virtual_stages, micro_batches: virtual stages and micro batches of a divided network; empty: those that a search of
-            layouts tries.
+        virtual_stages, micro_batches: those of a divided network; empty: those that a search of layouts tries.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
 
@@ -199,9 +198,7 @@ class Space:
         self._check_bits()
 
     def _check_bits(self) -> None:
-        """Raise UserError for a number of bits that no strategy can have: nothing is sharded, or the precision has more
-        bits.
-        """
+        """Raise UserError for bits that no strategy can have: nothing is sharded, or the precision has more bits."""
         tried = dict.fromkeys((*self.shardings, *self.divided_shardings))
         shared = [name for name in tried if SHARDINGS[name].optimizer]
         for name, value in self.of_shares.items():
@@ -213,9 +210,7 @@ class Space:
                 SHARDINGS[shared[0]].check_gathered(precision, self.gather_bits)
 
     def gathers(self, precision: str, sharding: str) -> bool:
-        """Return whether weights can be gathered in ``gather_bits`` with this precision and sharding; true if none are
-        gathered.
-        """
+        """True if weights can be gathered in ``gather_bits`` with this precision and sharding; true if none are gathered."""
         return not SHARDINGS[sharding].shares_out or SHARDINGS[sharding].can_gather(precision, self.gather_bits)
 
     @property

@@ -85,8 +85,7 @@ class Prediction(Metrics):
         software: ``ordinary`` or ``tuned``, see ``Efficiency``.
         attention: kernel of attention (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
-        exposed: seconds of the step by the resource that it waits for. They sum to ``step_time_s``; the largest is the
-            ``bottleneck``.
+        exposed: seconds of the step by what it waits for. They sum to ``step_time_s``; the largest is the ``bottleneck``.
         assumptions, timeline: computed on first access.
     """
 

@@ -63,8 +63,7 @@ def conformal_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends
 
 
 def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
-    """Return the standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without
-    links.
+    """Return the standard deviation of the logarithm of a step that waits ``exposed`` seconds for each resource, without links.
 
     Args:
         work: standard deviation for the device's own work (``Sigmas.work``).

@@ -3,8 +3,7 @@
 There are two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
 Nodes may hold different numbers of devices, and the busiest one sets the time. Nothing else loads the links, all devices are
 equally fast, and switches do not block. Only oversubscribed leaf switches do: traffic that leaves a leaf shares its uplinks.
-An engine runs each collective with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) that are fastest for its
-size.
+Collectives run with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) fastest for their size.
 
 Sources: Hockney 1994, The communication challenge for MPP, Parallel Computing 20(3) (alpha-beta); Thakur, Rabenseifner,
 Gropp 2005, Optimization of collective communication operations in MPICH, IJHPCA 19(1) (ring, pairwise exchange); Li et al.

@@ -179,8 +179,7 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:
     """Return seconds of every pass of the codec, (passes,): kernel launches, and the memory traffic of both formats.
 
-    A CPU also copies between gradients and one buffer, at the rates of fp32 messages. Copies within a GPU's memory take almost
-    no time.
+    A CPU also copies between gradients and one buffer, at rates of fp32 messages. Copies in a GPU's memory take almost no time.
     """
     encodes, calls, packed, dense, copied, gathered = plan.codec_passes.T
     seconds: Array = calls * efficiency.launch_s[device.kind]

@@ -263,9 +263,7 @@ class LayoutBounds:
         return self._once(key, make)
 
     def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
-        """Return activation bytes of one sample in each segment: those stored per micro batch in flight, and those stored
-        once.
-        """
+        """Return activation bytes of one sample in each segment: stored per micro batch in flight, and stored once."""
 
         def make() -> tuple[Array, Array]:
             segments = self.segments(own)

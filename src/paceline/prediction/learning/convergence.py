@@ -275,8 +275,7 @@ class Accuracy:
     """Effect of a compression on the accuracy of one network in equal epochs.
 
     Attributes:
-        points: accuracy minus that of dense runs, the mean over ``seeds``, in percentage points. ``error``: its standard
-            error.
+        points: accuracy minus that of dense runs, the mean over ``seeds``, in percentage points. ``error``: its standard error.
     """
 
     points: float

@@ -65,9 +65,7 @@ class NoiseScale:
         return _ratio(self.signal, self.noise, local_batch) if self.steps >= LEAST_STEPS else None
 
     def take(self, local_batch: float) -> float | None:
-        """Return B_simple over the steps since the last call, such as the steps of an epoch. Too few steps are kept for the
-        next call.
-        """
+        """Return B_simple over the steps since the last call, such as an epoch. Too few steps wait for the next call."""
         if self.steps - self._taken < LEAST_STEPS:
             return None
         signal, noise = self._signal_sum, self._noise_sum

@@ -27,8 +27,7 @@ class Divided:
 
     Attributes:
         workload: its part of the layers.
-        collectives: collectives of its tensor, context and expert groups. ``waits``: seconds of each, and whether the network
-            sets them.
+        collectives: collectives of its tensor, context and expert groups. ``waits``: seconds of each, and if of the network.
         passes: seconds of one micro batch by layer, including the waits for the collectives.
         uneven: layers that take longer on the device whose experts get most tokens.
     """

@@ -41,9 +41,7 @@ class ExpertShare(Share):
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Group of ``experts`` devices, each divided into ``parts``. ``sorts``: whether tokens arrive by their senders, not by
-    their experts.
-    """
+    """Group of ``experts`` devices, each divided into ``parts``. ``sorts``: whether tokens arrive by sender, not by expert."""
 
     experts: int
     parts: int

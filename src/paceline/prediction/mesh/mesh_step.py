@@ -50,8 +50,7 @@ class MeshStep(Step):
         group_s, group_bytes: for each stage, seconds and bytes of a device's collectives within the passes, hidden ones too.
         weight_s: for each stage's layers, seconds of the gradients of weights that a zero-bubble pipeline delays; else empty.
         beside: for each stage, the times of an exchange that overlaps its passes; empty if the exchange follows them.
-        tie_s: seconds in which the ends of the pipeline add up the gradients of a shared table. ``tie_far``: whether over the
-            network.
+        tie_s: seconds in which the pipeline's ends add gradients of a shared table. ``tie_far``: whether over the network.
         bubble_free: whether stages wait for no other.
         uneven: for each stage, the layers that take ``imbalance`` times as long on the device whose experts get most tokens.
     """

@@ -1,5 +1,4 @@
-"""Schedule of the passes of a pipeline. Each stage runs its passes in order, and each pass starts after the one that it depends
-on.
+"""Schedule of the passes of a pipeline. Each stage runs its passes in order, each after the one that it depends on.
 
 GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B and its interleaved form: Narayanan et al. 2021, arXiv:2104.04473, section
 2.2. If every stage takes f forward and b backward, with p stages, m micro batches and v parts a stage, the bubble is
@@ -183,9 +182,7 @@ def _with_weights(order: Order, late: int) -> Order:
 
 
 def _visit(number: int, stage: int, stages: int, virtual: int, *, backward: bool) -> tuple[int, int]:
-    """Return part and micro batch of pass ``number`` of a stage. Each part in turn takes as many micro batches as there are
-    stages.
-    """
+    """Return part and micro batch of pass ``number`` of a stage. Parts take turns after as many micro batches as stages."""
     if virtual == 1:
         return stage, number
     rounds, within = divmod(number, stages * virtual)

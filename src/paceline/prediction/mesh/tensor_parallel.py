@@ -136,9 +136,7 @@ def fewer_tokens(o: Operation, parts: float) -> Operation:
 
 
 def _divided_work(o: Operation, parts: int) -> Operation:
-    """Return an equal part of the work: heads of a product, bytes and FLOPs of others. Fixed bytes are those of weights, which
-    are not divided.
-    """
+    """Return an equal part of the work: heads of a product, bytes and FLOPs of others. Fixed bytes, of weights, stay whole."""
     batch = o.batch / parts if o.batch > 1 else o.batch
     return replace(o, flops=o.flops / parts, bytes=o.bytes / parts, batch=batch)
 

@@ -148,8 +148,7 @@ def allowed(device: Device, joules: Mapping[str, float]) -> float:
 
 
 def operand_demand(device: Device, precision: str) -> float:
-    """Return the speed of the matrix units over fp32, as a share of the factor of eight at which they wait for operands; at
-    most 1.
+    """Return the speed of the matrix units over fp32, relative to the eightfold at which they wait for operands; at most 1.
 
     Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
     """
@@ -276,8 +275,7 @@ def cast_seconds(
     e: Efficiency,
     weight_casts: float = 1.0,
 ) -> Array:
-    """Return half of the seconds of the casts of each row's operands, (rows,). Each cast serves two products, which share its
-    time.
+    """Return half the seconds of casts of each row's operands, (rows,). A cast serves two products, which share its time.
 
     An operand that is multiplied by a weight grows along ``m``. The gradient of a weight is summed along ``k`` and has no cast.
     """

@@ -14,8 +14,7 @@ from paceline.workload.table import Workload
 def frozen_of_layers(workload: Workload) -> Array:
     """Return the elements of frozen weights in each layer, (layers,). They sum to ``workload.frozen``.
 
-    A layer holds the untrained matrices of its products. Other frozen weights, such as a table of tokens, count with the first
-    layer.
+    A layer holds its products' untrained matrices. Other frozen weights, as a table of tokens, count with the first layer.
     """
     own: Array = np.array([_multiplied(layer) for layer in workload.layers])
     for parameter in workload.parameters:

@@ -94,9 +94,7 @@ class _OperationCosts:
     names: list[tuple[int, str]] = field(default_factory=list)
 
     def drop(self, members: Sequence[int], kept_bytes: float, again: Sequence[int], name: str) -> None:
-        """Store ``kept_bytes`` for ``members`` together, and recompute the layers ``again`` before the backward pass of the
-        last member.
-        """
+        """Store ``kept_bytes`` for ``members`` together, and recompute ``again`` before the last member's backward pass."""
         freed = sum(self.sizes[i] for i in members) - kept_bytes
         for i in members:
             self.sizes[i] = 0.0

@@ -66,9 +66,7 @@ class Step(ABC):
 
     @abstractmethod
     def seconds_with_links(self, between: float, inside: float) -> float:
-        """Return the seconds of the step with factors ``between`` and ``inside`` on the collectives between nodes and inside
-        them.
-        """
+        """Return the step's seconds with factors ``between`` and ``inside`` on collectives between nodes and inside them."""
 
     @abstractmethod
     def events(self) -> tuple[Event, ...]:

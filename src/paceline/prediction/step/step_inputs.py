@@ -41,8 +41,7 @@ class StepInputs:
         """Check a step's inputs and settle its strategy.
 
         Args:
-            constants: constants of the predictor. ``kernel``: its requested kernel of attention. ``year``: year of its
-                software.
+            constants: the predictor's. ``kernel``: its requested kernel of attention. ``year``: year of its software.
 
         Raises:
             UserError: a value of another type; another number of workers than devices; a kernel that does not run there.

@@ -5,9 +5,8 @@ of the bucket before it has ended (DDP issues them in order; Li et al. 2020, PyT
 chunks are pipelined (``costs.ExchangeCost``). Micro steps follow each other; gradients are exchanged in the last one.
 
 With sharded weights (FSDP; Zhao et al. 2023, VLDB 16(12), section 3.3) each pass prefetches one unit: the network gathers a
-unit while the unit before it computes. In every micro step the same network scatters the gradients of a unit after its
-backward pass. The optimizer waits for everything. Every start is a maximum of sums of costs, so a lower cost never makes a
-step slower.
+unit while the unit before it computes. In every micro step the same network scatters the gradients of a unit after its backward
+pass. The optimizer waits for everything. Every start is a maximum of sums of costs, so a lower cost never makes a step slower.
 """
 
 from __future__ import annotations
@@ -337,9 +336,7 @@ def _gathered(name: str, seconds: Sequence[float], begin: float, after: float) -
 
 
 def input_event(feed: float) -> Event:
-    """Return a bar for the loader, which prepares the samples of a step in ``feed`` seconds, in parallel with everything
-    else.
-    """
+    """Return a bar for the loader, which prepares a step's samples in ``feed`` seconds, parallel to everything else."""
     return Event(name="input", lane="input", start_s=0.0, duration_s=feed)
 
 

@@ -19,9 +19,7 @@ _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
 
 def drawn_layers(layers: Sequence[LayerLatency]) -> list[LayerLatency]:
-    """Return the slowest layers before or after, in network order, and the sum of the others. Predicted is 0 if one of them is
-    0.
-    """
+    """Return the slowest layers before or after, in network order, and the sum of the others. Predicted is 0 if one is 0."""
     first = sorted(layers, key=lambda each: -max(each.before_s, each.after_s))[:LAYERS]
     shown = [each for each in layers if each in first][:LAYERS]
     if others := [each for each in layers if each not in shown]:

@@ -257,9 +257,7 @@ def _layout(view: LayoutView | None) -> list[Section]:
 
 
 def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
-    """Return the page of changes: bars of gains with ranges, steps before and after, costs. ``would_fit``: as for
-    ``explained_page``.
-    """
+    """Return the page of changes: gains with ranges, steps before and after, costs. ``would_fit``: as ``explained_page``."""
     base = whatif.base.prediction
     page = Page("what if", clean(base.workload), strategy_text(base.strategy))
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]

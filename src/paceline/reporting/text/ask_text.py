@@ -21,9 +21,7 @@ SMALL = 0.05
 
 
 def asked_screen(asked: Asked, deeper: str = "") -> Screen:
-    """Return the screen: fit, speed, limit, time, cost, worthwhile changes, and the advice; ``deeper``: a command for more
-    detail.
-    """
+    """Return the screen: fit, speed, limit, time, cost, worthwhile changes, advice; ``deeper``: command for details."""
     choice = asked.choice
     where = cluster_text(choice.cluster)
     if choice.cluster.num_nodes > 1:

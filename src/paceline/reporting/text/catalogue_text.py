@@ -216,9 +216,7 @@ def workloads_screen(workloads: Iterable[Workload]) -> Screen:
 
 
 def workload_screen(workload: Workload) -> Screen:
-    """Return a screen with the layer table and its coverage; behind ``--why`` the gradients' order and TernGrad's dense
-    tensors.
-    """
+    """Return a screen with the layer table and its coverage; for ``--why`` the gradients' order and TernGrad's dense ones."""
     w = workload
     return Screen(
         title=f"{w.name}: {_parameters(w)}; one sample: {w.sample}, {format_bytes(w.input_bytes)}",

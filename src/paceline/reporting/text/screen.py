@@ -128,9 +128,7 @@ class Screen:
         return cls(title="", answer=(Verbatim(text),), brief=brief)
 
     def led_by(self, text: str, brief: str = "") -> Screen:
-        """Return the screen with a paragraph before the answer, and an addition to the one-line answer; empty texts change
-        nothing.
-        """
+        """Return the screen with a paragraph before the answer, and an addition to the one-line answer; empty: no change."""
         lead = (Paragraph(text, "warning"), GAP) if text else ()
         return replace(self, answer=(*lead, *self.answer), brief=f"{self.brief}; {brief}" if brief else self.brief)
 
@@ -302,9 +300,7 @@ def _printables(text: str) -> Cell:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Break text into lines of at most ``width`` columns. Numbers are kept with their units, and addresses in one piece if a
-    line can hold them.
-    """
+    """Break text into lines of at most ``width`` columns. Keep numbers with units, and addresses whole if they fit a line."""
     glued = re.sub(r"(?<=\d) (?=[A-Za-zµ%$])", _SPACE, _printable(text))
     lines = textwrap.wrap(glued, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return [part for line in lines or [first] for part in _folded(line.replace(_SPACE, " "), width)]

@@ -181,9 +181,7 @@ def _why(p: Metrics) -> Iterator[Block]:
 
 
 def _breakdown(run: Metrics) -> Iterator[Block]:
-    """Return bars of a step's time: parts that add up to it, then the resources of the exchange. None if all of it is
-    compute.
-    """
+    """Return bars of a step's time: parts that add up to it, then the resources of the exchange. None if all is compute."""
     exposed: Mapping[str, float] = getattr(run, "exposed", {})  # of a prediction
     bubble = exposed.get("pipeline bubble", 0.0)
     lost: float = getattr(run, "overlap_loss_s", 0.0)

@@ -14,9 +14,7 @@ NAME_LENGTH = 60
 
 
 def validation_screen(figures: Mapping[str, Any]) -> Screen:
-    """Return the screen of ``Validation.to_json()``: by model, device and scale, then baselines, with omissions behind
-    ``--why``.
-    """
+    """Return the screen of ``Validation.to_json()``: by model, device and scale, then baselines; ``--why`` has omissions."""
     name, points = figures["set"], figures["points"]
     error, inside = _percent(figures["mape"]), _percent(figures["interval_share"])
     return Screen(

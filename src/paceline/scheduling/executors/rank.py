@@ -22,9 +22,7 @@ _GET_ADDRESS = 0x8915  # SIOCGIFADDR
 
 
 def torch_environment(slurm: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that torchrun would set, from those of srun and ``MASTER_ADDR``. Threads and ports set by the user
-    are kept.
-    """
+    """Return the variables that torchrun would set, from srun's and ``MASTER_ADDR``. The user's threads and ports are kept."""
     node = int(slurm["SLURM_NODEID"])
     job, step = int(slurm["SLURM_JOB_ID"]), int(slurm.get("SLURM_STEP_ID", "0"))
     again = int(slurm.get("SLURM_RESTART_COUNT", "0")) + step  # a port that an earlier start has left may not be free yet

@@ -89,9 +89,7 @@ class Records:
         return self.directory / f"{name}.{kind}"
 
     def start(self, launch: Launch, placement: NodeDevices) -> JobRecord:
-        """Return a record of a start now, not yet saved. A different job of that name counts as submitted for the first
-        time.
-        """
+        """Return a record of a start now, not yet saved. A different job of that name counts as newly submitted."""
         known = self.load(launch.name)
         before = (
             known.before if known is not None and known.launch == launch else _written_ns(Path(launch.checkpoint) / PROGRESS)
@@ -172,9 +170,7 @@ def read_progress(checkpoint: str, before: int = 0) -> dict[str, float]:
 
 
 def _written_ns(path: Path) -> int:
-    """Return the modification time of a file in ns; 0 for a missing file, or one that is not regular, such as a pipe that might
-    block.
-    """
+    """Return the modification time of a file in ns; 0 if it is missing or not regular, such as a pipe that might block."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -194,9 +190,7 @@ def _finite(value: object) -> float | None:
 
 
 def ended(record: JobRecord, end: CommandEnd | None, reason: str = "", code: int | None = None) -> Observed:
-    """Return the state of a job without processes. If ``end`` is None, its script was killed too, and ``reason`` gives the
-    details.
-    """
+    """Return the state of a job without processes. If ``end`` is None, its script was killed too; ``reason`` has details."""
     progress = record.progress
     told = record.stop_since is not None if end is None else end.told
     code = end.code if end is not None else code
@@ -245,9 +239,7 @@ exit "$code"
 
 
 def words_of_training(launch: Launch) -> list[str]:
-    """Return the arguments of ``paceline train`` except the number of workers: the job's words, output folder and
-    checkpoint.
-    """
+    """Return the arguments of ``paceline train`` except the number of workers: the job's words, folder and checkpoint."""
     resume = ["--resume", launch.checkpoint] if (Path(launch.checkpoint) / CHECKPOINT).exists() else []
     return [*launch.command[2:], "--out", launch.checkpoint, *resume]
 

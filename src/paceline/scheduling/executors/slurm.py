@@ -229,8 +229,7 @@ class SlurmExecutor:
         self._records.save(replace(record, handle=number))
 
     def _queue(self) -> dict[str, _QueueLine]:
-        """Return the queue lines of this executor's jobs by name. If several share a name, return the one that has not ended,
-        else the last.
+        """Return the queue lines of this executor's jobs by name. Of several, return the one that has not ended, else the last.
 
         This executor never has two active jobs of one name. If somebody submitted the batch file again, the later job is
         cancelled:

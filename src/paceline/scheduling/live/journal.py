@@ -129,9 +129,7 @@ class LiveRow:
         )
 
     def samples_per_s(self, devices: int) -> float:
-        """Return the speed on this number of devices, in proportion to the nearest smaller reported size; NaN without a
-        report.
-        """
+        """Return the speed on ``devices``, in proportion to the next smaller reported size; NaN without a report."""
         if not self.reports:
             return math.nan
         speeds = {report.devices: report.samples_per_s for report in self.reports}

@@ -144,9 +144,7 @@ def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision
 
 
 def core_job(row: LiveRow, start_s: float) -> Job:
-    """Return the job of a row in the form that policies take. A rigid policy gives an elastic job its least number of
-    devices.
-    """
+    """Return the job of a row as policies take it. A rigid policy gives an elastic job its least number of devices."""
     launch, after_s = row.launch, row.arrival_s - start_s
     sizes = launch.sizes
     return replace(

@@ -27,9 +27,7 @@ class JobNow:
     Attributes:
         state: a word or two, such as ``running``. ``nodes``: devices that it holds by node; empty: none.
         waited_s: seconds without devices.
-        first_s: completion time as predicted before it ran, or else by its first report. ``now_s``: by its last report, while
-            it
-            runs.
+        first_s: completion as predicted before it ran, or by its first report. ``now_s``: by its last report, while it runs.
         achieved_s: completion time of a finished job.
         why: reason in sentences.
     """
@@ -77,9 +75,7 @@ class LiveView:
 
 
 def journal_path(place: str | Path) -> Path:
-    """Return the path of the journal in a directory of a live run, or of the journal itself. Raises UserError if there is
-    none.
-    """
+    """Return the path of the journal, given its path or the directory of a live run. Raises UserError if there is none."""
     path = Path(place)
     path = path / NAME if path.is_dir() else path
     if not path.is_file() or not _is_database(path):

@@ -1,6 +1,4 @@
-"""Policy of the most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO
-rows).
-"""
+"""Policy of most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ def _equal_part(demand: ShareDemand) -> Array:
 
 
 def _least_rho(demand: ShareDemand, left: Array, alone_s: Array) -> Array:
-    """Return the shares of the least ratio, by bisection over linear programs: ``speed >= left / (rho * alone - age)`` is
-    linear.
-    """
+    """Return the shares of least ratio by bisection of linear programs: ``speed >= left / (rho * alone - age)`` is linear."""
     limits, speed, age = demand.limits, demand.speed, demand.age_s
     low = float(((age + left / speed.max(axis=1)) / alone_s).max())  # all devices of the best type, without a break
     high, rho = np.inf, low

@@ -1,8 +1,7 @@
 """Policy of least attained service in a few queues, first in first out within each (Tiresias, NSDI 2019, section 4: discretised
 2D-LAS).
 
-A job whose device-seconds reach a threshold moves to the next queue for good. Jobs are rigid. Jobs that do not fit are
-skipped.
+A job whose device-seconds reach a threshold moves to the next queue for good. Jobs are rigid. Jobs that do not fit are skipped.
 """
 
 from __future__ import annotations

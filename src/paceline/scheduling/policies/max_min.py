@@ -1,6 +1,4 @@
-"""Policy of max-min fairness over time shares (Gavel, OSDI 2020, section 4.1: its heterogeneity-aware least attained
-service).
-"""
+"""Policy of max-min fairness over time shares (Gavel, OSDI 2020, section 4.1, heterogeneity-aware least attained service)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Policy of the largest total throughput over time shares (Gavel, OSDI 2020, section 4.2), the Gavel baseline of Sia's
-authors.
-"""
+"""Policy of the largest total throughput over time shares (Gavel, OSDI 2020, section 4.2), the Gavel of Sia's authors."""
 
 from __future__ import annotations
 

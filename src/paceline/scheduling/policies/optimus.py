@@ -1,6 +1,4 @@
-"""Policy of marginal gain (Optimus, EuroSys 2018, section 4.1): one device per job, then each device where it saves the most
-time.
-"""
+"""Policy of marginal gain (Optimus, EuroSys 2018, section 4.1): one device per job, then each where it saves the most time."""
 
 from __future__ import annotations
 

@@ -28,9 +28,7 @@ KEEPS = 0.97
 
 @dataclass(slots=True)
 class _Curve:
-    """Speed curve of a job on a type: ascending ``sizes`` of rising goodput (``speed``, 1 at its request), the guaranteed one
-    first.
-    """
+    """Speed of a job on a type: ascending ``sizes`` of rising goodput (``speed``, 1 at its request), the guaranteed first."""
 
     sizes: Ints
     speed: Array

@@ -44,8 +44,7 @@ def sia(state: State, power: float = POWER, time_limit_s: float = TIME_LIMIT_S) 
 
 
 def configurations(state: State) -> Choices:
-    """Return every configuration of every job. ``cost`` holds its goodput relative to the job's smallest, with a charge for
-    restarts.
+    """Return every configuration of every job. ``cost`` holds its goodput over the job's smallest, charged for restarts.
 
     For a job that needs several devices, fewer devices count as proportionally slower. Otherwise a job of one size would always
     lose against one that can shrink. A job that has not finished its start keeps its devices.
@@ -97,9 +96,7 @@ def node_sizes(group: NodeGroup) -> Ints:
 
 
 def _sizes(job: Job, grid: Ints, most: int, held: int) -> Ints:
-    """Return the sizes on one type: those of the grid within the job's limits, and its present one. A rigid job has one
-    size.
-    """
+    """Return the sizes on one type: those of the grid within its limits, and the present one. A rigid job has one size."""
     if "devices" not in job.adapts:
         return np.array([job.devices] if job.devices <= most else [], np.int64)
     allowed = grid[grid >= job.min_devices]

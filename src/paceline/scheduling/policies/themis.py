@@ -25,8 +25,7 @@ def themis(state: State, offered: float = OFFERED, lease_s: float = LEASE_S) -> 
     """Continue running leases, and give free devices to the best bids of the worst-off jobs, then by rho.
 
     A bid on devices of a type is the factor by which they lower a job's rho. The auction seeks the largest product of all
-    factors.
-    Here bids are taken greedily, by logarithm over the part of the type.
+    factors. Here bids are taken greedily, by logarithm over the part of the type.
 
     Raises:
         UserError: unknown remaining work of a job.

@@ -32,8 +32,7 @@ class Paired:
         ratio: ratio of the mean completion times; ``ratio_low`` to ``ratio_high``.
         sooner: share of jobs that end sooner than under the first.
         fewer: jobs that ended under the first, minus those that ended under it. A policy that turns jobs away leaves more
-            devices
-            to the others, so that they end sooner. This is not an advantage.
+            devices to the others, so that they end sooner. This is not an advantage.
     """
 
     policy: str

@@ -19,9 +19,7 @@ BEYOND_S = 30 * 86400.0
 
 
 def parse_outages(texts: Iterable[str], planned: bool) -> list[Outage]:
-    """Parse an outage such as ``3:2h-5h``: node 3 is away from two to five hours after the start of the trace. Raises
-    UserError.
-    """
+    """Parse an outage such as ``3:2h-5h``: node 3 is away from two to five hours after the trace starts. Raises UserError."""
     outages = []
     for text in texts:
         match = _OUTAGE.match(text)

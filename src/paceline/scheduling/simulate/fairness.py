@@ -49,8 +49,7 @@ def finish_time_fairness(schedule: ClusterSchedule, alone: Alone) -> Fairness:
     """Return the ratios of all jobs that ended and can run alone on some share.
 
     Between two whole numbers of devices times are interpolated. Below one device the time grows as the share falls. A rigid job
-    runs on its requested devices, and its time grows by the factor by which they exceed its share. Types are weighted by their
-    devices.
+    runs on its requested devices; its time grows by the factor of devices over share. Types are weighted by their devices.
     """
     rivals = mean_jobs(schedule)
     ratios = {}

@@ -29,8 +29,7 @@ class ProfiledRun:
         fleet: nodes; its types are those of ``goodput``.
         adapts_batch: choose the batch; else ``job.batch`` is fixed.
         beliefs: expected steps that its outlook reports. A type without any is assumed to scale like the first known type,
-            times
-            the ratio of single-device speeds, which is measured beforehand (Sia, SOSP 2023, section 3.3).
+            times the ratio of single-device speeds, which is measured beforehand (Sia, SOSP 2023, section 3.3).
         work_stated: True if the owner states the length of the training. If not, the length of ended jobs of the model is
             assumed, and before any ended it is unknown.
         work_error: expected remaining work / true remaining work.
@@ -175,9 +174,7 @@ class ProfiledRun:
         return table[: most + 1]
 
     def _believed(self, device_type: int) -> tuple[NodeGroup, StepSeconds | None]:
-        """Return a group with known steps, of this type if possible, and its steps; None if unknown, or if the job cannot
-        run.
-        """
+        """Return a group with known steps, of this type if possible, and those; None if unknown, or if the job cannot run."""
         own = self.fleet.groups[device_type]
         if own.device not in self.profile.speeds:
             return own, None

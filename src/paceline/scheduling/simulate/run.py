@@ -13,8 +13,7 @@ from paceline.scheduling.state import Outlook
 
 
 class JobRun(Protocol):
-    """Interface of a job in the simulator. The simulator reduces ``to_next`` by ``speed`` and calls ``cross`` when it reaches
-    0.
+    """Interface of a job in the simulator. It reduces ``to_next`` by ``speed`` and calls ``cross`` at 0.
 
     Attributes:
         speed: progress a second on the devices it holds.

@@ -71,8 +71,7 @@ class ClusterSettings:
 
     Attributes:
         round_s: seconds between decisions; 0: decide at every arrival, end and outage, and when the policy asks.
-        restart_s: seconds of a start or resize, in which the job holds its devices. ``restart_by_model``: other times by
-            model.
+        restart_s: seconds of a start or resize, in which the job holds its devices. ``restart_by_model``: other times by model.
         believed_restart: restart times that policies see instead, by model.
         moves_free: True if a job moves to other nodes of the same shape without a restart.
         interference: share of speed that jobs on several nodes lose if two of them share a node.

@@ -63,8 +63,7 @@ class SimulatedSchedule(Tabular):
 
 
 def job_row(outcome: JobOutcome) -> Row:
-    """Return the outcome of a job as a row, with times in seconds after the start of the trace; NaN for events that never
-    happened.
+    """Return the outcome of a job as a row, with seconds after the start of the trace; NaN for what never happened.
 
     ``strategy``: strategies it ran with, in words; empty: unknown.
     """

@@ -56,8 +56,7 @@ def simulate(
 
     Raises:
         UserError: two jobs of one name; a rigid job larger than every type it may use; impossible rounds or starts; jobs that
-            the
-            policy never starts although nothing else happens, or moves repeatedly without any work in between.
+            the policy never starts although nothing else happens, or moves repeatedly without any work in between.
     """
     check_names(jobs)
     check_sizes(jobs, fleet)

@@ -89,9 +89,8 @@ class BestStrategies:
         """Return the best strategy on a number of devices; None if none fits.
 
         Args:
-            nodes: nodes that hold the devices; 0: as few as possible. If they would hold different numbers of devices, the
-                next larger
-                number of equal nodes is assumed.
+            nodes: nodes that hold the devices; 0: as few as possible. If they would hold different numbers of devices, the next
+                larger number of equal nodes is assumed.
             racks: racks that hold the nodes; 0: as few as possible.
         """
         least = max(nodes, len(packed(devices, self.group.devices_per_node)))

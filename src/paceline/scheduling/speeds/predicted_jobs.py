@@ -128,9 +128,7 @@ class Predictions:
         return {**dict(network.choices), "precision": str(precision)}
 
     def _strategies(self, model: str, group: NodeGroup, batch: int, stated: Mapping[str, Any] | None) -> BestStrategies:
-        """Return the best strategies, searched once for all jobs of a model and a batch. ``stated``: fixed choices; None: all
-        are free.
-        """
+        """Return the best strategies, searched once per model and batch. ``stated``: fixed choices; None: all are free."""
         key = model, group, batch, None if stated is None else tuple(sorted(stated.items()))
         if key not in self._searched:
             self._check_network(model, group)
@@ -206,8 +204,7 @@ class Predictions:
 
         Raises:
             UserError: work that cannot be counted; an adaptive batch without a known critical batch of the network; no type
-                whose
-                memory holds it.
+                whose memory holds it.
         """
         speeds, refusals = {}, []
         for group in self._fleet.groups:

@@ -136,9 +136,7 @@ class MeasuredSpeed(StepSpeed):
         return float(step), float(exchange)
 
     def step_s(self, nodes: Ints, devices: Ints, local: Ints) -> tuple[Array, Array]:
-        """Return the seconds of a step on packed placements: full nodes, then the remainder on one more; see
-        ``StepSeconds``.
-        """
+        """Return the seconds of a step on packed placements: full nodes, then one more; see ``StepSeconds``."""
         width = self.local_range[1] + 2  # the last column stands for all that is beyond, where nothing was measured
         keys = devices * width + np.clip(local, 0, width - 1)
         steps = self._packed.rows(int(keys.max(initial=0)) + 1, width)

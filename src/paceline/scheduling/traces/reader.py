@@ -44,8 +44,7 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
 
     Raises:
         UserError: an unknown header, column or value; several traces in one file and none chosen; a wrong cell, with its row
-            and
-            column; two jobs of one name.
+            and column; two jobs of one name.
     """
     columns, delimiter = header(path)
     form = _form(columns, Path(path).name)

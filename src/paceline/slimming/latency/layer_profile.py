@@ -62,8 +62,7 @@ class SlimLayerProfile:
     steps: Mapping[str, float]
 
     def by_layer(self, latency_s: float | None = None) -> dict[str, float]:
-        """Return the seconds of each module's operations with weights, and the remainder under ``REST``; the sum is the
-        latency.
+        """Return the seconds of each module's operations with weights, the remainder under ``REST``; their sum is the latency.
 
         Args:
             latency_s: latency of one run, if measured better than during the profile.
@@ -119,8 +118,7 @@ def layer_latencies(
     """Pair the layers of the whole network with the slimmed and the predicted ones, each given as a ``by_layer``.
 
     Args:
-        predicted: prediction for layers of the slimmed network. Modules inside a layer, such as a projection of an attention,
-            count for it.
+        predicted: prediction of the slimmed layers. Modules in a layer, such as attention's projections, count for it.
         replaced: replaced modules: their layers have a prediction of 0. If the whole network was replaced, the layers of both
             are listed one after the other.
     """
@@ -157,9 +155,7 @@ def _added(seconds: Array, latency_s: float) -> float:
 
 
 def _node_seconds(events: Sequence[Mapping[str, Any]], runs: int) -> tuple[dict[str, float], float]:
-    """Return the seconds of each node in the last runs, and of a run outside its nodes. Nodes inside of another, such as a
-    loop's, count for it.
-    """
+    """Return the seconds of each node in the last runs, and of a run outside its nodes. Nodes in a loop count for the loop."""
     nodes = [each for each in events if each.get("cat") == "Node" and str(each["name"]).endswith(_TIME)]
     calls = sorted((each["ts"], each["dur"]) for each in events if each.get("name") == "model_run")[-runs:]
     starts, lasted = np.array(calls, float).T

@@ -34,9 +34,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionWindow:
-    """Settings of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds at the
-    end.
-    """
+    """Settings of a convolution: one number for each dimension of the image. ``extra``: rows that a transposed one adds."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

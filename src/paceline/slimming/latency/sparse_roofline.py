@@ -1,5 +1,4 @@
-"""Choice of convolutions that gain from zeros, with the sparsity from which they gain: a roofline of two measured figures per
-layer.
+"""Choice of convolutions that gain from zeros, and the sparsity from which they do: a roofline of two figures per layer.
 
 A layer with a share ``x`` of zeros takes ``max(a (1 - x) t_dense, bytes / bandwidth)`` (after Park et al., ICLR 2017): ``a`` is
 the slowdown per weight of the sparse kernel over the dense one. It gains from ``1 - 1 / a`` on, up to the bound of the
@@ -27,9 +26,7 @@ from paceline.slimming.methods.sparse_convolution import SparseConv2d, SparseWin
 from paceline.slimming.structures.eval_mode import eval_mode
 
 HOLDS = 0.9
-"""Sparsity at which a layer must gain: trained networks keep their accuracy with 81 to 98 % in 3x3 layers (SkimCaffe's
-ResNet-50).
-"""
+"""Sparsity at which a layer must gain. Trained networks keep accuracy with 81 to 98 % in 3x3 layers (SkimCaffe's ResNet-50)."""
 LEAST_GAIN = 1.2
 MEASURED_AT = 0.5
 TURNS_S = 0.3
@@ -115,8 +112,7 @@ class Advice:
 
 
 def advice(model: nn.Module, inputs: tuple[Any, ...], threads: int = 1, holds: float = HOLDS) -> dict[str, Advice]:
-    """Decide for every convolution of a model, in the order of its modules. It takes 0.3 s per layer; equal shapes are measured
-    once.
+    """Decide for every convolution of a model, in the order of its modules. It takes 0.3 s a layer; equal shapes once.
 
     Args:
         inputs: tensors of the shapes that the network will run on.
@@ -190,9 +186,7 @@ def measured(shape: ConvShape, threads: int = 1) -> SparseRoof:
 
 
 def alternated(runs: list[Callable[[], Any]], seconds: float = TURNS_S) -> list[float]:
-    """Return the seconds of each call, the least of its turns. A turn is one call with the caches as others left them, as in a
-    network.
-    """
+    """Return the seconds of each call, the least of its turns. A turn finds the caches as others left them, as in a network."""
     for run in runs:
         run()
     least, start, turns = [float("inf")] * len(runs), time.perf_counter(), 0

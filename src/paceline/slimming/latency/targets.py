@@ -50,9 +50,7 @@ class SlimTarget(ABC):
 
     @abstractmethod
     def vector_width(self) -> int:
-        """Return the number of channels that the runtime's fp32 kernels compute at once on this processor. Widths are multiples
-        of it.
-        """
+        """Return the number of channels that the runtime's fp32 kernels compute at once here. Widths are multiples of it."""
 
     def latencies(
         self, files: Mapping[str, tuple[str | Path, tuple[Any, ...]]], threads: int = 1, turns: int = 15

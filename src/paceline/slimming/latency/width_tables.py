@@ -16,9 +16,7 @@ from paceline.slimming.structures.structures import Structures, WeightedOperatio
 ENTERING, LEAVING = 3, 5
 """Number of widths timed from an eighth to all. Time grows evenly with the input; kernels hold parts of the output."""
 LARGE = 2**24
-"""Bytes of weights from which on time is proportional to them, so ``FEW`` widths suffice; building many would take seconds
-each.
-"""
+"""Bytes of weights from which on time is proportional to them, so ``FEW`` widths suffice; each takes seconds to build."""
 FEW = 2, 3
 KERNELS = 3
 """Number of kernel sizes timed along each dimension."""
@@ -63,9 +61,7 @@ class Part:
         return replace(node, inputs=(node.inputs[0], entering, *node.inputs[2:]), leaving=leaving, window=window)
 
     def as_two(self, rank: int) -> tuple[OnnxNode, OnnxNode] | None:
-        """Return the two nodes of a low-rank layer: to as many outputs as the rank, then pointwise to all outputs. None for
-        other kinds.
-        """
+        """Return both nodes of a low-rank layer: to rank outputs, then pointwise to all. None for other kinds."""
         node, window = self.node, self.node.window
         if node.kind == "linear":
             return replace(node, leaving=rank, bias=False), replace(node, inputs=(*node.inputs[:-1], rank))

@@ -80,9 +80,7 @@ def mmd(source: Tensor, target: Tensor) -> Tensor:
 
 
 def coral(source: Tensor, target: Tensor) -> Tensor:
-    """Return the squared Frobenius distance of the covariances of features (B, F) and (C, F), divided by ``4 F^2`` (Sun, Saenko
-    2016).
-    """
+    """Return the squared Frobenius distance of covariances of features (B, F) and (C, F) over ``4 F^2`` (Sun, Saenko 2016)."""
     apart = torch.cov(source.T) - torch.cov(target.T)
     return apart.square().sum() / (4 * source.shape[1] ** 2)
 

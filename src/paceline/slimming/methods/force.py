@@ -30,9 +30,7 @@ def _squared(directions: Tensor) -> Tensor:
 
 
 def _constant(directions: Tensor) -> Tensor:
-    """Return unit pulls by the Gram matrix, in O(filters^2 x weights of one), without a tensor larger than the filters or the
-    matrix.
-    """
+    """Return unit pulls by the Gram matrix, in O(filters^2 x weights of one), with no tensor larger than either."""
     gram = directions @ directions.T
     distances = (2 - 2 * gram).clamp(min=0).sqrt()  # of unit vectors
     pulls = torch.where(distances > _NEAR, 1 / distances, 0.0).fill_diagonal_(0)

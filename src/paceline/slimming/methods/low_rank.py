@@ -142,9 +142,7 @@ def split(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
 
 class ThinLinear(nn.Sequential):
-    """Two linear layers that replace one layer. ``weight`` is their product, for code that reads it, such as
-    ``nn.TransformerEncoderLayer``.
-    """
+    """Two linear layers instead of one. ``weight`` is their product, for readers such as ``nn.TransformerEncoderLayer``."""
 
     @property
     def weight(self) -> Tensor:

@@ -116,9 +116,7 @@ class Method(ABC):
     has_path: ClassVar[bool] = True
 
     def subject(self, slim: Task) -> nn.Module:
-        """Return the network to remove structures from, by default the whole one. Raises UserError if the method does not
-        support it.
-        """
+        """Return the network to shrink, by default the whole one. Raises UserError if the method does not support it."""
         return slim.model
 
     def structures(self, found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
@@ -160,9 +158,7 @@ class Method(ABC):
 
 
 def _alike(slim: Task) -> set[int]:
-    """Return the structures to remove for the budget if all structures of a layer are equally important. Raises UserError if it
-    cannot be met.
-    """
+    """Return the structures to remove for the budget if a layer's are equally important. Raises UserError if none meet it."""
     alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
     return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
 

@@ -17,8 +17,7 @@ CENTRE = 1 / 16
 kernels lost a point more than by filters alone.
 """
 PHASES = 10
-"""Number of times that the costs of structures are updated on the way to the budget: they fall with the widths of neighbours.
-"""
+"""Number of updates of the costs of structures on the way to the budget. Costs fall with the widths of neighbours."""
 
 
 def widths_for(

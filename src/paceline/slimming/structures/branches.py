@@ -153,9 +153,7 @@ def _branch(
 def _stands_alone(
     graph: Graph, modules: Mapping[str, nn.Module], users: Mapping[str, set[fx.Node]], node: fx.Node, inside: set[fx.Node]
 ) -> bool:
-    """Return whether an operation is of a known kind, and its weights, if any, belong to one of PyTorch's modules and are not
-    used outside.
-    """
+    """True if an operation is of a known kind, and any weights belong to one of PyTorch's modules and are not used outside."""
     weights = [graph.tensors[each] for each in node.all_input_nodes if each in graph.tensors]
     if graph.kind(node) not in KINDS:
         return False
@@ -175,8 +173,7 @@ def _stands_alone(
 
 
 class Hollow(nn.Module):
-    """Module that returns zeros in the shape of a layer's output. An exported graph drops the zeros with all that depends on
-    them.
+    """Module that returns zeros in the shape of a layer's output. An exported graph drops zeros and all that depends on them.
 
     Args:
         whole: a convolution, a linear layer, or a module that keeps the shape.

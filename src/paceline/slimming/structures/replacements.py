@@ -13,8 +13,7 @@ from paceline.slimming.methods import compact_student, low_rank, sparse_convolut
 from paceline.slimming.structures import branches
 
 Make = Callable[[nn.Module, Mapping[str, Any]], nn.Module]
-"""Function that makes the new module from the old one and the plan's settings. Its weights are nearest to the old ones, or new.
-"""
+"""Builder of the new module from the old one and the plan's settings. Its weights are nearest to the old ones, or new."""
 KINDS: Mapping[str, Make] = MappingProxyType(
     {
         "low_rank": low_rank.split,

@@ -20,9 +20,7 @@ ELEMENTWISE = (
     *("masked_fill_", "add", "add_", "sub", "mul", "mul_", "div", "div_", "neg", "pow", "sqrt", "rsqrt", "exp", "clamp", "abs"),
     "square",
 )
-"""Elementwise operations with broadcasting. A function that maps zero to another value is harmless: the next layer has no such
-input.
-"""
+"""Elementwise operations with broadcasting. Mapping zero to another value is harmless: the next layer has no such input."""
 POOLS = (
     *("max_pool1d", "avg_pool1d", "adaptive_avg_pool1d", "max_pool2d", "max_pool2d_with_indices", "avg_pool2d"),
     *("adaptive_avg_pool2d", "adaptive_max_pool2d", "max_pool3d", "avg_pool3d", "upsample_nearest2d", "upsample_bilinear2d"),
@@ -138,9 +136,7 @@ def pooled(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Label
 
 @rule("conv1d", "conv2d", "conv3d", "convolution")
 def convolution(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Tie input channels of a convolution to the weight's second dimension, and its outputs to the first. Groups are removed
-    whole.
-    """
+    """Tie a convolution's input channels to the weight's second dimension, and its outputs to the first. Groups go whole."""
     inputs, weight, bias = operands[0], operands[1], operands[2] if len(operands) > 2 else None
     groups = inputs.shape[1] // weight.shape[1]
     channels, out, into = ties.vector_of(inputs, 1), ties.vector_of(weight, 0), ties.vector_of(weight, 1)
@@ -210,9 +206,7 @@ def product(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labe
 
 @rule("scaled_dot_product_attention")
 def attention(ties: Ties, operands: Sequence[Any], shape: tuple[int, ...]) -> Labelled:
-    """Tie the heads of attention (..., heads, tokens, width): a head is one structure. Its width stays, since the scale depends
-    on it.
-    """
+    """Tie the heads of attention (..., heads, tokens, width), one structure each. The scale depends on a head's width."""
     rank = len(shape)
     heads: Ints | None = None
     for tensor in operands[:3]:

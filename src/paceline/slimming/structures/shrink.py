@@ -43,8 +43,7 @@ def shrunk(model: nn.Module, structures: Structures, removed: Collection[int]) -
 
 def load(plan: SlimPlan, model: nn.Module) -> nn.Module:
     """Return a smaller copy of a whole network by a plan. It consists of the same classes, except for two forms that PyTorch's
-    layers do not support: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` with layers of different
-    widths.
+    layers do not support: ``nn.MultiheadAttention`` with fewer heads, and ``nn.LSTM`` and ``nn.GRU`` of different widths.
 
     Raises:
         UserError: the plan is of another network.

@@ -26,8 +26,7 @@ OTHER = "without a part of it the output differs from the output with zeros ther
 
 
 def sound(found: Structures, model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
-    """Return the structures that can really be removed. The caller's random state is preserved, so that a resumed training is
-    not changed.
+    """Return really removable structures. The caller's random state is preserved, so a resumed training is not changed.
 
     Args:
         model: whole, on one process. ``inputs``: an example.

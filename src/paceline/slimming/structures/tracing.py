@@ -89,9 +89,7 @@ def structures_of(model: nn.Module, inputs: tuple[Any, ...]) -> Structures:
 
 
 def _recurrent(graph: Graph) -> Iterator[str]:
-    """Return the names of weights that a state passes repeatedly: those of recurrent operations, and of linear layers that read
-    their earlier output.
-    """
+    """Return weights that a state passes repeatedly: of recurrent operations, and of linear layers that read their output."""
     for node, name in graph.tensors.items():
         users = [user for user in node.users if user.op == "call_function"]
         steps = [user for user in users if graph.kind(user) == "linear" and user.args[1] is node]
@@ -204,9 +202,7 @@ def _called(node: fx.Node, values: Mapping[fx.Node, Any], ties: Ties, found: Str
 
 
 def _name(node: fx.Node) -> str:
-    """Return the name of an operation without its library's. The one for packed sequences has other operands, and so another
-    name.
-    """
+    """Return an operation's name without its library's. The one for packed sequences has other operands, so another name."""
     schema: Any = getattr(node.target, "_schema", None)
     name: str = getattr(schema, "name", f"::{getattr(node.target, '__name__', node.target)}").partition("::")[2]
     return f"{name} of packed sequences" if name in RECURRENT and schema.overload_name == "data" else name

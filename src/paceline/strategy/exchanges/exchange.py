@@ -36,8 +36,7 @@ class Exchange(Value, ABC):
         adds_in_card: True if network cards can compress its messages.
         refusal: reason in the error for a compression that it cannot carry.
         most_workers: largest number of workers that it is described for. Bytes are counted for each worker, except in an
-            all-reduce, in which all send equally much. For a ring and a hierarchy the work grows with the square of the
-            workers.
+            all-reduce, in which all send equally much. For a ring and a hierarchy it grows with the square of the workers.
         chunk_elements: elements of a chunk.
     """
 

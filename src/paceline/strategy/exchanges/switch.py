@@ -15,9 +15,7 @@ from paceline.strategy.exchanges.traffic import CodecWork
 
 @final
 class Switch(ChunkedExchange):
-    """Exchange through a switch that adds: every rank sends its chunk and receives the sum of N contributions at the same
-    time.
-    """
+    """Exchange through a switch that adds: every rank sends its chunk and receives the sum of N contributions at once."""
 
     __slots__ = ()
     name, position = "switch", 6

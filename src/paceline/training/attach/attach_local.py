@@ -53,8 +53,7 @@ def attach_local(
     Args:
         exchange: a ``GradientExchange``, or the name of a compression with its defaults.
         options: seed, checks and time limit; ``check_every`` counts exchanges.
-        local: how often workers exchange, and the outer step. An outer rate of 1 without momentum is Local SGD: the mean of
-            the weights.
+        local: interval of exchanges, and the outer step. Rate 1 without momentum is Local SGD: the mean of the weights.
         process_group: the workers; None: all ranks.
         keywords: fields of ``LocalSteps``, such as ``sync_every``, and of ``AttachOptions``; they replace those of the values.
 
@@ -125,9 +124,7 @@ def _check_first(model: nn.Module) -> None:
 
 
 def _trained(model: nn.Module) -> dict[str, TensorSpec]:
-    """Return the trained tensors in ``named_parameters()`` order, by name. Raises UserError for a model that cannot be
-    exchanged.
-    """
+    """Return trained tensors in ``named_parameters()`` order, by name. Raises UserError if it cannot be exchanged."""
     if isinstance(model, DistributedDataParallel):
         raise UserError(
             "attach_local takes the model itself, not one in DistributedDataParallel, which exchanges in every step",

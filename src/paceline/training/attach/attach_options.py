@@ -73,10 +73,9 @@ class AttachOptions:
             weights too. About ten seconds later every remaining rank raises LostRank.
         grad_scaler: a ``torch.amp.GradScaler``: residuals follow its factor.
         candidates: compressions that ``auto`` tries.
-        noise_scale: measure the gradient noise scale. It costs one more pass over the gradients before and after the
-            exchange, and one scalar that no step waits for. ``hook.noise.scale.batch(samples_of_a_rank)`` gives it in
-            samples. Only for ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale
-            too small.
+        noise_scale: measure the gradient noise scale. It costs one more pass over the gradients before and after the exchange,
+            and one scalar that no step waits for. ``hook.noise.scale.batch(samples_of_a_rank)`` gives it in samples. Only for
+            ``dense`` and ``bf16``: the error of another compression counts as signal and makes the scale too small.
         gather_bits: bits of a gathered weight of an FSDP2 model: 16 (bfloat16) or 8 (int8 with a scale a block). 0 gathers
             weights as they are, and so does 32 with fp32 or 16 with 16 bits.
 

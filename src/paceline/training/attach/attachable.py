@@ -1,6 +1,4 @@
-"""Checks of models that ``attach`` can serve, with advice for all others. For all others the error says why not, and what to
-do.
-"""
+"""Checks of models that ``attach`` can serve, with advice for all others. The error says why not, and what to do."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Some steps go dense and are timed. Then every candidate exchanges two sizes of a real gradient, on all ranks at once; a line
 through the two (latency and seconds per element, Hockney 1994) gives the time of this model's gradients. An exchange that the
 backward pass hides costs nothing, so only the exposed part of a dense exchange can be saved. The most promising exchange then
-runs for as many steps, and stays only if they were faster: codecs and the backward pass may compete for cores, which no trial
-shows.
+runs for as many steps, and stays only if they were faster: codecs may take cores from the backward pass, which no trial shows.
 """
 
 from __future__ import annotations

@@ -95,9 +95,7 @@ def code_version() -> str:
 
 
 def module_version(name: str) -> str:
-    """Return a digest of the source of a user's module, ``module:function``; empty for other names. Raises UserError where it
-    cannot be imported.
-    """
+    """Return a digest of a user's ``module:function``; empty for other names. Raises UserError if it cannot be imported."""
     file = getattr(user_module(name.partition(":")[0]), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if file else ""
 

@@ -1,6 +1,4 @@
-"""Detection of lost ranks: every rank updates a heartbeat in the store, so that a lost one can be named after a failed
-exchange.
-"""
+"""Detection of lost ranks by heartbeats in the store, so that a lost one can be named after a failed exchange."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from paceline.training.exchanges.wires.collectives import Wire
 
 
 def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
-    """Return the tensors whose gradients the reducer hands to a hook, in ``named_parameters()`` order, by the ``id`` of the
-    parameter.
+    """Return tensors whose gradients a hook gets, in ``named_parameters()`` order, by the ``id`` of the parameter.
 
     Tensors that the script exchanges itself (``_set_params_and_buffers_to_ignore_for_model``) and tensors that DDP averages
     apart (``delay_all_reduce_named_params``) are left out.
@@ -49,9 +48,7 @@ def exchanged(model: DistributedDataParallel) -> dict[int, TensorSpec]:
 
 
 def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
-    """Return the parameters that DDP keeps equal on every rank: all trained ones except those that the script told it to
-    ignore.
-    """
+    """Return the parameters that DDP keeps equal on every rank: all trained ones except those that it is told to ignore."""
     apart = {id(p) for p in model._delay_all_reduce_params}
     named = model.module.named_parameters()
     return [p for n, p in named if p.requires_grad and (n not in model.parameters_to_ignore or id(p) in apart)]
@@ -82,9 +79,7 @@ class Usage:
 
 
 def unused_by_all(wire: Wire, names: Sequence[str], used: Collection[str]) -> set[str]:
-    """Return the tensors among ``names`` that no rank has used. Every rank must call this with the same names and its own used
-    ones.
-    """
+    """Return those of ``names`` that no rank has used. Every rank must call this with equal names and its own used ones."""
     flags = torch.tensor([float(name in used) for name in names], device=wire.device)
     ranks = wire.note(flags)().tolist()
     return {name for name, count in zip(names, ranks, strict=True) if not count}

@@ -39,8 +39,7 @@ class ExchangeSetup:
         exchange: one of ``exchanges.CHUNKED``, among all ranks, or between nodes if there is an ``inner`` wire.
         feedback: error feedback; None for unbiased codecs, and for INCEPTIONN as published.
         compress_pull: whether owners send their sums encoded, or as fp32 like the aggregators of the papers.
-        dense: codec of elements that ``codec`` does not encode: tensors that stay dense, sums that return uncompressed, a
-            node's sums.
+        dense: codec of elements that ``codec`` does not encode: dense tensors, sums that return uncompressed, a node's sums.
         guard: monitors the share of the gradient's energy that a biased codec without feedback keeps.
         card: the wire whose packets the network cards compress; None where the codec is not in them.
 

@@ -1,6 +1,4 @@
-"""Exchange by push to the owner, sum there, and pull of the sum; ``sharded`` and ``parameter_server`` differ only in the
-owners.
-"""
+"""Exchange by push to the owner, sum there, and pull of the sum; ``sharded`` and ``parameter_server`` differ only in owners."""
 
 from __future__ import annotations
 

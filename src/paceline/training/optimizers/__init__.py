@@ -1,6 +1,4 @@
-"""Optimizers for large batches: LARS and LAMB in their published variants, whole or sharded, limited only by memory
-bandwidth.
-"""
+"""Optimizers for large batches: LARS and LAMB in their published variants, whole or sharded, bound only by memory bandwidth."""
 
 from paceline.training.optimizers.exclusion import RULES
 from paceline.training.optimizers.lamb import LAMB

@@ -103,8 +103,7 @@ class Bundle:
         yield slice(first, len(self.weights))
 
     def scaled(self, part: slice, finite: Tensor | None = None) -> list[Tensor]:
-        """Return the gradients of a slice in the weights' precision, times ``scale``; all zero if ``finite`` is given and
-        false.
+        """Return the gradients of a slice in the weights' precision, times ``scale``; zero if ``finite`` is false.
 
         They may be the gradients themselves, so do not write to them.
         """

@@ -193,9 +193,7 @@ def _sharding(tensor: Tensor) -> object:
 
 
 def owned(state: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """Return a copy of a saved state for this parameter: on its device, in fp32 or better, with a master only for 16-bit
-    parameters.
-    """
+    """Copy a saved state for the parameter: on its device, in fp32 or better, a master only for 16-bit parameters."""
     wide = torch.float64 if parameter.dtype == torch.float64 else torch.float32
     state = {key: value for key, value in state.items() if key != "master" or parameter.dtype in LOW}
     return {

@@ -18,8 +18,7 @@ from paceline.training.optimizers.published_variants import LAMB_VARIANTS, trust
 
 
 class LAMB(Layerwise):
-    """LAMB in the published form that ``variant`` names (``LAMB_VARIANTS``), with two words of state and eleven moved per
-    parameter.
+    """LAMB in the published form that ``variant`` names (``LAMB_VARIANTS``): two words of state, eleven moved per parameter.
 
     With Adam's moments m and v, u = m' / (sqrt(v') + eps) + weight_decay * w, where m' and v' are corrected for their bias;
     w <- w - lr * phi(|w|) / |u| * u. Excluded tensors have neither the decay nor the ratio.

@@ -15,8 +15,7 @@ from paceline.training.optimizers.published_variants import LARS_VARIANTS, LarsV
 
 
 class LARS(Layerwise):
-    """LARS in the published form that ``variant`` names (``LARS_VARIANTS``), with one word of state and seven moved per
-    parameter.
+    """LARS in the published form that ``variant`` names (``LARS_VARIANTS``): one word of state, seven moved per parameter.
 
     With d = g + weight_decay * w and ratio = trust_coefficient * |w| / (|g| + weight_decay * |w| + eps), the paper's step is
     v <- momentum * v + lr * ratio * d;  w <- w - v. Excluded tensors take d = g and ratio 1.

@@ -209,9 +209,7 @@ class Layerwise(torch.optim.Optimizer, ABC):
 
     @abstractmethod
     def _sums(self, bundle: Bundle) -> Tensor:
-        """Run pass 1: sums of squares, shape (k, n), of weights, of the ratio's divisor, and of other values that must be
-        finite.
-        """
+        """Run pass 1: sums of squares, shape (k, n), of weights, the ratio's divisor, and other values that must be finite."""
 
     @abstractmethod
     def _ratio(self, bundle: Bundle, norms: Tensor) -> Tensor:

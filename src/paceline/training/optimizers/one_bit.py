@@ -167,9 +167,7 @@ class _OneBit(torch.optim.Optimizer):
         return -p.grad if group["maximize"] else p.grad
 
     def _corrected(self, group: Mapping[str, Any], state: Mapping[str, Any], seen: int) -> tuple[Tensor, Tensor]:
-        """Return the momentum and the root of the frozen variance, each corrected for its bias (of the variance at the
-        freeze).
-        """
+        """Return the momentum and the root of the frozen variance, each corrected for bias (of the variance at the freeze)."""
         beta1, beta2 = group["betas"]
         root = (state["exp_avg_sq"] / (1 - beta2**seen)).sqrt()
         return state["exp_avg"] / (1 - beta1 ** int(state["step"])), root

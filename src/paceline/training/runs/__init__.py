@@ -1,3 +1,1 @@
-"""Training runs: ``train`` checks a ``TrainingRun``, ``launcher`` starts the ``worker`` processes, ``loop`` trains, and
-``checkpoints`` keep the state.
-"""
+"""Training runs: ``train`` checks, ``launcher`` starts ``worker`` processes, ``loop`` trains, ``checkpoints`` keeps state."""

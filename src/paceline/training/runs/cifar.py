@@ -1,8 +1,7 @@
 """CIFAR-10 (Krizhevsky 2009) from a tree of image files, as 24x24 crops for TernGrad's CIFAR network.
 
 The tree is ``train/<class>/<number>.jpg`` and ``test/<class>/<number>.jpg``, as files or in one ``.tar``, ``.tar.xz`` or
-``.tar.gz``. JPEG copies are lossy, which must be stated next to results. Decoded pictures are kept in the user's cache
-directory.
+``.tar.gz``. JPEG copies are lossy, which must be stated next to results. Decoded ones are in the user's cache directory.
 """
 
 from __future__ import annotations

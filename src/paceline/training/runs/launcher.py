@@ -1,6 +1,4 @@
-"""Start of workers on this machine by PyTorch's elastic launcher (as in ``torchrun``), their end in order, and a report of
-failures.
-"""
+"""Start of workers on this machine by PyTorch's elastic launcher (as in ``torchrun``), ordered end, report of failures."""
 
 from __future__ import annotations
 

@@ -180,8 +180,7 @@ class Trainer:
         return None if scale is None else scale.take(self.strategy.micro_batch_size)
 
     def train_epoch(self, epoch: int, on_step: Any = None) -> float:
-        """Train one pass over the data, or the rest of it. Returns the mean training loss on this rank's samples of the whole
-        pass.
+        """Train one pass, or the rest of it. Return the mean training loss of this rank's samples in the whole pass.
 
         ``on_step`` is called after each step, at its boundary, with the step's number. If it raises, the trainer stays at that
         step.
@@ -254,9 +253,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """Return the share of held-out labels predicted right, and the mean loss; each rank evaluates its part of the
-        samples.
-        """
+        """Return the share of held-out labels predicted right, and the mean loss; each rank evaluates its part."""
         self.model.eval()
         for buffer in self.model.module.buffers():  # running statistics differ; rank 0's are what a checkpoint holds
             dist.broadcast(buffer, 0)
@@ -294,9 +291,7 @@ class Trainer:
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Return the state that differs from rank to rank, for a checkpoint: residuals. Its tensors are those in use, not
-        copies.
-        """
+        """Return the residuals, which differ from rank to rank, for a checkpoint. The tensors are those in use, not copies."""
         return dict(self.hook.state_dict(copied=False))
 
     def resume(self, model: Any, optimizer: Any, states: Sequence[Any]) -> None:
@@ -316,9 +311,7 @@ def classification_loss(output: Tensor, labels: Tensor) -> Tensor:
 
 
 def distillation_loss(output: Tensor, taught: Tensor) -> Tensor:
-    """Return the divergence of the softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2), times the squared
-    temperature.
-    """
+    """Return divergence of softened outputs (Hinton et al. 2015, arXiv:1503.02531, section 2) times squared temperature."""
     soft, target = (each.flatten(0, -2) / TEMPERATURE for each in (output, taught))
     divergence = functional.kl_div(soft.log_softmax(-1), target.log_softmax(-1), reduction="batchmean", log_target=True)
     return divergence * TEMPERATURE**2

@@ -42,9 +42,7 @@ class ShardedTrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self) -> tuple[float, float]:
-        """Evaluate as ``Trainer`` does. Every rank runs the same number of forward passes, because each gathers weights from
-        all ranks.
-        """
+        """Evaluate as ``Trainer`` does. Ranks run equally many forward passes, because each gathers weights from all."""
         self.model.eval()
         for buffer in self.model.module.buffers():
             dist.broadcast(buffer, 0)
@@ -73,9 +71,7 @@ class ShardedTrainer(Trainer):
 
     @torch.no_grad()
     def resume(self, model: Mapping[str, Any], optimizer: Mapping[str, Any], states: Sequence[Any]) -> None:
-        """Continue as ``Trainer`` does, with whole tensors or ``SharedTensor``; the residuals are those of this rank or of
-        all.
-        """
+        """Continue as ``Trainer`` does, with whole tensors or ``SharedTensor``; residuals are those of this rank or of all."""
         for name, value in self.model.module.state_dict().items():
             _local(value).copy_(_local(as_sharded(model[name], value)))
         load_shared_state(self.optimizer, optimizer)

@@ -42,9 +42,7 @@ def starting_model(run: TrainingRun) -> nn.Module:
 
 
 def teacher_of(run: TrainingRun) -> nn.Module | None:
-    """Return the whole network that the run learns from, in eval mode and without gradients; None without one. Raises
-    UserError.
-    """
+    """Return the whole network to learn from, in eval mode and without gradients; None without one. Raises UserError."""
     if not run.teacher:
         return None
     model = build_model(run.model, run.seed)

@@ -41,8 +41,7 @@ class StepAgreement:
         self._left = 0  # steps until the next one
 
     def after_step(self, wish: Wish, step_s: float) -> Wish:
-        """Return the decision for this boundary. Every rank must call this after every step, with its wish and the seconds of
-        the step.
+        """Return the decision for this boundary. Every rank calls this after every step with its wish and seconds of the step.
 
         Raises:
             WireError: a rank is lost.

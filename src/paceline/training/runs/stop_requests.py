@@ -1,6 +1,4 @@
-"""Requests to stop a run: SIGTERM and Ctrl-C in a worker, or a message of the launcher. The rank continues to the boundary of
-the step.
-"""
+"""Requests to stop a run, by a signal to a worker or a message of the launcher. The rank continues to the end of the step."""
 
 from __future__ import annotations
 

@@ -148,9 +148,7 @@ def divided_case(
     precision_from: PrecisionSource = "row",
     **mesh: Any,
 ) -> Case | Skip:
-    """Return a tuned run of a model that several devices hold, or the reason to skip it. Arguments as ``divided`` and
-    ``Case``.
-    """
+    """Return a tuned run of a model on several devices, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
     try:
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:

@@ -52,8 +52,7 @@ def device(text: str) -> Device | None:
 
 @cache
 def network(text: str) -> Link | None:
-    """Return the network between nodes that the words of a system description name: ``Compute: 8x ConnectX-6 IB HDR
-    200Gb/Sec``.
+    """Return the network between nodes named in a system description: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``.
 
     Ports named for storage or management do not count; several ports of one speed add up.
     """
@@ -77,9 +76,7 @@ def network(text: str) -> Link | None:
 
 
 def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:
-    """Return ``nodes`` nodes of ``per_node`` devices (one number, or one for each), with the device's own link inside, or
-    ``inside``.
-    """
+    """Return ``nodes`` nodes of ``per_node`` devices (one, or one for each), linked by the device's own link or ``inside``."""
     intra = link(inside or device.link)
     between_nodes = find_network(between) if isinstance(between, str) else between or intra
     if nodes == 1:
@@ -88,8 +85,7 @@ def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str
 
 
 def domain(device: Device, devices: int, per_node: int) -> tuple[int, int]:
-    """Return the devices that links inside a node join, and the number of such groups: nodes of one NVLink domain are one
-    group.
+    """Return the devices that links inside a node join, and the number of groups: nodes of an NVLink domain are one group.
 
     ``per_node`` devices share a host, and ``devices`` is a multiple of it.
     """

@@ -93,9 +93,7 @@ TRANSFORMER_ENGINE = ("Hopper", "Blackwell")
 FP8_SINCE = {"Gaudi 2": "v3.1"}
 """First round in which a device's language models ran in fp8, where it was not that of the device."""
 NVFP4_SINCE = "v5.1"
-"""First round in which language models ran in NVFP4 on Blackwell (NVIDIA's announcement of its submission; no row of it was
-checked).
-"""
+"""First round in which language models ran in NVFP4 on Blackwell (NVIDIA's announcement; no row was checked)."""
 FP8_SAMPLES = 32
 """Samples a device from which BERT is taken to run in fp8: between the 6 (3 pairs) and the 36 of NVIDIA's files."""
 LENGTHS = {"gpt_oss_20b": 8192}
@@ -202,9 +200,7 @@ def _divided(row: Row, workload: Workload, machines: Cluster, batch: int, mesh: 
 
 
 def _expert_groups(workload: Workload, device: Device, most: int, mesh: Mapping[str, int]) -> int:
-    """Return the fewest devices that can hold the experts, because no column gives their number: at most ``most``, and at most
-    the number of experts.
-    """
+    """Return the fewest devices that can hold the experts, up to ``most`` and one an expert: no column has the number."""
     experts = sum(p.size for p in workload.parameters if is_expert(p.name))
     rest = (workload.num_parameters - experts) / mesh["tensor"]
     bytes_each, groups = 2 * assumed("mlperf_memory") / mesh["pipeline"], 1

@@ -1,7 +1,6 @@
 """TensorFlow's benchmarks of May 2017 (``tf_benchmarks_2017_k80_p100.csv``): five CNNs in fp32 on K80 and P100.
 
-Variables on a parameter server in one node are summed over PCIe; between AWS servers (10 Gb/s each) each worker host serves
-a share of them.
+In one node, a parameter server sums over PCIe; between AWS servers (10 Gb/s) each worker host serves a share of them.
 """
 
 from __future__ import annotations

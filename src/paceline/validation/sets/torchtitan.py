@@ -94,9 +94,7 @@ def case(row: Row) -> Case | Skip:
 
 
 def dimensions(text: str) -> Mapping[str, int]:
-    """Parse sizes of ``tensor``, ``pipeline``, ``context`` and ``expert`` in a text such as ``FSDP 8, TP 8`` or ``8-way
-    TP``.
-    """
+    """Parse the ``tensor``, ``pipeline``, ``context`` and ``expert`` in a text such as ``FSDP 8, TP 8`` or ``8-way TP``."""
     sizes = dict.fromkeys(_MESH.values(), 1)
     pattern = _DIMENSION if _DIMENSION.search(text) else _SIZE_FIRST
     for matched in pattern.finditer(text):

@@ -146,9 +146,7 @@ def linear(
 def grouped(
     name: str, count: float, rows: float, inputs: int, outputs: int, *, bias: bool = True, kept: bool = True, sums: int = 0
 ) -> LayerSpec:
-    """Return ``count`` linear layers of one size over ``rows`` tokens each, as one grouped product. Other arguments as
-    ``linear``.
-    """
+    """Return ``count`` linear layers of one size over ``rows`` tokens each, as a grouped product. Others as ``linear``."""
     single = linear("", rows, inputs, outputs, bias=bias, kept=kept, kept_half=True, sums=sums)
     operations = tuple(
         replace(

@@ -85,9 +85,7 @@ def _network(name: str, widths: tuple[int, ...]) -> list[LayerSpec]:
 
 
 def _lookups(shape: RecommenderShape) -> LayerSpec:
-    """Return the look-ups: rows are read, summed and written as vectors, and the backward pass reads and writes each of them
-    again.
-    """
+    """Return look-ups: rows are read, summed and written as vectors, and the backward pass reads and writes them again."""
     count = sum(shape.looked_up)
     moved, vectors, indices = WORD * count * shape.width, WORD * len(shape.rows) * shape.width, INDEX * count
     operations = (

@@ -278,9 +278,7 @@ def _mixture(shape: TransformerShape, experts: Experts, s: int) -> list[LayerSpe
 
 
 def _residual(name: str, shape: TransformerShape, s: int, inner: list[LayerSpec]) -> list[LayerSpec]:
-    """Return ``inner`` with a residual connection: a sum in the forward pass, and a sum of both gradients in the backward
-    pass.
-    """
+    """Return ``inner`` with a residual connection: a sum of outputs in the forward pass, of gradients in the backward pass."""
     h, x = shape.hidden, WORD * s * shape.hidden
     drop = [dropout(f"{name}_drop", s * h)] if shape.dropout else []
     added = elementwise(f"{name}_sum", "Add", (1, 3 * x), (0, 0.0))

@@ -187,9 +187,7 @@ def _opt(config: Config) -> Shaped:
 
 
 def _falcon(config: Config) -> Shaped:
-    """Return Falcon: 7B shares one head of keys among all; 40B and 180B (``new_decoder_architecture``) have several, and two
-    norms.
-    """
+    """Return Falcon: 7B shares one head of keys; 40B and 180B (``new_decoder_architecture``) have several and two norms."""
     heads, hidden = number(config, "num_attention_heads", "n_head"), number(config, "hidden_size")
     new, alone = flag(config, "new_decoder_architecture", False), flag(config, "multi_query", True)
     kv_heads = number(config, "num_kv_heads", "n_head_kv", default=heads) if new else 1 if alone else heads

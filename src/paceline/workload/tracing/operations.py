@@ -56,9 +56,7 @@ def _positions(work: float, written: Tensor, groups: int) -> Shape:
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, per_query: int, per_value: int) -> list[tuple[float, Shape]]:
-    """Return attention of query (B, H, S, D), key (B, H, T, D) and value (B, H, T, V): products by D and by V, causal or
-    not.
-    """
+    """Return attention of query (B, H, S, D), key (B, H, T, D) and value (B, H, T, V): products by D and V, causal or not."""
     heads, s, t, d = prod(query.shape[:2]), query.shape[2], key.shape[2], query.shape[3]
     return [(2.0 * heads * s * t * (per_query * d + per_value * value.shape[3]), (heads, s, t, d))]
 

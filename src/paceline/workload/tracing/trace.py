@@ -50,8 +50,7 @@ def trace(
             attribute if it has one), or a function of the model's output.
 
     Raises:
-        UserError: no inputs, nothing to train, a lazy layer without shapes, control flow that depends on values, or a failing
-            forward pass.
+        UserError: no inputs, nothing to train, a lazy layer without shapes, control flow by values, or a failing forward pass.
     """
     module, given = _on_meta(model, name or getattr(model, "__name__", "the function"))
     inputs = given if inputs is None else inputs

@@ -1,6 +1,4 @@
-"""Rounds from time shares (Gavel, OSDI 2020, section 5), which serve the job furthest behind its share first. Jobs are
-rigid.
-"""
+"""Rounds of time shares (Gavel, OSDI 2020, section 5), which serve the job furthest behind its share first. Jobs are rigid."""
 
 from __future__ import annotations
 
@@ -121,8 +119,7 @@ class RoundRules:
         by_type: True if types are filled one after another in the fleet's order, else one queue holds jobs and types.
         shuffled: True if that order is drawn in each round.
         fills: True if unclaimed devices go to any job that can use them.
-        late_hold: True if jobs without a share hold devices but do not run on them until the next renewal, as in Gavel's
-            simulator.
+        late_hold: True if jobs without a share hold idle devices until the next renewal, as in Gavel's simulator.
     """
 
     renew_s: float = 0.0

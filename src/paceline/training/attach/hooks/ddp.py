@@ -160,8 +160,7 @@ class Hook(HookBase):
         Args:
             state: the state of this rank, or those of all ranks of the earlier run. With the same number of ranks the run
                 continues bit for bit. With another number each gets the mean of the residuals, which preserves their effect.
-                ``allreduce`` continues like DDP itself: the first buckets change the engine's order of addition, and so a
-                rounding.
+                ``allreduce`` continues like DDP itself: first buckets change the engine's order of addition, and so a rounding.
 
         Raises:
             UserError: not a state, or the state has another compression, exchange, option, tensor or rank, or lacks ranks.

@@ -1,6 +1,4 @@
-"""Hook of 1-bit Adam and 1-bit LAMB, which first averages gradients and later exchanges only the optimizer's momentum as
-signs.
-"""
+"""Hook of 1-bit Adam and 1-bit LAMB, which first averages gradients, then exchanges the momentum as signs."""
 
 from __future__ import annotations
 

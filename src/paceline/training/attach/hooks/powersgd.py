@@ -142,9 +142,7 @@ class PowerSGD(HookBase):
             self._end_step(end)
 
     def _memories(self, index: int) -> dict[str, torch.Tensor | None]:
-        """Return residual and factors of a group. PyTorch's hook makes a new residual in each step, but works on factors in
-        place.
-        """
+        """Return residual and factors of a group. PyTorch's hook makes new residuals, but works on factors in place."""
         kept: dict[str, torch.Tensor | None] = {name: getattr(self.state, name).get(index) for name in _MEMORIES}
         return {name: None if t is None else t if name == "error_dict" else t.clone() for name, t in kept.items()}
 

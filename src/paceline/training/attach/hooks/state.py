@@ -162,9 +162,7 @@ def check_tensors(state: HookState, exchange: GradientExchange, tensors: Sequenc
 
 
 def _with_gradient_exchange(state: Any) -> Any:
-    """Return the state with the key ``gradient_exchange``, which version 0.1.0 called ``way``. For PowerSGD it held only the
-    rank.
-    """
+    """Return the state with the key ``gradient_exchange``, in version 0.1.0 ``way``, which held only the rank for PowerSGD."""
     if not isinstance(state, Mapping):
         return state
     if isinstance(state.get("way"), Mapping):

@@ -98,9 +98,7 @@ def state_of(sync: Sync) -> LocalState:
 
 
 def mean_of(states: Sequence[LocalState]) -> LocalState:
-    """Return the mean of the ranks' weights and buffers, as entries of a state. Counters, such as numbers of batches, are those
-    of the first rank.
-    """
+    """Return the mean of the ranks' weights and buffers, as entries of a state. Counters, as of batches, are of rank 0."""
     return {
         kind: {
             name: _mean([s[kind][name] for s in states]).to(value.dtype) if value.is_floating_point() else value

@@ -50,8 +50,7 @@ class LocalSync:
     Attributes:
         gradient_exchange: compression and exchange; ``local``: how often and with which outer step.
         step_number: steps so far; the random draws depend on it.
-        tensors: every exchanged tensor, in ``named_parameters()`` order; ``dense``: names of those that are sent as fp32, with
-            the reason.
+        tensors: exchanged tensors, in ``named_parameters()`` order; ``dense``: names of those sent as fp32, with the reason.
         fragments: parts of the network that take turns. ``pending``: the exchange that has begun and is not applied.
         setup: setup of its exchange; None for the engine's all-reduce.
         buffers: averaged buffers by name; ``kept_buffers``: their shared values, flat. ``counts``: the other buffers.
@@ -135,9 +134,7 @@ class LocalSync:
 
     @contextmanager
     def shared_weights(self) -> Iterator[None]:
-        """Give the model the shared weights and buffers of the last exchanges within the block; they are equal on every
-        rank.
-        """
+        """Give the model the shared weights and buffers of the last exchanges within the block, equal on every rank."""
         self._refuse_others()
         own = [w.clone() for fragment in self.fragments for w in fragment.weights]
         buffers = self._flat_buffers()
@@ -151,16 +148,12 @@ class LocalSync:
             self._set_buffers(buffers)
 
     def check_replicas(self) -> None:
-        """Compare a checksum of the shared weights over the ranks; all ranks must call it. Raises ReplicasDiverged on every
-        rank.
-        """
+        """Compare a checksum of the shared weights; all ranks must call it. Raises ReplicasDiverged on every rank."""
         self._wait()
         same_weights(self.wire.group, [f.anchor for f in self.fragments], self.wire.device)
 
     def state_dict(self) -> LocalState:
-        """Return the state of this rank for resumption, with its own weights. Save the states of all ranks and of their
-        optimizers.
-        """
+        """Return the state of this rank for resumption, with its own weights. Save those of all ranks and optimizers."""
         self._wait()
         return state_of(self)
 

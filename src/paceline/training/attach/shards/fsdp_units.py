@@ -114,8 +114,7 @@ class Unit:
         return f"{tensor.name}@{'.'.join(map(str, place))}" if place else tensor.name
 
     def may_be_late(self, output: torch.Tensor) -> bool:
-        """Return whether FSDP2 reads the reduced gradients only after the backward pass, so that they may still be in flight
-        then.
+        """True if FSDP2 reads the reduced gradients only after the backward pass, so they may still be in flight then.
 
         It reads them at once to change their type, to divide, to add to earlier gradients, to move them to the host and for
         hooks of a parameter.
@@ -243,8 +242,7 @@ def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
 def refuse_sparse_gradients(units: Sequence[Unit]) -> None:
     """Raise UserError at a unit's first sparse gradient, as with ``F.embedding(sparse=True)``.
 
-    FSDP2 would only report that it cannot copy the gradient. The buffers that autograd fills exist from the first forward pass
-    on.
+    FSDP2 would only report that it cannot copy the gradient. Buffers of autograd exist from the first forward pass on.
     """
     for unit in units:
         unit.module.register_forward_pre_hook(_LookAtGradients(unit))

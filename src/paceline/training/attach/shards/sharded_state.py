@@ -68,8 +68,7 @@ class Holding:
         return {"values": kept, "source": self.source, "place": self.place, "sources": self.sources, "places": self.places}
 
     def from_parts(self, parts: Sequence[Mapping[str, Any]], tensor: ShardedTensor) -> torch.Tensor:
-        """Return this rank's residual of a tensor from ``part`` of ranks of the same or of another mesh, so that the total is
-        equal.
+        """Return this rank's residual of a tensor from ``part`` of ranks of this or another mesh, so that the total is equal.
 
         Raises:
             UserError: a mesh of other ranks, and not the parts of all of them; parts of several runs or of another model.

@@ -36,8 +36,7 @@ class StepVerdict:
 
     Args:
         wires: successive reductions over them reach all ranks.
-        lossy: True if the compression cannot represent a NaN. If False, no step is mixed, and the observations of others are
-            only counted.
+        lossy: True if the compression cannot represent a NaN. Else no step is mixed, and others' observations are only counted.
 
     Attributes:
         wires: wires over which the verdict is agreed.

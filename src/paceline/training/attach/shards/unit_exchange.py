@@ -68,9 +68,7 @@ class ShardedTensor:
 
 
 def sharded(specs: Sequence[TensorSpec], dimensions: Sequence[int], owners: int) -> tuple[ShardedTensor, ...]:
-    """Return the tensors of a unit in rows for ``owners`` ranks, padded as in FSDP2; ``dimensions``: sharded dimension of
-    each.
-    """
+    """Return the tensors of a unit in rows for ``owners`` ranks, padded as in FSDP2. ``dimensions``: sharded one of each."""
     tensors: list[ShardedTensor] = []
     at = 0
     for spec, dimension in zip(specs, dimensions, strict=True):

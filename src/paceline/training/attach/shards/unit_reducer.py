@@ -108,9 +108,7 @@ class UnitReducer(ABC):
         """Keep the residuals and the momentum written in this step, or restore the earlier ones."""
 
     def owed_to(self, tensor: ShardedTensor, kind: str) -> torch.Tensor | None:
-        """Return this rank's residual (or ``velocity``) of a compressed tensor, (rows, shard), to read or to fill; None without
-        one.
-        """
+        """Return this rank's residual or ``velocity`` of a compressed tensor, (rows, shard), to read or fill; None without."""
         return None
 
     def feedback_scale(self, factor: float) -> None:
@@ -128,9 +126,7 @@ class UnitReducer(ABC):
 
 
 class EngineReducer(UnitReducer):
-    """Reducer by the wire's reduce-scatter, in the type of the gradients or in bfloat16, and its all-reduce between
-    replicas.
-    """
+    """Reducer by the wire's reduce-scatter in the type of the gradients or bfloat16, and its all-reduce between replicas."""
 
     def __init__(self, world: Wire, replicas: Wire, bits: int) -> None:
         self.world, self.replicas = world, replicas

@@ -149,9 +149,7 @@ class Feedback:
         self.velocity.end_step(keep)
 
     def keep(self, layout: Layout, start: int, stop: int, factor: float, device: torch.device) -> None:
-        """Multiply elements ``start`` to ``stop`` of a layout by ``factor`` on the codec's device. Elements that another rank
-        sends are dropped.
-        """
+        """Multiply elements ``start`` to ``stop`` by ``factor`` on the codec's device. Elements of other ranks are dropped."""
         for memory in (self.residual, self.velocity):
             if memory.holds(layout):
                 values = memory.flat(layout, device)

@@ -30,9 +30,7 @@ class Keeping:
         return torch.bfloat16 if self.narrow else torch.float32
 
     def in_place(self, device: torch.device) -> bool:
-        """Return whether a codec on ``device`` works on the stored residuals. If not, an exchange copies them to the device and
-        back.
-        """
+        """Return whether a codec on ``device`` works on the stored residuals. If not, they are copied there and back."""
         return not self.narrow and (not self.on_host or device.type == "cpu")
 
     def zeros(self, shape: int | Sequence[int], device: torch.device) -> torch.Tensor:

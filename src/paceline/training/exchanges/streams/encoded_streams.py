@@ -32,8 +32,7 @@ class Stream(Protocol):
     def count(self) -> int: ...
 
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """Return the message for elements ``start`` to ``stop``, which hold the sum of ``workers`` contributions; empty without
-        elements.
+        """Return the message for elements ``start`` to ``stop``, the sum of ``workers`` contributions; empty without elements.
 
         With ``exact`` the message is uncompressed.
         """

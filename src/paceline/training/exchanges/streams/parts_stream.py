@@ -49,9 +49,7 @@ class PartsStream(ABC):
 
     @abstractmethod
     def encode(self, start: int, stop: int, workers: int, exact: bool = False, buffers: Buffers = FRESH) -> torch.Tensor:
-        """Return the message; see ``Stream``. The sum of several workers is that of the messages since ``settle``; it is never
-        sent as fp32.
-        """
+        """Return the message; see ``Stream``. A sum of workers is that of messages since ``settle``, never sent as fp32."""
 
     @abstractmethod
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:

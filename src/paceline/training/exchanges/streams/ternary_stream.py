@@ -1,7 +1,6 @@
 """TernGrad's stream without a packed copy: from the gradients into messages, and from the sum's message into the gradients.
 
-Each gradient is read twice (its moments, its codes) and written once. Sums are added as bit planes, in the format of the
-messages.
+Each gradient is read twice (its moments, its codes) and written once. Sums are bit planes, in the format of messages.
 """
 
 from __future__ import annotations

@@ -159,8 +159,7 @@ class Wire:
         """Send each rank of ``out`` its bytes, and fill ``into`` with the bytes of its ranks. Empty messages are not sent.
 
         Receives are posted first. Gloo's sender waits until the peer announces its receive, on the connection that also carries
-        this rank's own messages. Behind such a message the announcement would wait, and the link would carry one direction at a
-        time.
+        this rank's own messages. Behind such a message the announcement would wait, and the link carry one direction at a time.
         """
         self._tag += 1  # the same on every rank, so that concurrent messages do not mix
         data = {rank: message.to(self.device) for rank, message in out.items() if message.numel()}

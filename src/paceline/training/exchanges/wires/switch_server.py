@@ -79,9 +79,7 @@ def _receive(group: Any, workers: int, received: queue.Queue[tuple[int, list[tor
 
 
 def main() -> None:
-    """Serve the store at the command's address and port, and every group that ranks announce there, until a signal ends the
-    process.
-    """
+    """Serve the store at the command's address and port, and groups that ranks announce there, until a signal."""
     address, port = sys.argv[1:]
     torch.set_num_threads(1)
     store: Any = getattr(dist, STORE)(address, int(port), is_master=True, timeout=FOREVER, wait_for_workers=False)

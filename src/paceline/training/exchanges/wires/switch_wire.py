@@ -40,9 +40,7 @@ class SwitchWire(Wire):
     """Collectives over a process group, and a switch that adds the messages of its ranks."""
 
     def __init__(self, wire: Wire) -> None:
-        """Connect to the switch; all ranks must call this together. Raises UserError if no switch adds, WireError if it does
-        not answer.
-        """
+        """Connect to the switch; all ranks call this together. Raises UserError if no switch adds, WireError without answer."""
         super().__init__(wire.group, wire.device, wire.meter, wire.timeout_s, wire.soundness)
         address, _, port = os.environ.get(VARIABLE, "").rpartition(":")
         if not port.isdigit():

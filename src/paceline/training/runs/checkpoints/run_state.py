@@ -16,8 +16,7 @@ from paceline.training.runs.loop import Trainer
 def shared_state(trainer: Trainer, curve: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the state that is equal on every rank: weights, optimizer, curve. Its tensors are those in use, not copies.
 
-    Tensors divided among ranks are in ``own_part``. ``sharers`` is the number of ranks, from rank 0 on, that together hold all
-    of them.
+    Tensors divided among ranks are in ``own_part``. ``sharers`` are the ranks from 0 on that together hold all of them.
     """
     state: dict[str, Any] = {
         "model": trainer.weights(),
@@ -48,9 +47,7 @@ def own_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def own_part(trainer: Trainer) -> dict[str, Any]:
-    """Return the part of a checkpoint that this rank writes: its own state, with shards if it is one of the first
-    ``sharers``.
-    """
+    """Return the part of a checkpoint that this rank writes: its own state, and shards if it is among the first ``sharers``."""
     return {**own_state(trainer), "shards": trainer.shards() if trainer.rank < trainer.sharers else {}}
 
 

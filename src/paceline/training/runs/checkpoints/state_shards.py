@@ -54,9 +54,7 @@ class SharedTensor:
 
 
 def rows_of(state: Any) -> Any:
-    """Return this rank's ``Rows`` of every sharded tensor in a state, in mappings of the same structure. They share the
-    tensor's memory.
-    """
+    """Return this rank's ``Rows`` of every sharded tensor in a state, in equal mappings. They share the tensor's memory."""
     if _is_shared(state):
         first, _ = _own(state)
         return state.to_local(), first, tuple(state.shape)

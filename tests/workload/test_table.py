@@ -130,16 +130,30 @@ GOOGLENET_STAGES = {"3a": 128, "3b": 304, "4a": 73, "4b": 88, "4c": 100, "4d": 1
 DEEPER = ("resnet-34", "resnet-101", "resnet-152", "resnext-101", "bert-large")
 # Of many steps that torch traces one by one; a test of few steps is below. And of many blocks.
 LOOPED = ("tacotron2", "flux1")
-# A second or more each; of every family there is another.
-SLOW = ("stable-diffusion", "inception-v3", "yolov3", "waveglow", "txl-base", "txl-large", "txl-large-softmax", "ssd-resnet50")
 
 
-def cases(*left_out: str) -> list[Any]:
-    """The networks of the registry but for these, the slow ones among the cases that are too long for every day."""
-    return [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else ()) for name in REGISTRY if name not in left_out]
+def cases(*left_out: str) -> list[str]:
+    """Return the networks of the registry but for these."""
+    return [name for name in REGISTRY if name not in left_out]
 
 
-@pytest.mark.everyday("lenet5")
+@pytest.mark.everyday(
+    "lenet5",
+    "alexnet",
+    "vgg-a",
+    "googlenet",
+    "conv-m-small",
+    "resnet-18",
+    "retinanet",
+    "unet3d",
+    "ncf",
+    "gnmt",
+    "deepspeech2",
+    "rnnt",
+    "bert-base",
+    "txl-base-softmax",
+    others="long",
+)
 @pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED))
 def test_table_is_that_of_the_module(name: str) -> None:
     assert Workload.named(name) == fresh(name), "run python -m paceline.models.tables"
@@ -149,34 +163,16 @@ def test_every_name_has_a_model_and_a_table() -> None:
     assert set(traced()) == set(REGISTRY) <= set(names())
 
 
-@pytest.mark.everyday(
-    "lenet5",
-    "alexnet",
-    "resnet-18-cifar",
-    "resnet-18",
-    "resnet-34",
-    "resnet-50",
-    "resnet-101",
-    "resnet-152",
-    "ssd-resnet34",
-    "ssd-resnet50",
-    "unet3d",
-    "ncf",
-    "rnnt",
-    "rgat",
-    "gnmt",
-    "bert-base",
-    "bert-large",
-    "gpt2",
-)
 @pytest.mark.parametrize("name", REGISTRY)
-def test_parameters_are_those_of_the_module_in_its_order(name: str) -> None:
+def test_layers_and_parameters_are_those_of_the_module_in_its_order(name: str) -> None:
     with torch.device("meta"):
         module = build(name)
     expected = [(n, tuple(p.shape)) for n, p in module.named_parameters() if p.requires_grad]
     table = Workload.named(name)
     assert [(p.name, p.shape) for p in table.parameters] == expected
     assert sorted(p.ready for p in table.parameters) == list(range(len(expected)))
+    kinds = {path or "(model)": type(part).__name__ for path, part in module.named_modules()} | {"loss": "loss"}
+    assert [(layer.name, layer.kind) for layer in table.layers] == [(x.name, kinds.get(x.name)) for x in table.layers]
 
 
 @each_row("name", PUBLISHED)

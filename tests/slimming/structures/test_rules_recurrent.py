@@ -142,7 +142,6 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ..
 }
 
 
-@pytest.mark.everyday("language", "projected")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_without_units_computes_what_it_does_with_them_at_zero(name: str) -> None:
     make, example, layers = NETWORKS[name]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from paceline.codecs import get
 from paceline.errors import UserError
 from paceline.lab.card_spec import DEFAULT_K, LARGEST_K, CardSpec, parse_card
+from paceline.strategy import COMPRESSIONS
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,9 @@ def test_what_cannot_be(text: str, what: str, fix: str) -> None:
 
 
 def test_bounds_are_those_of_the_codecs() -> None:
+    bounds = {c.name: o for c in COMPRESSIONS.values() if c.in_card for o in c.options if o.name == "bound"}
+    assert {name: o.default for name, o in bounds.items()} == {name: 2.0**-k for name, k in DEFAULT_K.items()}
+    assert {name: o.least for name, o in bounds.items()} == {name: 2.0**-k for name, k in LARGEST_K.items()}
     for name, k in DEFAULT_K.items():
         assert get(name).k == k
         get(name, bound=2.0 ** -LARGEST_K[name])

@@ -16,7 +16,8 @@ def test_recompute_is_a_name_or_true_or_false() -> None:
             Parallelism(recompute=recompute)
     assert Parallelism(recompute=True) == Parallelism(recompute="full") != Parallelism(recompute=False) == Parallelism()
     assert Parallelism(recompute="selective:core_attn") == Parallelism(recompute="selective")
-    named = Parallelism(recompute="selective:norm,mlp", recompute_layers=2)
+    assert [Parallelism(recompute=text).recompute.name for text in ("0", "1", "Full")] == ["none", "full", "full"]  # of tables
+    named = Parallelism(recompute="Selective:Norm,mlp", recompute_layers=2)
     assert (named.recompute.name, named.recomputation.layers) == ("selective:mlp,layernorm", 2)
 
 

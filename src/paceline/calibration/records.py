@@ -110,10 +110,6 @@ def _table(path: Path) -> list[Observation]:
     return [observation(row) for row in rows]
 
 
-_RECOMPUTE = {"0": "none", "1": "full"}
-"""Aliases of a choice of recomputation."""
-
-
 def _chosen(row: Row) -> dict[str, Any]:
     """Return the choices of a row by name. An empty cell or the number 0 makes no choice. Raises UserError."""
     chosen: dict[str, Any] = {}
@@ -141,7 +137,7 @@ def _chosen(row: Row) -> dict[str, Any]:
             except UserError as error:
                 raise UserError(f"{row.place}, column {column}: {error.message}", error.fix) from None
         else:
-            value = _RECOMPUTE.get(text, text.casefold()) if item.name == "recompute" else item.values.from_argument(text)
+            value = item.values.from_argument(text)
         if value not in (0, None) or isinstance(item.values, Flag | RealNumber | Compound):
             chosen[item.name] = value
     return chosen

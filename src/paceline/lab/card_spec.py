@@ -13,6 +13,7 @@ from paceline.units import format_bandwidth, parse_bandwidth
 
 LARGEST_K = {"inceptionn": 15, "inceptionn-scaled": 14}
 DEFAULT_K = {"inceptionn": 10, "inceptionn-scaled": 6}
+"""Exponents of the bounds that ``strategy`` declares, which a lab does not load. A test compares them."""
 RATES = (125.0, 1.25e12)
 """Bytes/s: the slowest and the fastest engine."""
 EXAMPLE = "--nic inceptionn, or with more: --nic inceptionn,bound=2^-8:25.6Gb/s"

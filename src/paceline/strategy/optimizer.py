@@ -22,6 +22,8 @@ class Optimizer:
         ops: kernels per parameter tensor (unfused).
         lr: the default learning rate of ``paceline train``.
         options: its other options there, with their defaults (LARS: You et al. 2017, section 5).
+        python: its class, by the name with which a script of PyTorch writes it.
+        deepspeed: its name in a file of DeepSpeed; empty if that has none.
     """
 
     name: str
@@ -30,17 +32,19 @@ class Optimizer:
     ops: int
     lr: float
     options: Mapping[str, float | str]
+    python: str
+    deepspeed: str = ""
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("sgd", 0, 3, 1, 0.05, {"weight_decay": 0.0}),
-        Optimizer("momentum", 1, 5, 2, 0.01, {"momentum": 0.9, "weight_decay": 0.0}),
-        Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}),
-        Optimizer("adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}),
-        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}),
-        Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}),
+        Optimizer("sgd", 0, 3, 1, 0.05, {"weight_decay": 0.0}, "torch.optim.SGD", "SGD"),
+        Optimizer("momentum", 1, 5, 2, 0.01, {"momentum": 0.9, "weight_decay": 0.0}, "torch.optim.SGD", "SGD"),
+        Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}, "torch.optim.Adam", "Adam"),
+        Optimizer("adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW"),
+        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS"),
+        Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}, "paceline.LAMB", "Lamb"),
     )
 }
 

@@ -20,7 +20,8 @@ latent attention. ``op`` is torchtitan's policy by operation: the results of att
 the rest of a block is recomputed.
 """
 _MODULE_ALIASES = {"norm": "layernorm"}
-_ALIASES = {"yes": "full", "true": "full", "no": "none", "false": "none"}
+_ALIASES = {"yes": "full", "true": "full", "1": "full", "no": "none", "false": "none", "0": "none"}
+"""Other names; tables of jobs have numbers too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +153,7 @@ RECOMPUTES = {value.kind: value for value in (NO_RECOMPUTE, SELECTIVE_RECOMPUTE,
 def _named(text: str) -> Recompute:
     """Return the recomputation with a name. Raises UserError as ``Recompute.of``."""
     kind, _, listed = text.partition(":")
-    kind = _ALIASES.get(kind.casefold(), kind)
+    kind = _ALIASES.get(kind.casefold(), kind.casefold())
     value = RECOMPUTES.get(kind)
     if value is None:
         raise unknown("recomputation", text, (*RECOMPUTES, "yes", "no"))
@@ -160,7 +161,7 @@ def _named(text: str) -> Recompute:
         return value
     if value is not SELECTIVE_RECOMPUTE:
         raise UserError(f"recompute={shown(text)}: only selective recomputation names parts", "write selective:mlp")
-    names = {_MODULE_ALIASES.get(name.strip(), name.strip()) for name in listed.split(",")}
+    names = {_MODULE_ALIASES.get(name.strip(), name.strip()) for name in listed.casefold().split(",")}
     for name in sorted(names):
         if name not in MODULES:
             raise unknown("part to recompute", name, MODULES)

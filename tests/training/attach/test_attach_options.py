@@ -70,3 +70,7 @@ def test_a_compression_without_a_codec_is_refused_at_once(monkeypatch: pytest.Mo
     check_runs(GradientExchange("powersgd"))
     with pytest.raises(UserError, match="cannot run compression int8, which has no codec"):
         check_runs(GradientExchange("int8"))
+
+
+def test_auto_tries_the_compressions_that_were_accurate() -> None:
+    assert AttachOptions().candidates == ("bf16", "int8", "inceptionn-scaled", "terngrad")

@@ -10,13 +10,12 @@ import json
 from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 
 STAGES = {DDP: 0, ZERO1: 1, DISTRIBUTED: 1, ZERO2: 2, ZERO3: 3}
 """Stages of ZeRO."""
-_TYPES = {"adam": "Adam", "adamw": "AdamW", "lamb": "Lamb", "sgd": "SGD", "momentum": "SGD"}
-"""DeepSpeed's names of optimizers."""
 AUTO = "auto"
 """A value that the Trainer and Accelerate of Hugging Face fill in: https://huggingface.co/docs/transformers/deepspeed."""
 
@@ -38,15 +37,16 @@ def _write(job: EmittedJob) -> str:
         raise job.refused(f"recomputation ({mesh.recompute})", "the model's code turns it on")
     if mesh.shard_devices:
         raise job.refused(f"shards in groups of {mesh.shard_devices}", "its stages share out among all devices")
-    if job.optimizer not in _TYPES:
-        has = ", ".join(sorted(set(_TYPES.values())))
+    optimizer = OPTIMIZERS[job.optimizer].deepspeed
+    if not optimizer:
+        has = ", ".join(sorted({each.deepspeed for each in OPTIMIZERS.values() if each.deepspeed}))
         raise job.refused(f"optimizer {job.optimizer}", f"its file has {has}; --optimizer plans for one of them")
     config: dict[str, object] = {
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
         "zero_optimization": {"stage": STAGES[mesh.sharding], "overlap_comm": True},
-        "optimizer": {"type": _TYPES[job.optimizer], "params": _params(job)},
+        "optimizer": {"type": optimizer, "params": _params(job)},
     }
     if strategy.precision != "fp32":
         config[strategy.precision] = {"enabled": True}

@@ -11,21 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.planning.emit.job import EmittedJob
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recipe import Recipe
-
-_CLASSES = {
-    "sgd": "torch.optim.SGD",
-    "momentum": "torch.optim.SGD",
-    "adam": "torch.optim.Adam",
-    "adamw": "torch.optim.AdamW",
-    "lars": "paceline.LARS",
-    "lamb": "paceline.LAMB",
-}
 
 
 def needs_paceline(job: EmittedJob) -> bool:
     """Return whether the optimizer is one of Paceline's."""
-    return _CLASSES[job.optimizer].startswith("paceline.")
+    return OPTIMIZERS[job.optimizer].python.startswith("paceline.")
 
 
 def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
@@ -40,7 +32,7 @@ def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
     Args:
         sharded: whether ``ZeroRedundancyOptimizer`` shards its state.
     """
-    recipe, kind = job.recipe, _CLASSES[job.optimizer]
+    recipe, kind = job.recipe, OPTIMIZERS[job.optimizer].python
     begin = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}" if sharded else ""
     rate = f"{recipe.lr:.6g}" if recipe else "..."
     options = "".join(f", {name}={json.dumps(value)}" for name, value in optimizer_arguments(job).items())

@@ -52,6 +52,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             unbiased=False,
             encode_bytes=6,
             decode_bytes=6,
+            auto_rank=1,
             citation="Kalamkar et al. 2019, arXiv 1905.12322",
         ),
         Compression(
@@ -69,6 +70,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             # Two reads (moments and extremes, then the draw) and two bits out; the integer sum in and fp32 out.
             encode_bytes=8.25,
             decode_bytes=4.5,
+            auto_rank=4,
             citation="Wen et al. 2017, TernGrad, NIPS, arXiv 1705.07878",
         ),
         Compression(
@@ -99,6 +101,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             # The maximum of the block, then the block; the residual is read and written too.
             encode_bytes=16.5,
             decode_bytes=4.5,
+            auto_rank=3,
             citation="Li et al. 2018, INCEPTIONN, MICRO, doi 10.1109/MICRO.2018.00023; the scale is ours",
         ),
         Compression(
@@ -112,6 +115,7 @@ COMPRESSIONS: Mapping[str, Compression] = {
             in_place=True,
             encode_bytes=9,
             decode_bytes=5,
+            auto_rank=2,
             citation="Alistarh et al. 2017, QSGD, NIPS, arXiv 1610.02132",
         ),
         Compression(

@@ -252,17 +252,3 @@ class SlimPrediction:
     def to_json(self) -> dict[str, Any]:
         """Convert to plain data."""
         return {"version": VERSION, **asdict(self)}
-
-
-__all__ = [
-    "CurvePoint",
-    "LayerLatency",
-    "PredictedRow",
-    "PublishedDevice",
-    "SlimMeasurement",
-    "SlimPrediction",
-    "SlimRecord",
-    "Training",
-    "Width",
-    "accuracy_range",
-]

@@ -33,6 +33,3 @@ def read_toml(path: str | Path, fix: str) -> dict[str, Any]:
 
 def _shown(path: str | Path) -> str:
     return str(path) if str(path).isprintable() else repr(str(path))
-
-
-__all__ = ["read_toml"]

@@ -104,6 +104,3 @@ def _history(run: str, steps: Mapping[int, Mapping[str, tuple[float, float, floa
         raise UserError(f"{path.name}: the steps of {run} have different tensors", "write the whole run again")
     values = np.array([[tensors[name] for name in names] for tensors in steps.values()])
     return TrustHistory(names, np.array(list(steps), np.int64), *(values[:, :, k] for k in range(3)))
-
-
-__all__ = ["COLUMNS", "TrustHistory", "from_csv", "to_csv"]

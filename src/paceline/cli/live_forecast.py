@@ -135,6 +135,3 @@ def say_forecast(
 def say(text: str) -> None:
     """Print a line about an event to stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-__all__ = ["MACHINE", "PREDICTED", "check_decides", "live_nodes", "say", "say_forecast", "training_run_of"]

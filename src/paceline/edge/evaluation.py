@@ -34,6 +34,3 @@ def _quality(output_of: Callable[[Tensor], Tensor], data: Dataset, batch: int) -
         right += int((output.argmax(-1) == y).sum())
         loss += float(classification_loss(output, y)) * y.numel()
     return right / data.test_y.numel(), loss / data.test_y.numel()
-
-
-__all__ = ["BATCH", "held_out", "held_out_on_file"]

@@ -111,6 +111,3 @@ def _of_the_whole(slim: Slim) -> LayerTimes:
         return slim.times
     found = structures_of(slim.model, slim.inputs)
     return LayerTimes(found, slim.whole, round_to=slim.round_to, threads=slim.threads)
-
-
-__all__ = ["predict"]

@@ -556,6 +556,3 @@ def replacement_notes(plan: SlimPlan) -> Iterator[str]:
             continue
         numbers = ", ".join(f"{name} {value}" for name, value in given.items() if name != "kind")
         yield f"{path or 'The network'} is {str(given['kind']).replace('_', ' ')} now: {numbers}."
-
-
-__all__ = ["SlimRun", "first_budget", "int8_notes", "notes_on", "slim_network", "widths"]

@@ -53,6 +53,3 @@ def edge_device(name: str) -> EdgeDevice:
 def _device(row: dict[str, Any], sources: dict[str, Any]) -> EdgeDevice:
     facts = {key: fact(row[key], sources) for key in ("one_core", "all_cores", "bandwidth", "vector")}
     return EdgeDevice(name=row["name"], cores=row["cores"], aliases=tuple(row["aliases"]), **facts)
-
-
-__all__ = ["EdgeDevice", "edge_device", "edge_devices"]

@@ -102,6 +102,3 @@ def _nic(row: dict[str, Any], sources: dict[str, Any]) -> Nic:
     facts = {key: fact(row[key], sources) for key in ("width", "clock", "beats", "compress", "decompress")}
     limits = {key: fact(row[key], sources) for key in ("host", "line") if key in row}
     return Nic(name=row["name"], compressions=tuple(row["compressions"]), aliases=tuple(row["aliases"]), **facts, **limits)
-
-
-__all__ = ["Nic", "nic", "nics"]

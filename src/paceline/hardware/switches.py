@@ -77,6 +77,3 @@ def _aggregation(row: dict[str, Any], sources: dict[str, Any]) -> Aggregation:
         aliases=tuple(row.get("aliases", ())),
         **facts,
     )
-
-
-__all__ = ["Aggregation", "aggregation", "aggregations"]

@@ -250,6 +250,3 @@ class SlurmFederation:
         path = self.directory / log
         words = path.read_text(errors="replace").splitlines()[-2:] if path.exists() else []
         raise CommandFailed(f"not ready after {READY_S:g} s: {last} {' '.join(words)}")
-
-
-__all__ = ["SlurmCluster", "SlurmFederation", "missing"]

@@ -383,6 +383,3 @@ def _with_costs(group: NodeGroup, own: Mapping[str, float] | None) -> tuple[Node
         watts, words[1] = power.value, f"{power.value:g} W, its board's limit"
     known = [words[0] or "price unknown", words[1] or "power unknown"]
     return replace(group, price=usd, watts=watts), f"{group.device}: {'; '.join(known)}."
-
-
-__all__ = ["UNKNOWN_NETWORK", "Fleet", "NodeGroup", "Outage", "with_costs"]

@@ -117,6 +117,3 @@ def check_names(jobs: Iterable[Job], places: Sequence[str] = ()) -> None:
             where = f" ({places[seen[job.name]]}, and {places[index]})" if places else ""
             raise UserError(f"two jobs are named {shorten(job.name, 40)!r}{where}", "give each job a unique name")
         seen[job.name] = index
-
-
-__all__ = ["CHOICES", "LONGEST_S", "Choice", "Job", "check_names"]

@@ -193,6 +193,3 @@ class Launch:
     def from_json(cls, data: Mapping[str, Any]) -> Launch:
         """Read a dict of ``to_json``. Raises UserError or TypeError for anything else."""
         return cls.of(**{**data, "command": tuple(data["command"]), "device_types": tuple(data.get("device_types", ()))})
-
-
-__all__ = ["MOST_GRACE_S", "SIGNALS", "Launch"]

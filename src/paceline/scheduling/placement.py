@@ -142,16 +142,3 @@ RULES: dict[Rule, Callable[[Ints, int], Placement]] = {
     "fewest_nodes": fewest_nodes,
     "in_order": in_order,
 }
-
-__all__ = [
-    "RULES",
-    "Placement",
-    "Rule",
-    "fewest_nodes",
-    "in_order",
-    "most_free",
-    "placed",
-    "racks_of",
-    "repacked",
-    "shape",
-]

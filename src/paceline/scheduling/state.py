@@ -126,5 +126,3 @@ class Decision:
 
 Policy = Callable[[State], Decision]
 """Pure function: equal states give equal decisions, and the state is not changed."""
-
-__all__ = ["Decision", "Outlook", "Policy", "State"]

@@ -150,6 +150,3 @@ def _failures(jobs: Sequence[Job], nodes: Fleet, chosen: ScenarioOptions) -> tup
     drawn = drawn_outages(len(nodes.node_types), chosen.failures_s, chosen.repair_s, until_s, chosen.seed)
     count = f"{len(drawn):,} failure{'' if len(drawn) == 1 else 's'}"
     return drawn, (f"{count} of nodes drawn, up to 30 days after the last arrival.",)
-
-
-__all__ = ["ScenarioOptions", "scenario", "schedule"]

@@ -403,5 +403,3 @@ def on_cpu(model: nn.Module) -> nn.Module:
 
 slim = Slim
 """The verb ``paceline.slim``."""
-
-__all__ = ["STEPS", "Slim", "slim"]

@@ -140,6 +140,3 @@ def _heads(structures: Structures, removed: Collection[int]) -> dict[str, tuple[
 
 def _text(shape: tuple[int, ...] | None) -> str:
     return " x ".join(map(str, shape or ()))
-
-
-__all__ = ["SlimPlan"]

@@ -256,19 +256,3 @@ def _tables() -> list[dict[str, Any]]:
         files("paceline.strategy").joinpath("recipes.toml").read_text(encoding="utf-8")
     )["table"]
     return tables
-
-
-__all__ = [
-    "RATE_SCALINGS",
-    "REACH",
-    "RateScaling",
-    "Recipe",
-    "networks",
-    "optimizers",
-    "published",
-    "reference_optimizer",
-    "reference_points",
-    "scaled",
-    "scaled_recipe",
-    "usual_rule",
-]

@@ -38,6 +38,3 @@ def predicted_speed(predictor: StepPredictor | None = None) -> Speed:
         return there / here if here else 0.0
 
     return speed
-
-
-__all__ = ["predicted_speed"]

@@ -111,6 +111,3 @@ def mean_wait_s(demand: FederationDemand, outcome: FederationOutcome, site: int 
     waited = outcome.first_start_s - demand.arrival_s
     mine = np.isfinite(waited) if site is None else np.isfinite(waited) & (demand.site == site)
     return float(waited[mine].mean()) if mine.any() else float("nan")
-
-
-__all__ = ["HOUR", "Costs", "costs_of", "energy_prices", "kept_part", "mean_wait_s", "moved_bytes"]

@@ -136,6 +136,3 @@ def _ratio(federation: Federation, job: Job, home: str, device: str, speed: Spee
     if home in stated and device in stated:
         return stated[device] / stated[home]
     return speed(job, home, device) if speed else 0.0
-
-
-__all__ = ["UNLIMITED", "Speed", "demand_of", "jobs_in_order", "one_pool", "rules_of"]

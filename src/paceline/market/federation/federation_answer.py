@@ -190,6 +190,3 @@ def _notes(
         which = ": each site alone, and all but one" if RULES[rule].by_auction else ""
         notes.append(f"{len(federation.sites)} sites have too many groups: {verdict.compared:,} were compared{which}.")
     return tuple(notes)
-
-
-__all__ = ["FederationAnswer", "SiteAnswer", "answer", "few_groups"]

@@ -112,6 +112,3 @@ def lenders(demand: FederationDemand, outcome: FederationOutcome) -> Ints:
     """Return the lender of each guest run, shape (runs,); -1 at home, in the cloud and in a common pool."""
     owner = np.where(outcome.run_pool == CLOUD, -1, demand.pool_site[outcome.run_pool])
     return np.where(owner == demand.site[outcome.run_job], -1, owner)
-
-
-__all__ = ["CLOUD", "FederationDemand", "FederationOutcome", "Rules", "lenders"]

@@ -67,6 +67,3 @@ def lending(demand: FederationDemand, outcome: FederationOutcome, site: int) -> 
     order = np.lexsort((changes, moments))  # devices return before they are lent again
     most = int(changes[order].cumsum().max(initial=0))
     return float(hours[lent].sum()), float(hours[(lender >= 0) & (home == site)].sum()), most
-
-
-__all__ = ["PERIODS", "LendingFlows", "flows_of", "lending"]

@@ -233,6 +233,3 @@ def _conditions(savings: Savings, site: int) -> Iterator[tuple[str, Savings]]:
     for other in np.argsort(-traded, kind="stable")[:MOST_PARTNERS].tolist():
         if other != site:
             yield f"without {savings.federation.names[other]}", _limited(savings, other, lends=0, borrows=0)
-
-
-__all__ = ["DRAWS", "STEPS", "Dependence", "Gain", "drawn", "gain_of"]

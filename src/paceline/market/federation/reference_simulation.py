@@ -313,6 +313,3 @@ class ReferenceSimulation:
             self.coming[pool] += devices
             wanted -= devices
             heapq.heappush(self.events, (now + float(self.rules.notice_s[home]), _EVICTION, job, run))
-
-
-__all__ = ["ReferenceSimulation"]

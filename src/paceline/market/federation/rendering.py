@@ -265,5 +265,3 @@ def _limits(federation: Federation, counted: str) -> str:
 
 
 TARGETS: Mapping[str, Callable[[Federation, str, str], Rendered]] = {"kueue": _kueue, "slurm": _slurm}
-
-__all__ = ["TARGETS", "Rendered", "render"]

@@ -129,6 +129,3 @@ def simulate(demand: FederationDemand, rules: Rules, members: int, native: bool 
     simulation = begin(demand, rules, members, native)
     simulation.run_until(math.inf)
     return simulation.outcome()
-
-
-__all__ = ["FederationSimulation", "begin", "simulate"]

@@ -154,6 +154,3 @@ def priced(value: float, currency: str) -> str:
     if len(currency) > 1:
         return f"{text} {currency}"
     return f"-{currency}{text[1:]}" if text.startswith("-") else f"{currency}{text}"
-
-
-__all__ = ["HOURS", "LONGEST_NAME", "MOST_SITES", "Federation", "Site", "amount", "priced"]

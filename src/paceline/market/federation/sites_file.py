@@ -353,6 +353,3 @@ def _speeds(value: object, where: str) -> dict[str, dict[str, float]]:
         if min(speeds[model].values(), default=1.0) <= 0:
             raise UserError(f"{table.where}: a speed of 0 or less", "give work a second on each device type")
     return speeds
-
-
-__all__ = ["devices_for", "files_of", "read_sites"]

@@ -286,6 +286,3 @@ def nucleolus(game: Game, coalitions: Iterable[int] | None = None, most: int = M
             if span.outside(pool.rows[left[[i]]])[0]:
                 span.settle(pool.rows[left[i]], pool.values[left[i]] - eps)
     return pool.allocation(np.linalg.solve(span.rows, span.sums))
-
-
-__all__ = ["MOST_VALUED", "TOLERANCE", "Blocking", "CoreAllocation", "blocking", "least_core", "nucleolus"]

@@ -77,6 +77,3 @@ class Game:
                 f"at most {MOST_ENUMERATED} sites are valued whole; sample them",
             )
         return np.array([self.value(mask) for mask in range(self.everyone + 1)])
-
-
-__all__ = ["MOST_ENUMERATED", "Game"]

@@ -127,6 +127,3 @@ RULE_PROPERTIES: Mapping[str, RuleProperties] = MappingProxyType({entry.name: en
 def properties_of(rule: str) -> RuleProperties:
     """Return the properties of a rule. Raises UserError for an unknown rule, with the nearest names."""
     return RULE_PROPERTIES[known_name("rule", rule, RULE_PROPERTIES)]
-
-
-__all__ = ["RULE_PROPERTIES", "WHY_NOT_ALL", "RuleProperties", "RuleProperty", "properties_of"]

@@ -105,6 +105,3 @@ class Savings:
 
     def _demand_for(self, members: int) -> FederationDemand:
         return one_pool(self.federation, self.demand, members) if self.sharing.one_pool else self.demand
-
-
-__all__ = ["Progress", "Savings", "SharingRules"]

@@ -159,5 +159,3 @@ def _by_least_core(savings: Savings) -> tuple[Array, Array]:
 
 
 _DIVISIONS: Mapping[str, Callable[[Savings], tuple[Array, Array]]] = {"shapley": _by_shapley, "least-core": _by_least_core}
-
-__all__ = ["RULES", "Rule", "Settlement", "savings_under", "settle"]

@@ -101,6 +101,3 @@ def sample(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> Shapl
 def shapley(game: Game, permutations: int = PERMUTATIONS, seed: int = 0) -> ShapleyValue:
     """Return the Shapley value: exact up to ``MOST_ENUMERATED`` players, sampled beyond. Arguments as of ``sample``."""
     return exact(game) if len(game.players) <= MOST_ENUMERATED else sample(game, permutations, seed)
-
-
-__all__ = ["PERMUTATIONS", "ShapleyValue", "exact", "exact_shares", "sample", "shapley"]

@@ -100,6 +100,3 @@ def judge(game: Game, shares: Array, coalitions: Collection[int] | None = None) 
 
 def _listed(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-__all__ = ["StabilityVerdict", "judge"]

@@ -196,16 +196,3 @@ def merge_and_split(game: Game, division: Division = by_shapley, most: int = MOS
         note = f"stopped after {search.most:,} divided coalitions: other merges and splits were not tried"
     payoffs = {bit: amount for block in partition for bit, amount in search.payoffs(block).items()}
     return StableCoalitions(partition, np.array([payoffs[bit] for bit in sorted(payoffs)]), tuple(changes), not note, note)
-
-
-__all__ = [
-    "MOST_DIVIDED",
-    "CapReached",
-    "CoalitionChange",
-    "Division",
-    "MergeSplitSearch",
-    "StableCoalitions",
-    "by_shapley",
-    "merge_and_split",
-    "subgame",
-]

@@ -477,20 +477,3 @@ def _check_positive(name: str, value: object) -> float:
 def _check_share(name: str, value: object) -> None:
     if _check_positive(name, value) >= 1:
         raise UserError(f"{name}: {shown(value)}", "give a share between 0 and 1")
-
-
-__all__ = [
-    "FALSE_ALARMS",
-    "JOBS_BETWEEN_ALARMS",
-    "MEASURED_KURTOSIS",
-    "MEASURED_SIGMA",
-    "POWER",
-    "Audit",
-    "JobSpeed",
-    "LenderVerdict",
-    "audit",
-    "cusum_threshold",
-    "false_alarm_rate",
-    "k_for",
-    "run_length",
-]

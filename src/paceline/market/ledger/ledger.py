@@ -438,19 +438,3 @@ def _check_names(least: int = 1, /, **names: object) -> None:
 def _check_whole(name: str, value: object, least: int) -> None:
     if type(value) is not int or not least <= value <= LARGEST:  # NumPy's would not enter SQLite as numbers
         raise UserError(f"{name} {shown(value)} of an entry", f"give a whole number from {least} to {LARGEST}")
-
-
-__all__ = [
-    "LARGEST",
-    "REASONS",
-    "UNITS",
-    "Difference",
-    "Head",
-    "Ledger",
-    "LedgerEntry",
-    "LedgerReader",
-    "Origin",
-    "Posted",
-    "Reason",
-    "Unit",
-]

@@ -80,6 +80,3 @@ def _settled(settlement: Settlement, names: tuple[str, ...], unit: Unit, moment:
             amount=amount,
             unit=unit,
         )
-
-
-__all__ = ["entries_of"]

@@ -47,6 +47,3 @@ def _speed(row: Row, sigma: float) -> JobSpeed:
         )
     except UserError as error:
         raise UserError(f"{row.place}: {error.message}", error.fix) from None
-
-
-__all__ = ["COLUMNS", "read_speeds"]

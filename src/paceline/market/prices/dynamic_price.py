@@ -135,6 +135,3 @@ def dynamic_price(savings: Savings) -> DynamicPrice:
         most_steps=MOST_STEPS,
     )
     return DynamicPrice(worths, found)
-
-
-__all__ = ["DynamicPrice", "Worth", "dynamic_price", "worth"]

@@ -336,6 +336,3 @@ def home_ends(
             _, pool, devices = heapq.heappop(ends)
             there[pool] += devices
     return found
-
-
-__all__ = ["Bid", "JobAuctions", "Match", "Offer", "home_ends", "match", "run_auctions"]

@@ -211,6 +211,3 @@ def types_of(federation: Federation) -> tuple[Ints, tuple[str, ...]]:
     groups = [group.device for site in federation.sites for group in site.fleet.groups]
     types = tuple(dict.fromkeys(groups))
     return np.array([types.index(device) for device in groups], np.int64), types
-
-
-__all__ = ["PeriodPrices", "period_prices", "types_of"]

@@ -148,6 +148,3 @@ def _lasting(swing: Array) -> float:
     grows = float(place @ sizes / (place @ place))  # the logarithm, from the first group to the last
     error = float(np.sqrt(((sizes - sizes.mean() - grows * place) ** 2).sum() / (groups - 2) / (place @ place)))
     return float(lengths.mean()) if grows >= -max(LEAST_SHRINK, error) else math.nan
-
-
-__all__ = ["PriceProcess", "price_process"]

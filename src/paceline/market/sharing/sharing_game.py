@@ -332,17 +332,3 @@ def _every_equilibrium(game: SharingGame) -> list[Profile]:
 
 def _replaced(profile: Profile, site: int, shared: int) -> Profile:
     return (*profile[:site], shared, *profile[site + 1 :])
-
-
-__all__ = [
-    "Equilibria",
-    "Equilibrium",
-    "Optimum",
-    "Performance",
-    "Profile",
-    "SharingGame",
-    "equilibria",
-    "equilibrium",
-    "optimum",
-    "welfare",
-]

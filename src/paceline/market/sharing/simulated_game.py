@@ -140,6 +140,3 @@ def span_hours(savings: Savings) -> float:
 def _amounts(devices: int, choices: int) -> tuple[int, ...]:
     steps = min(choices - 1, devices)  # more choices than devices add no other number
     return tuple(sorted({round(devices * part / steps) for part in range(steps + 1)}))
-
-
-__all__ = ["CHOICES", "SharingAnswer", "decide", "simulated_game", "span_hours"]

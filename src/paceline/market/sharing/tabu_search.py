@@ -33,6 +33,3 @@ def tabu_search(value: Callable[[int], float], size: int, start: int, patience: 
         else:
             left -= 1
     return tried
-
-
-__all__ = ["tabu_search"]

@@ -139,6 +139,3 @@ def batch_efficiency(curve: Iterable[Mapping[str, Any]], batch: float) -> dict[s
     efficiency = BatchEfficiency(batch, critical)
     names = ("batch", "critical_batch", "steps_factor", "samples_factor", "wasted_share")
     return {"low": min(scales), "high": max(scales), **{name: float(getattr(efficiency, name)) for name in names}}
-
-
-__all__ = ["DECAY", "LEAST_STEPS", "BatchEfficiency", "NoiseScale", "batch_efficiency", "critical_batch"]

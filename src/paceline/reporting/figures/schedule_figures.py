@@ -226,6 +226,3 @@ def comparison(pairs: Sequence[Paired]) -> str:
     plot.line(x.share(1), 0, x.share(1), bottom, "asked")
     words = "; ".join(f"{pair.policy} {number(pair.ratio)}x" for pair in drawn)
     return plot.svg(height, f"Mean completion time against {drawn[0].base}: {words}", "flush")
-
-
-__all__ = ["Axis", "comparison", "completion_times", "gantt", "held_by_type", "queue"]

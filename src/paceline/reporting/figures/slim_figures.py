@@ -136,6 +136,3 @@ def _keys(plot: Plot, keys: Sequence[tuple[str, str]]) -> float:
 
 def _unit(longest: float) -> tuple[str, float]:
     return next(((unit, scale) for unit, scale in _UNITS if longest >= 2 * scale), _UNITS[-1])
-
-
-__all__ = ["LAYERS", "accuracy_against_latency", "drawn_layers", "latency_by_layer", "tail", "widths_chart"]

@@ -92,6 +92,3 @@ def _findings(view: LiveView) -> Iterator[str]:
     elif view.is_late:
         late = seconds(view.decided_s)
         yield f"No decision for {late}: paceline schedule live does not seem to run. Its jobs may run on."
-
-
-__all__ = ["live_page", "live_status"]

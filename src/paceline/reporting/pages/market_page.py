@@ -137,6 +137,3 @@ def _rule(answer: FederationAnswer) -> Iterator[Section]:
         heads=("property", "kept", "how", "source"),
         rows=rows,
     )
-
-
-__all__ = ["market_page"]

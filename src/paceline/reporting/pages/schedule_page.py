@@ -167,6 +167,3 @@ def _grounds(simulated: Mapping[str, SimulatedSchedule]) -> Iterator[str]:
         yield from basis(one)
         yield from one.notes
     yield from definitions(next(iter(simulated.values())))
-
-
-__all__ = ["render_schedules", "schedules_page"]

@@ -168,6 +168,3 @@ def _accuracy(share: float | None) -> str:
 
 def _error(predicted: float, measured: float) -> str:
     return percent(relative_error(predicted, measured), signed=True) if predicted and measured else UNKNOWN
-
-
-__all__ = ["render", "slim_page", "write_page"]

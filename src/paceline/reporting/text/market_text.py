@@ -243,6 +243,3 @@ def _equilibria_table(data: Answered) -> Table:
 def waited(seconds: float | None) -> str:
     """Format a mean wait; ``unknown`` if no job ran."""
     return "unknown" if seconds is None or seconds != seconds else "0 s" if seconds < 1e-9 else format_seconds(seconds)
-
-
-__all__ = ["audit_screen", "equilibrium_screen", "gain_screen", "leaving_table", "market_screen", "stability_screen", "waited"]

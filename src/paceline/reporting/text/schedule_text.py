@@ -255,17 +255,3 @@ def moment(value: float) -> str:
     days, rest = divmod(int(value), 86400)
     clock = f"{rest // 3600:02}:{rest % 3600 // 60:02}:{rest % 60:02}"
     return f"{days}d {clock}" if days else clock
-
-
-__all__ = [
-    "basis",
-    "compare_screen",
-    "definitions",
-    "fleet_text",
-    "moment",
-    "removed_rows",
-    "schedule_screen",
-    "waited_longest",
-    "what_text",
-    "why_screen",
-]

@@ -243,16 +243,3 @@ def _share(value: float | None) -> str:
 
 def _threads(count: int) -> str:
     return f"{count} thread{'s' if count > 1 else ''}"
-
-
-__all__ = [
-    "accuracy_range_text",
-    "answer_text",
-    "asked_text",
-    "comparison_rows",
-    "measured_after",
-    "predicted_screen",
-    "range_name",
-    "slim_screen",
-    "training_rows",
-]

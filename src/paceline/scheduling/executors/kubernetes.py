@@ -90,6 +90,3 @@ def _torchrun(launch: Launch, nodes: int, devices: int) -> str:
     resume = f"$([ -f {folder}/{CHECKPOINT} ] && echo --resume {folder})"
     given = shlex.join(launch.command[2:])
     return f"exec torchrun {words} --master-port {PORT} -m paceline.training {given} --out {folder} {resume}"
-
-
-__all__ = ["GPU", "Manifest", "jobset"]

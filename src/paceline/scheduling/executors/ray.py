@@ -229,6 +229,3 @@ class RayExecutor:
 
     def _agent_name(self, name: str, number: int) -> str:
         return f"{self._group_name(name)}-{number}"
-
-
-__all__ = ["Agent", "RayExecutor"]

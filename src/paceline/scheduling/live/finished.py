@@ -155,6 +155,3 @@ def _active(rows: Mapping[str, LiveRow], start_s: float) -> tuple[tuple[float, i
         present += change
         active.append((moment, present))
     return tuple(active)
-
-
-__all__ = ["live_schedule", "newer_journal", "node_names", "noted_nodes", "schedule_so_far"]

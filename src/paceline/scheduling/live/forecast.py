@@ -164,6 +164,3 @@ def _from(row: LiveRow, start_s: float) -> Job:
     job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
     due_s = row.arrival_s + row.launch.job.deadline_s - start_s
     return replace(job, deadline_s=due_s if due_s > job.arrival_s else math.inf)
-
-
-__all__ = ["Forecast", "ForecastRun", "forecast", "work_left"]

@@ -113,6 +113,3 @@ def _kind(text: str) -> DeviceKind:
         probed = machine([Path(name)])
         return DeviceKind(pattern, probed.device.name, probed)
     return DeviceKind(pattern, device(name).name)
-
-
-__all__ = ["UNKNOWN", "DeviceKind", "LiveNodes"]

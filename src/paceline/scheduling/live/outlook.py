@@ -104,6 +104,3 @@ class PredictedOutlook:
     def relative_spread(self) -> float:
         """Relative spread of the speed; see ``Outlook``."""
         return self._spread
-
-
-__all__ = ["PredictedOutlook", "ReportedOutlook"]

@@ -194,6 +194,3 @@ def even(live: Snapshot) -> Targets:
         if chosen:
             placements[name] = dict(sorted(chosen.items()))
     return Targets(placements, {})
-
-
-__all__ = ["RESTART_S", "LiveAdapter", "Outlooks", "core_job", "even", "reported", "restarts"]

@@ -215,6 +215,3 @@ def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[in
         step, compute = surface.step_s(np.array([nodes]), np.array([devices]), np.array([local]))
         shown_s = step_s * float(1 - compute[0] / step[0])
     return (nodes, devices, local), (step_s, min(max(shown_s, 0.0), MOST_SHOWN * step_s))
-
-
-__all__ = ["LivePredictions"]

@@ -331,6 +331,3 @@ def _check(state: Snapshot, decision: Targets) -> None:
                 raise RuntimeError(f"the policy gives {name} {devices} devices of {node}, more than it has left")
         if placement and sum(placement.values()) not in jobs[name].sizes:
             raise RuntimeError(f"the policy gives {name} {sum(placement.values())} devices; it runs on {jobs[name].sizes}")
-
-
-__all__ = ["MOST_FAILURES", "Planner", "Runner", "Snapshot", "Targets", "check_start", "first_look"]

@@ -179,6 +179,3 @@ def _reason(said: Mapping[str, str], name: str) -> list[str]:
     """Return the reason of the policy's last decision on a job, if it is among the latest events."""
     words, _, reason = said.get(name, "").partition(": ")
     return [f"{reason[0].upper()}{reason[1:].rstrip('.')}."] if reason and words.startswith("to run on") else []
-
-
-__all__ = ["JobNow", "LiveView", "journal_path", "live_view"]

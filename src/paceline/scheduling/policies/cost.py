@@ -54,6 +54,3 @@ def _needed(demand: ShareDemand, relative: Array) -> Array:
         time_s = np.maximum((1 - _KEEP) * (deadline_s - demand.state.time_s), 1e-9)
         least = np.where(np.isfinite(deadline_s), demand.left / demand.speed.max(axis=1) / time_s, 0.0)
     return np.where(least > 1, 0.0, least)
-
-
-__all__ = ["CLAIMED", "cost"]

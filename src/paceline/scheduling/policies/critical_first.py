@@ -68,6 +68,3 @@ def _queue(shares: Array, values: Array) -> list[tuple[int, int]]:
     claimed = np.where(shares > 1e-9, np.round(shares, 6), 0.0).ravel()
     order = np.lexsort((-values.ravel(), -claimed))
     return [(int(at) // types, int(at) % types) for at in order]
-
-
-__all__ = ["CRITICAL", "critical_first"]

@@ -176,6 +176,3 @@ def _leftovers(jobs: list[_Candidate], devices: Ints, state: State, left: int, h
         if more <= left:
             devices[index], left = size, left - more
             push(place)
-
-
-__all__ = ["deadline"]

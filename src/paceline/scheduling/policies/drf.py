@@ -52,6 +52,3 @@ def drf(state: State) -> Decision:
 
 def _user(job: Job) -> str:
     return f"cluster {job.virtual_cluster}" if job.virtual_cluster else f"owner {job.owner}" if job.owner else f"job {job.name}"
-
-
-__all__ = ["drf"]

@@ -90,5 +90,3 @@ def learned_enough(curve: Array, patience: int = PATIENCE, least: float = LEAST)
 
 
 _RULE = re.compile(r"\s*(\d{1,6})\s*(?::\s*(\d+(?:\.\d+)?|\.\d+)\s*(%)?\s*)?")
-
-__all__ = ["EarlyStop", "learned_enough", "stopping_early"]

@@ -37,6 +37,3 @@ def edf(state: State, largest: bool = False) -> Decision:
 
 def _largest(table: Array) -> int:
     return int(np.flatnonzero(table).max(initial=0))
-
-
-__all__ = ["edf"]

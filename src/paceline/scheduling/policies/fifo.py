@@ -14,6 +14,3 @@ from paceline.scheduling.state import Decision, State
 def fifo(state: State) -> Decision:
     """Serve jobs in order of arrival. The first job that does not fit blocks the rest. Running jobs keep their devices."""
     return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
-
-
-__all__ = ["fifo"]

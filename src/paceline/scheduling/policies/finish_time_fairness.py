@@ -71,6 +71,3 @@ def _least_rho(demand: ShareDemand, left: Array, alone_s: Array) -> Array:
         rho = low * min(2.0, max(1.0 / level, 1.0 + CLOSE)) if np.isinf(high) else (low * high) ** 0.5
     level, corner, least = best
     return centred(limits, corner, speed, least * min(level, 1.0))
-
-
-__all__ = ["CLOSE", "finish_time_fairness"]

@@ -78,6 +78,3 @@ def least_cost(options: list[Ints], costs: list[Array], capacity: int) -> Ints:
         devices[job] = chosen[job, left]
         left -= int(devices[job])
     return devices
-
-
-__all__ = ["goodput", "least_cost", "sizes_of"]

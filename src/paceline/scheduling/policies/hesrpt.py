@@ -65,6 +65,3 @@ def exponent(tables: list[Array]) -> float:
 def shares(jobs: int, p: float) -> Array:
     """Return the shares of the jobs, largest remaining size first; shape (jobs,), sum 1."""
     return np.diff((np.arange(jobs + 1) / jobs) ** (1.0 / (1.0 - p)))
-
-
-__all__ = ["exponent", "hesrpt", "shares"]

@@ -48,6 +48,3 @@ def las(state: State, thresholds_s: Sequence[float] = (THRESHOLD_S,)) -> Decisio
     left = np.where(decision.devices > 0, (bounds[queues] - service) / np.maximum(state.requested, 1), math.inf)
     wake_s = state.time_s + float(left.min(initial=math.inf))
     return replace(decision, wake_s=wake_s, holds_until_s=wake_s - MARGIN_S, memory=demoted)
-
-
-__all__ = ["las"]

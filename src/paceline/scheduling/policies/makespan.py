@@ -33,6 +33,3 @@ def makespan(state: State, sharing: RoundRules = USUAL, tolerance: float = TOLER
         return centred(demand.limits, corner, rates, np.full(len(rates), level), slack=tolerance), None
 
     return time_shared(state, shares, sharing)
-
-
-__all__ = ["TOLERANCE", "makespan"]

@@ -31,6 +31,3 @@ def _aware(demand: ShareDemand) -> tuple[Array, Any]:
 
 def _agnostic(demand: ShareDemand) -> tuple[Array, Any]:
     return _aware(demand.agnostic())
-
-
-__all__ = ["max_min"]

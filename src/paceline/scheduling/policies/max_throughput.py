@@ -27,6 +27,3 @@ def _shares(demand: ShareDemand) -> tuple[Array, Any]:
     if corner is None:
         raise RuntimeError("shares of 0 are legal, but none were found")
     return centred(demand.limits, corner, demand.speed, np.zeros(len(corner)), demand.speed), None
-
-
-__all__ = ["max_throughput"]

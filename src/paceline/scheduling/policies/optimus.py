@@ -52,6 +52,3 @@ def _push(heap: list[tuple[float, int, int]], seconds: Array, index: int, held: 
         if later < math.inf:
             heapq.heappush(heap, ((later - float(seconds[held])) / more, index, more))
             return
-
-
-__all__ = ["optimus"]

@@ -140,6 +140,3 @@ def _over_types(state: State, worths: list[tuple[list[Ints], list[Array]]], time
     chosen, kinds = np.zeros(len(worths), np.int64), np.full(len(worths), -1)
     chosen[job[taken]], kinds[job[taken]] = devices[taken], types[taken]
     return chosen, kinds, ""
-
-
-__all__ = ["paceline", "work_left_s"]

@@ -67,6 +67,3 @@ def _grow(tables: list[Array], sizes: list[Ints], devices: Ints, left: int, effi
             devices[index], left = size, left - more
             push(index)
     return left
-
-
-__all__ = ["queueing"]

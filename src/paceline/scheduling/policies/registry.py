@@ -103,6 +103,3 @@ def check_types(name: str, types: int) -> None:
     if types > 1 and not policy_named(name).types:
         several = ", ".join(name for name, other in POLICIES.items() if other.types)
         raise UserError(f"the policy {name} shares out devices of one type only", f"on several types use {several}")
-
-
-__all__ = ["ADAPTIVE", "ELASTIC", "POLICIES", "REPLANNED", "RIGID", "PolicyEntry", "check_types", "policy_name", "policy_named"]

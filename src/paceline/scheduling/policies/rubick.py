@@ -198,6 +198,3 @@ def _admit(state: State, index: int, pools: Sequence[_TypePool], closed: set[int
         pool.add(index, legal[group])
         return
     closed.update(legal)
-
-
-__all__ = ["rubick"]

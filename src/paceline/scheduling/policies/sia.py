@@ -102,6 +102,3 @@ def _sizes(job: Job, grid: Ints, most: int, held: int) -> Ints:
     allowed = grid[grid >= job.min_devices]
     legal = allowed[allowed <= most] if most >= job.min_devices else allowed[:1]
     return np.unique(np.append(legal, held)) if held else legal
-
-
-__all__ = ["configurations", "node_sizes", "sia"]

@@ -36,6 +36,3 @@ def srtf(state: State, preemptive: bool = True) -> Decision:
     order = np.lexsort((seconds, ~runs)) if not preemptive else np.argsort(seconds, kind="stable")
     decision = filled(state, order)
     return replace(decision, holds_until_s=math.inf) if all_served(state) else decision
-
-
-__all__ = ["srtf"]

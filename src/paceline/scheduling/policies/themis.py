@@ -96,6 +96,3 @@ def _by_rho(demand: ShareDemand, rho: Array, jobs: Bools) -> list[tuple[int, int
     rows = np.flatnonzero(jobs)
     rows = rows[np.argsort(-rho[rows], kind="stable")]
     return [(int(row), int(kind)) for row in rows for kind in np.argsort(-demand.speed[row]) if demand.speed[row, kind] > 0]
-
-
-__all__ = ["LEASE_S", "OFFERED", "themis"]

@@ -285,5 +285,3 @@ class _Outlooks(Sequence[Outlook]):
 
 
 _NO_CURVE = np.zeros(0)
-
-__all__ = ["ActiveJobs"]

@@ -172,5 +172,3 @@ def _resampled(pairs: Array, seed: int) -> Array:
 
 
 _FIGURES = ("difference_s", "low_s", "high_s", "ratio", "ratio_low", "ratio_high", "sooner")
-
-__all__ = ["FEWEST", "Paired", "best", "compare", "paired", "run_policies"]

@@ -58,6 +58,3 @@ def drawn_outages(nodes: int, between_s: float, repair_s: float, until_s: float,
             outages.append(Outage(node, float(moment), float(moment + repair_s)))
             moment += repair_s + random.exponential(between_s)
     return outages
-
-
-__all__ = ["BEYOND_S", "drawn_outages", "parse_outages"]

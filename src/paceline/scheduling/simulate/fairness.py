@@ -119,6 +119,3 @@ def alone_under(policy: Policy, runs: Callable[[Job, Fleet], JobRun], fleet: Fle
         return seconds(replace(job, name="alone", arrival_s=0.0, deadline_s=math.inf, max_devices=limited), group, devices)
 
     return alone
-
-
-__all__ = ["Alone", "Fairness", "alone_under", "finish_time_fairness", "mean_jobs"]

@@ -142,6 +142,3 @@ def _of(function: Callable[[Any], Any], values: Any) -> float:
 
 def _quantile(values: Array, percent: float) -> float:
     return float(np.percentile(values, percent)) if len(values) else math.nan
-
-
-__all__ = ["UNFAIR", "ScheduleMetrics", "estimated_fairness", "metrics"]

@@ -48,6 +48,3 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
 def _most(job: Job, fleet: Fleet) -> int:
     """Return the devices of the largest type that a job may use; 0 if it may use none."""
     return max((group.devices for group in fleet.groups if job.may_use(group.device)), default=0)
-
-
-__all__ = ["check_sizes", "without_too_large"]

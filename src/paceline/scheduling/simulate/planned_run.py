@@ -102,6 +102,3 @@ class PlannedRun:
     def goes_to(self, left: float) -> None:
         """Set the remainder of ``to_next``; see ``JobRun``."""
         self.to_next = left
-
-
-__all__ = ["PlannedRun"]

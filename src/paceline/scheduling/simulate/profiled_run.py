@@ -240,6 +240,3 @@ class ProfiledRun:
         """
         held = [self._device] if self._device else [group.device for group in self._groups if self.job.may_use(group.device)]
         return max((self.beliefs.spread(device) for device in held), default=0.0)
-
-
-__all__ = ["GROWTH", "ProfiledRun"]

@@ -118,6 +118,3 @@ class DurationRun(SteadyRun):
     def cross(self) -> None:
         """Continue after ``to_next`` has reached 0; see ``JobRun``."""
         self.finished = True
-
-
-__all__ = ["DurationRun", "JobRun", "Reports", "SteadyRun"]

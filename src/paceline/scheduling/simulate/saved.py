@@ -108,6 +108,3 @@ def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job])
         ratios=item.get("ratios"),
         notes=tuple(item["notes"]),
     )
-
-
-__all__ = ["SCHEMA", "from_json", "to_json"]

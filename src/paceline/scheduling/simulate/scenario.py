@@ -209,5 +209,3 @@ _UNREPORTED = (
 )
 _RIGID: frozenset[Choice] = frozenset()
 _MEASURED = "choose `knowledge` online or measured"
-
-__all__ = ["FAIRNESS", "KNOWLEDGE", "FairnessRule", "Knowledge", "Scenario"]

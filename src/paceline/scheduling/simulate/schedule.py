@@ -106,6 +106,3 @@ class ClusterSchedule:
     active: tuple[tuple[float, int], ...]
     notes: tuple[tuple[float, str], ...] = ()
     until_s: float | None = None
-
-
-__all__ = ["ClusterSchedule", "ClusterSettings", "JobOutcome", "Span"]

@@ -84,6 +84,3 @@ def job_row(outcome: JobOutcome) -> Row:
         "removed": outcome.removed,
         "removed_s": math.nan if outcome.removed_s is None else outcome.removed_s,
     }
-
-
-__all__ = ["SimulatedSchedule", "job_row"]

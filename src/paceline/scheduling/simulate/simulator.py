@@ -254,6 +254,3 @@ class _Simulation:
             memory=self.memory,
             curves=active.curves(),
         )
-
-
-__all__ = ["simulate"]

@@ -237,6 +237,3 @@ def _jobs(number: int) -> str:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")
-
-
-__all__ = ["JobHistory", "Stretch", "why"]

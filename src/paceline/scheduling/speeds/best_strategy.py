@@ -167,6 +167,3 @@ class BestStrategies:
         )
         search = search_layouts(self.workload, cluster, space, predictor=self._predictor, keep=1)
         return self._predicted(list(search.candidates)) if search.candidates else []
-
-
-__all__ = ["KEPT", "BestStrategies", "BestStrategy"]

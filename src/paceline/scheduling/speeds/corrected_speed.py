@@ -148,6 +148,3 @@ def _mean(curves: Sequence[Curve]) -> Curve:
 
 def _factor(curve: Curve, sizes: Ints) -> Array | float:
     return np.exp(np.interp(np.log(sizes), *curve)) if curve[0] else 1.0
-
-
-__all__ = ["OVERLAPS", "CorrectedSpeed", "ObservedSteps", "Ratios", "whole_exchange"]

@@ -201,6 +201,3 @@ class PredictedEstimate:
     def end(self, progress: float) -> None:
         """Record the end of the job; see ``SpeedEstimate``."""
         self._pool.end(self._model, progress)
-
-
-__all__ = ["EstimatePool", "MeasuredEstimate", "OnlineEstimate", "PredictedEstimate", "SpeedEstimate"]

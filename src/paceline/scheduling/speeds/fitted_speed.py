@@ -114,6 +114,3 @@ def _loss(
         ]
     )
     return float(loss), gradient
-
-
-__all__ = ["FittedSpeed"]

@@ -154,6 +154,3 @@ def _candidates(limits: BatchLimits, devices: Ints) -> tuple[Ints, Ints]:
     passes = np.maximum(np.where(alone, np.maximum(passes, 1), passes), 0)
     sizes = np.ceil(local / (passes + 1) - _SLACK)
     return np.asarray(sizes, np.int64), np.asarray(passes, np.int64)
-
-
-__all__ = ["BatchLimits", "Batches", "Noise", "StepSeconds", "batch_split", "best_batches"]

@@ -250,6 +250,3 @@ class Predictions:
         raise UserError(
             f"job {job.name!r}: its work cannot be counted in samples", "give samples or steps; epochs need a known data set"
         )
-
-
-__all__ = ["Network", "PlannedJob", "Predictions", "profiled_networks"]

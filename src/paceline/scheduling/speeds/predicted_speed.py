@@ -174,6 +174,3 @@ def _step(asked: SurfaceSpec, predictor: StepPredictor, shape: Sequence[int], lo
     cluster = asked.group.part(shape, racks)
     strategy = Strategy.of(world_size=devices, global_batch_size=local * devices, **dict(asked.choices))
     return predictor.step(asked.workload, cluster, strategy)
-
-
-__all__ = ["PredictedSpeed", "SurfaceSpec", "predicted_speed"]

@@ -309,6 +309,3 @@ def _epoch_table(batches: Mapping[int, list[tuple[float, ...]]], falls: bool) ->
     table = np.array([sorted(batches[size])[:count] for size in sizes], float)  # (batches, epochs, columns)
     _, progress, iterations, metric, signal, variance = np.moveaxis(table, 2, 0)
     return EpochTable(np.array(sizes), progress, iterations, -metric if falls else metric, signal, variance)
-
-
-__all__ = ["DEVICES", "EpochTable", "MeasuredSpeed", "ModelProfile", "packed", "read_profiles"]

@@ -33,6 +33,3 @@ def parse_strategy(text: str) -> dict[str, Any]:
             raise UserError(f"strategy {shorten(text)!r} names {name} twice", "name each choice once")
         choices[WORDS[name].name] = choice_value(name, value)
     return choices
-
-
-__all__ = ["NAMES", "parse_strategy"]

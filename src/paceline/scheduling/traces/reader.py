@@ -89,6 +89,3 @@ def _chosen(rows: list[Row], columns: Sequence[str], where: Mapping[str, str]) -
 
 def _few(values: Sequence[str]) -> str:
     return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")
-
-
-__all__ = ["FORMS", "read_trace"]

@@ -124,6 +124,3 @@ def _failures(ran: Sequence[_Ran]) -> list[str]:
 
 def _units(counted: str) -> list[str]:
     return [] if counted == "AllocTRES" else [f"Without AllocTRES a node counts as one device ({counted})."]
-
-
-__all__ = ["COLUMNS", "FORMAT", "read_sacct"]

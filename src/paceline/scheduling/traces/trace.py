@@ -55,6 +55,3 @@ def job_of_row(row: Row, make: Callable[[], Job]) -> Job:
         if error.message.startswith(row.file):
             raise
         raise UserError(f"{row.place}: {error.message}", error.fix) from None
-
-
-__all__ = ["Trace", "TraceForm", "job_of_row"]

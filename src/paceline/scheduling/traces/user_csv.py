@@ -61,6 +61,3 @@ def _job(row: Row) -> Job:
     given = {column: FIELDS[column](row, column) for column in row.values if row.text(column)}
     deadline = given.pop("deadline_s", math.inf)
     return Job(**given, deadline_s=deadline)
-
-
-__all__ = ["COLUMNS", "FIELDS", "read_own"]

@@ -95,6 +95,3 @@ def _line(frames: list[tuple[FrameType, int]]) -> tuple[str, str]:
     file = Path(chosen[0].filename)
     shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     return (chosen[0].line or "").strip(), f"{shown}, line {chosen[0].lineno}"
-
-
-__all__ = ["ExportFailure", "named"]

@@ -89,6 +89,3 @@ def silent() -> Iterator[None]:
     finally:
         logging.disable(disabled)
         logging.root.handlers[:] = handlers  # a handler added here would write to a closed stream
-
-
-__all__ = ["checked_export", "difference", "refused", "silent"]

@@ -75,6 +75,3 @@ def feed(session: Any, inputs: tuple[Any, ...]) -> Mapping[str, Array]:
     """Map the session's input names to the inputs."""
     arrays = [each.numpy() for each in tensors_in(inputs)]
     return {given.name: array for given, array in zip(session.get_inputs(), arrays, strict=True)}
-
-
-__all__ = ["difference", "feed", "open_session", "to_onnx"]

@@ -112,6 +112,3 @@ def _only_follower(graph: Any, node: Any, kind: str) -> Any:
 def _absorb(graph: Any, node: Any, follower: Any) -> None:
     node.output[0] = follower.output[0]
     graph.node.remove(follower)
-
-
-__all__ = ["DOMAIN", "LIBRARY", "compress", "has_sparse", "translations"]

@@ -108,6 +108,3 @@ def on_device(
 
 def _least(node: OnnxNode, machine: Machine) -> float:
     return max(2 * node.products / machine.peak, node.bytes / machine.bandwidth)
-
-
-__all__ = ["WARNING", "EdgeTimes", "Machine", "edge_times", "on_device", "this_machine"]

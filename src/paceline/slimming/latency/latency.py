@@ -100,6 +100,3 @@ def alternating(
         low, median, high = np.percentile(each, [25, 50, 75]).tolist()
         found[name] = Latency(median, low, high, turns)
     return found
-
-
-__all__ = ["Latency", "alternating", "latencies", "pinned", "session_call"]

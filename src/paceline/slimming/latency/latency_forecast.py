@@ -128,6 +128,3 @@ def _by_name(nodes: Iterable[Timed]) -> dict[str, list[Timed]]:
 
 def _seconds(nodes: Iterable[Timed]) -> float:
     return sum(took for *_, took in nodes)
-
-
-__all__ = ["SHOWN_SPARSITIES", "Prospect", "Prospects", "Varied", "alike_removed", "of_ranks", "of_widths"]

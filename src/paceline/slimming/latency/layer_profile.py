@@ -261,6 +261,3 @@ class _Graph:
             maker = self._makers.get(tensor)
             self._constant[tensor] = maker is not None and all(map(self._is_constant, filter(None, maker.input)))
         return self._constant[tensor]
-
-
-__all__ = ["OTHER", "SlimLayerProfile", "layer_latencies", "profile"]

@@ -287,6 +287,3 @@ class _Left:
         stays = np.ones(self._last + 1, np.int64)
         stays[list(removed)] = 0
         return np.add.reduceat(stays[self._flat], self._starts)[:-1]
-
-
-__all__ = ["REST", "LayerTimes", "Progress"]

@@ -95,6 +95,3 @@ def _window(layer: Any) -> dict[str, Any]:
     if isinstance(layer.padding, str):
         return settings | {"auto_pad": {"same": "SAME_UPPER", "valid": "VALID"}[layer.padding]}
     return settings | {"pads": [*layer.padding, *layer.padding]}
-
-
-__all__ = ["chain_seconds", "least_seconds", "onnx_chain"]

@@ -298,19 +298,3 @@ def _recurrent(node: OnnxNode) -> Model:
     direction = "bidirectional" if both == 2 else "forward"
     made_node = made(node.kind.upper(), "x", "w", "r", "b", hidden_size=hidden, direction=direction, **settings)
     return [made_node], weights, {"x": numbers(steps, batch, entering)}
-
-
-__all__ = [
-    "GATES",
-    "ConvolutionWindow",
-    "OnnxNode",
-    "alone",
-    "block",
-    "call_seconds",
-    "is_blocked",
-    "made",
-    "node_seconds",
-    "numbers",
-    "seconds",
-    "whole_blocks",
-]

@@ -235,6 +235,3 @@ def _images(model: nn.Module, inputs: tuple[Any, ...]) -> Mapping[str, tuple[int
         for hook in hooks:
             hook.remove()
     return found
-
-
-__all__ = ["Advice", "ConvShape", "SparseRoof", "advice", "advised", "alternated", "dense_model", "measured", "refusal"]

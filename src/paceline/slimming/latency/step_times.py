@@ -119,6 +119,3 @@ def _attention(step: UnweightedStep) -> tuple[list[Any], dict[str, Array], dict[
     ]
     given = {"x": numbers(*query), "k": numbers(*key[:-2], key[-1], key[-2]), "v": numbers(*value)}
     return nodes, {"mask": numbers(query[-2], key[-2])}, given
-
-
-__all__ = ["least_of", "shape_key", "step_seconds"]

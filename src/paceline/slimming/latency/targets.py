@@ -195,5 +195,3 @@ def _place(item: tuple[str, object]) -> int:
 
 
 TARGETS: Mapping[str, SlimTarget] = {target.name: target for target in (OnnxRuntime(), ExecuTorch(), LiteRT())}
-
-__all__ = ["TARGETS", "ExecuTorch", "LiteRT", "OnnxRuntime", "SlimTarget"]

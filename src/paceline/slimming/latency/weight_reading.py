@@ -31,6 +31,3 @@ def seconds_per_byte(nodes: Sequence[OnnxNode], weights: Sequence[float], thread
             known[node] = max(seconds(node, threads, copies) - seconds(node, threads), 0.0) / held
     usual = float(np.median(list(known.values()))) if known else 0.0
     return tuple(known.get(node, 0.0 if held >= SHARE * total else usual) for node, held in zip(nodes, weights, strict=True))
-
-
-__all__ = ["seconds_per_byte"]

@@ -289,6 +289,3 @@ def _grid(least: int, width: int, step: int, points: int) -> Ints:
         return np.unique([max(1, width // 2), width])
     spaced = np.geomspace(least, width, points)[:-1]
     return np.unique([*(np.maximum(np.round(spaced / step), 1) * step).astype(int), width])
-
-
-__all__ = ["WORD", "Part", "Ranges", "WidthTable", "measured_table", "parts_of", "table_seconds"]

@@ -76,6 +76,3 @@ class Budget:
 def _number(pattern: re.Pattern[str], text: str) -> float:
     match = pattern.fullmatch(text)
     return float(match[1]) if match else float("nan")
-
-
-__all__ = ["LEGAL", "Budget", "Kind"]

@@ -103,6 +103,3 @@ class BudgetPath(WrappedOptimizer):
         device = self._alive.device
         self._done = int(state["steps"])
         self._alive, self._pull = (torch.tensor(state[name], device=device) for name in ("alive", "pull"))
-
-
-__all__ = ["BudgetPath", "Cost"]

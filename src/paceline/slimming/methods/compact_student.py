@@ -142,6 +142,3 @@ def _text(values: tuple[Any, ...]) -> str:
         for each in values
     )
     return " and ".join(shapes) or "nothing"
-
-
-__all__ = ["removed_by", "replacement", "student", "tied", "widest", "without"]

@@ -143,6 +143,3 @@ def normalised_for(model: nn.Module, samples: Tensor, batch: int = 256) -> nn.Mo
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     return same.eval()
-
-
-__all__ = ["DomainLoss", "Strengths", "coral", "entropy", "mmd", "normalised_for", "ramp", "reversed_gradient"]

@@ -125,6 +125,3 @@ def _weight(model: nn.Module, name: str) -> nn.Parameter:
         raise UserError(f"{name} is a {type(module).__name__}", "name convolutions of one group or linear layers")
     weight: nn.Parameter = module.weight  # type: ignore[assignment]
     return weight
-
-
-__all__ = ["FORCES", "ForceRegularizer", "tangent_force"]

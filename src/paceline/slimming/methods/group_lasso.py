@@ -182,6 +182,3 @@ class GroupLasso(WrappedOptimizer):
         """Invert ``own_state``."""
         super().load_own_state(state)
         self._units = torch.tensor(state["units"])
-
-
-__all__ = ["GroupLasso", "StructureNorms"]

@@ -186,17 +186,3 @@ def _layer(module: Splittable, weight: Tensor, *, last: bool) -> nn.Module:
         layer.bias.copy_(bias).requires_grad_(bias.requires_grad)
     made: nn.Module = layer
     return made
-
-
-__all__ = [
-    "FORMS",
-    "ThinLinear",
-    "factors",
-    "most_ranks",
-    "product",
-    "rank_at",
-    "ranks_at",
-    "reconstruction_error",
-    "refusal",
-    "split",
-]

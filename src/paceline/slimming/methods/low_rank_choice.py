@@ -208,6 +208,3 @@ def _within(options: Mapping[str, list[Split]], budget_s: float, whole_s: float)
         left = budget_s - (whole_s - _saved(chosen, options))
         chosen[name] = next(each for each in options[name] if each.seconds <= chosen[name].seconds + left)
     return chosen
-
-
-__all__ = ["ROUND_TO", "WORTH", "RankChoice", "Split", "ranks_for", "splittable"]

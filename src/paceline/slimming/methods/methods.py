@@ -411,18 +411,3 @@ def target_for(target: str, method: str) -> SlimTarget:
         rest = ", ".join(name for name, each in METHODS.items() if not isinstance(each, Replace))
         raise UserError(f"{method} weighs layers by times on ONNX Runtime, not on {target}", f"give one of {rest}")
     return TARGETS[target]
-
-
-__all__ = [
-    "LATENCIES",
-    "METHODS",
-    "Compact",
-    "LowRank",
-    "Method",
-    "Planned",
-    "RemoveStructures",
-    "Replace",
-    "Sparse",
-    "Task",
-    "target_for",
-]

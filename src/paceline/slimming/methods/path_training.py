@@ -34,6 +34,3 @@ def wrapped(optimizer: Optimizer, model: nn.Module, sample: Tensor, given: Mappi
     same = {name: given[name] for name in ("method", "threads", "target")}
     slim = Slim(model, (sample,), budget=Budget(*given["budget"]), table=table, **same)
     return slim.wrap(optimizer, steps)
-
-
-__all__ = ["settings", "wrapped"]

@@ -100,6 +100,3 @@ def _reader(samples: Iterator[dict[str, Array]]) -> Any:
             return next(samples, None)
 
     return Reader()
-
-
-__all__ = ["to_int8"]

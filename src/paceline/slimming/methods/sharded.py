@@ -70,6 +70,3 @@ def gathered(model: nn.Module, empty: nn.Module) -> nn.Module:
     for buffer in empty.buffers():  # each rank has statistics of different samples
         dist.broadcast(buffer, 0)
     return empty
-
-
-__all__ = ["gathered", "is_sharded", "same_on_all_ranks", "shell"]

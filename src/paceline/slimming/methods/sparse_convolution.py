@@ -224,6 +224,3 @@ def replacement(old: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
         smallest = new.weight.abs().flatten().argsort()[: round(sparsity * new.weight.numel())]
         new.weight.view(-1)[smallest] = 0
     return new
-
-
-__all__ = ["Rows", "SparseConv2d", "SparseWindow", "kernel_of", "replacement", "sparse_convolution"]

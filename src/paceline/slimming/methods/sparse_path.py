@@ -70,6 +70,3 @@ def _quantile(weight: Tensor, part: float) -> float:
     """Return the magnitude that this share of the weights does not exceed."""
     count = round(part * weight.numel())
     return float(weight.abs().flatten().kthvalue(count).values) if count else 0.0
-
-
-__all__ = ["SparsePath"]

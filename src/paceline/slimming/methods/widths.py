@@ -148,6 +148,3 @@ def _blocks(every: list[RemovableStructure], importance: Mapping[int, float], ro
         blocks.append(ranked[:count])
         ranked = ranked[count:]
     return blocks
-
-
-__all__ = ["nearest_widths", "widths_for"]

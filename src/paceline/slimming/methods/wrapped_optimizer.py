@@ -70,6 +70,3 @@ class WrappedOptimizer(Optimizer):
         self.param_groups, self.state = self.inner.param_groups, self.inner.state
         if kept := state_dict.get("wrapper"):
             self.load_own_state(kept)
-
-
-__all__ = ["WrappedOptimizer"]

@@ -259,6 +259,3 @@ def _normed(norm: nn.Module, value: torch.Tensor) -> torch.Tensor:
 def _put(model: nn.Module, path: str, module: nn.Module) -> None:
     parent, _, name = path.rpartition(".")
     setattr(model.get_submodule(parent), name, module)
-
-
-__all__ = ["Constant", "Graph", "Hollow", "branches_of", "without_branches"]

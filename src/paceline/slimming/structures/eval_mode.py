@@ -18,6 +18,3 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-__all__ = ["eval_mode"]

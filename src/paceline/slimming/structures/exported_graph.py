@@ -159,6 +159,3 @@ def opaque(given: list[Tensor], like: list[Tensor], why: str) -> list[Tensor]:
 @opaque.register_fake
 def _(given: list[Tensor], like: list[Tensor], why: str) -> list[Tensor]:
     return [torch.empty_like(each) for each in like]
-
-
-__all__ = ["OPAQUE", "ExportedGraph", "exported_graph"]

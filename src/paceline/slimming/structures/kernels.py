@@ -57,6 +57,3 @@ def fit_window(module: nn.modules.conv._ConvNd) -> None:
         lost = zip(module.padding, module.dilation, module.kernel_size, sizes, strict=True)
         module.padding = tuple(padding - apart * (old - new) // 2 for padding, apart, old, new in lost)
     module.kernel_size = sizes
-
-
-__all__ = ["NAMES", "fit_window", "removable_pairs"]

@@ -107,6 +107,3 @@ def _made(module: nn.RNNBase, inputs: int, hidden: int, projection: int, layers:
         **more,
     )
     return made.to(next(module.parameters()))
-
-
-__all__ = ["RecurrentStack", "stacked"]

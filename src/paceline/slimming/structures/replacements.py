@@ -43,6 +43,3 @@ def replaced(model: nn.Module, replacements: Mapping[str, Mapping[str, Any]]) ->
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, new)
     return model
-
-
-__all__ = ["KINDS", "Make", "replaced"]

@@ -478,6 +478,3 @@ def _begin(ties: Ties, state: Labelled | None, units: Ints) -> None:
         ties.tie(state.fields[0].reshape(len(units), -1), units)
     else:  # one tensor holds all layers, so they keep one width
         ties.tie(ties.vector_of(state, -1), units)
-
-
-__all__ = ["RULES", "Ties"]

@@ -189,6 +189,3 @@ def weight_bytes(structures: Structures, removed: Collection[int] = ()) -> float
 def module_bytes(model: nn.Module) -> float:
     """Return the bytes of all parameters and buffers without counters in fp32: ``weight_bytes`` without a trace."""
     return float(BYTES * sum(each.numel() for each in (*model.parameters(), *model.buffers()) if each.dim()))
-
-
-__all__ = ["BYTES", "differs", "load", "masked", "module_bytes", "shrunk", "tensors_in", "weight_bytes"]

@@ -151,6 +151,3 @@ def _revealing(model: nn.Module) -> nn.Module:
         if alike and not name.endswith("running_var"):
             tensor += 0.1 * torch.randn(tensor.shape, generator=generator).to(tensor)
     return model.eval()
-
-
-__all__ = ["MOST_APART", "sound"]

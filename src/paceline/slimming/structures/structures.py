@@ -277,19 +277,3 @@ def _layer(parts: Iterable[ParameterSlice]) -> str:
     """Return the name of the first parameter that makes these outputs."""
     first = next((part for part in parts if part.dim == 0), None)
     return first.parameter if first else next(iter(parts)).parameter
-
-
-__all__ = [
-    "OUTPUT",
-    "Branch",
-    "Field",
-    "Labelled",
-    "ParameterSlice",
-    "RemovableStructure",
-    "Structures",
-    "Units",
-    "UnweightedStep",
-    "WeightedOperation",
-    "compressed",
-    "vector",
-]

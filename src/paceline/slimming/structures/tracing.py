@@ -292,6 +292,3 @@ def _tensors(value: Any) -> list[Labelled]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [found for each in value for found in _tensors(each)]
     return []
-
-
-__all__ = ["structures_of"]

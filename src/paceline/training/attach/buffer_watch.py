@@ -147,6 +147,3 @@ def _spans(module: nn.SyncBatchNorm, ranks: Collection[int]) -> bool:
 def _tensors(buffers: list[tuple[nn.Module, str]]) -> list[torch.Tensor]:
     found = [getattr(module, name) for module, name in buffers]
     return [buffer.to_local() if isinstance(buffer, DTensor) else buffer for buffer in found]
-
-
-__all__ = ["UNSEEN", "BufferChecksums", "BufferWatch", "UnsentBuffers", "buffers_of_sharded"]

@@ -83,6 +83,3 @@ class NoiseMeter:
 def _square(values: torch.Tensor) -> torch.Tensor:
     norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float32)
     return norm * norm
-
-
-__all__ = ["MEASURABLE", "NoiseMeter"]

@@ -308,6 +308,3 @@ def _trust(weights: Tensor, update: Tensor) -> Tensor:
     """Return |w| / |u|, or 1 if either is 0, as in LAMB."""
     w, u = weights.norm(), update.norm()
     return torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w))
-
-
-__all__ = ["OneBitAdam", "OneBitLamb"]

@@ -33,6 +33,3 @@ def scheduler(optimizer: Optimizer, recipe: Recipe, steps_done: int = 0) -> Lamb
         else:
             group["lr"] = group["initial_lr"]
     return LambdaLR(optimizer, recipe.factor, last_epoch=steps_done - 1)
-
-
-__all__ = ["scheduler"]

@@ -102,6 +102,3 @@ def mixed_seed(*parts: int) -> int:
     for part in parts:
         seed = (seed * 1_000_003 + part) % (1 << 63)
     return seed
-
-
-__all__ = ["build_model", "load_weights", "mixed_seed", "starting_model", "teacher_of", "weights_in"]

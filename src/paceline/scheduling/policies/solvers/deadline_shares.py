@@ -167,6 +167,3 @@ def _joined(starts: Array, ends: Array, sizes: Ints) -> list[tuple[float, float,
     last = np.append(first[1:], len(sizes)) - 1
     rows = zip(starts[first].tolist(), ends[last[: len(first)]].tolist(), sizes[first].tolist(), strict=True)
     return [(start, end, size) for start, end, size in rows if size]
-
-
-__all__ = ["FreeDevices", "SharePlan", "SpeedTable", "least_share"]

@@ -168,6 +168,3 @@ def _quiet() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
-
-
-__all__ = ["TIME_LIMIT_S", "Choices", "least_sum"]

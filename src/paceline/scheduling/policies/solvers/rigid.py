@@ -59,6 +59,3 @@ def _fill(asked: Ints, capacity: int, blocking: bool) -> Bools:
             break
         start += int(small[0])
     return taken
-
-
-__all__ = ["all_served", "filled"]

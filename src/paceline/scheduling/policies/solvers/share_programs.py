@@ -176,6 +176,3 @@ def _length(slacks: Array, change: Array) -> float:
     while length > 1e-6 and np.log1p(length * ratio).sum() <= 0:
         length /= 2
     return length
-
-
-__all__ = ["SLACK", "ShareLimits", "centred", "highest_level", "most_value"]

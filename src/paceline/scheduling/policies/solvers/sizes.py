@@ -55,6 +55,3 @@ def one_type(state: State, name: str, others: Iterable[str]) -> int:
     if len(state.fleet.groups) > 1:
         raise UserError(f"the policy {name} shares out devices of one type only", f"use {' or '.join(others)}")
     return int(state.capacity[0])
-
-
-__all__ = ["goodputs", "grown", "known_seconds", "on_one_type", "one_type"]

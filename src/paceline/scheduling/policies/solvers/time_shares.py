@@ -244,6 +244,3 @@ def _queue(
         order = np.lexsort((-shares[able, kind], -owed[able, kind], -priority[able, kind]))
         queue += [(job, kind) for job in able[order].tolist()]
     return queue
-
-
-__all__ = ["PUBLISHED", "USUAL", "RoundRules", "ShareDemand", "Shares", "speeds", "time_shared"]

@@ -87,6 +87,3 @@ class MomentumHook(Hook):
         done.wait()
         self._work.check()
         return finite[0]
-
-
-__all__ = ["MomentumHook"]

@@ -84,6 +84,3 @@ def _release(pool: _GroupPool, key: GroupKey, number: int, group: dist.ProcessGr
     """Release the group for reuse, unless an exchange over it failed, since its messages may still arrive."""
     if soundness.sound:
         pool.free.setdefault(key, {})[number] = group
-
-
-__all__ = ["own_wire"]

@@ -34,7 +34,7 @@ from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
-from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.most_progress import max_throughput
 from paceline.scheduling.policies.solvers.time_shares import PUBLISHED, RoundRules
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings
 from paceline.scheduling.simulate.simulator import simulate

@@ -24,7 +24,7 @@ from rows import append
 
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.most_progress import max_throughput
 from paceline.scheduling.policies.registry import POLICIES, RIGID
 from paceline.scheduling.simulate.fairness import alone_under, finish_time_fairness
 from paceline.scheduling.simulate.run import JobRun

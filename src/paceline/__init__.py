@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from paceline.codecs import PayloadError
-    from paceline.errors import UserError
+    from paceline.errors import LostRank, ReplicasDiverged, UserError
     from paceline.hardware import Cluster
     from paceline.prediction import Prediction, Predictor
     from paceline.record import RunRecord
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from paceline.training.attach.attach import attach
     from paceline.training.attach.attach_local import attach_local
     from paceline.training.attach.attach_options import AttachOptions
-    from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
     from paceline.training.runs.train import train
@@ -39,14 +38,14 @@ _HOME = {
     "GradientExchange": "paceline.strategy",
     "LAMB": "paceline.training.optimizers",
     "LARS": "paceline.training.optimizers",
-    "LostRank": "paceline.training.errors",
+    "LostRank": "paceline.errors",
     "OneBitAdam": "paceline.training.optimizers.one_bit",
     "OneBitLamb": "paceline.training.optimizers.one_bit",
     "Parallelism": "paceline.strategy",
     "PayloadError": "paceline.codecs",
     "Prediction": "paceline.prediction",
     "Predictor": "paceline.prediction",
-    "ReplicasDiverged": "paceline.training.errors",
+    "ReplicasDiverged": "paceline.errors",
     "RunRecord": "paceline.record",
     "Strategy": "paceline.strategy",
     "UserError": "paceline.errors",

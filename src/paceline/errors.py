@@ -1,4 +1,4 @@
-"""The error for a user's mistake, checks of arguments, and the end of a run by a signal."""
+"""Errors: a user's mistake, with checks of arguments; the end of a run by a signal; failed steps of an attached model."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ class Interrupted(KeyboardInterrupt):
         self.number, self.code = number, 128 + number
         what = f"interrupted by {signal.Signals(number).name}"
         super().__init__(f"{what}; {kept}" if kept else what)
+
+
+class LostRank(RuntimeError):
+    """Error for a worker that vanished, or whose link failed, during an exchange of gradients."""
+
+
+class ReplicasDiverged(RuntimeError):
+    """Error for workers that no longer have equal weights."""
 
 
 MOST_LISTED = 24

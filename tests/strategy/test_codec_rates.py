@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.strategy import COMPRESSIONS
-from paceline.strategy.compression.codec_rates import ASSUMED, MEASURED
+from paceline.strategy.compression.compression import ASSUMED, MEASURED
 
 
 @pytest.mark.parametrize("name", COMPRESSIONS)

@@ -35,9 +35,10 @@ from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.compression.dense_rule_text import parse_rule, rule_text
 from paceline.strategy.dense_bits import BITS, BITS_FIX, check_dense_bits
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS, Exchange, carriers
-from paceline.strategy.residuals import RESIDUAL_PLACES
 from paceline.strategy.worker_counts import check_nodes, check_servers
 
+RESIDUAL_PLACES: Mapping[str, Place] = {ON_HOST.name: ON_HOST}
+"""Values of ``residuals_at`` by name; empty: the codec's place."""
 CLIP = 2.5  # standard deviations; the TernGrad paper's value for every network, data set and optimizer (section 3.3)
 _CLIPS = (1e-3, 1e6)
 

@@ -19,8 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.codecs import PayloadError
+    from paceline.errors import LostRank, ReplicasDiverged
     from paceline.training.attach.liveness import tells_of_a_loss
-    from paceline.training.errors import LostRank, ReplicasDiverged
     from paceline.training.runs.stop_requests import StopRequests
     from paceline.training.runs.worker import joined, launched, train
 

@@ -14,9 +14,9 @@ from paceline.scheduling.live.nodes import LiveNodes
 from paceline.scheduling.live.policy import LiveAdapter, core_job, even, restarts
 from paceline.scheduling.live.runner import Snapshot
 from paceline.scheduling.policies.deadline import deadline
-from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.max_min import max_min
+from paceline.scheduling.policies.serving_order import fifo
 from paceline.scheduling.state import Decision, Policy, State
 
 BASE = Path("/data")

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.policies.serving_order import fifo
 from paceline.scheduling.simulate.active_jobs import ActiveJobs
 from paceline.scheduling.simulate.job_table import DELAY, RESTARTS, SPEED, TO_NEXT
 from paceline.scheduling.simulate.schedule import ClusterSettings, JobOutcome

@@ -9,7 +9,7 @@ import pytest
 from cluster_states import ELASTIC
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.policies.serving_order import fifo
 from paceline.scheduling.simulate.fairness import Fairness, alone_under, finish_time_fairness, mean_jobs
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSchedule, ClusterSettings, JobOutcome

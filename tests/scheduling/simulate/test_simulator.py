@@ -17,9 +17,8 @@ from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, Outage
 from paceline.scheduling.job import Job
 from paceline.scheduling.policies.edf import edf
-from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.las import las
-from paceline.scheduling.policies.srtf import srtf
+from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.simulate.metrics import metrics
 from paceline.scheduling.simulate.profiled_run import ProfiledRun
 from paceline.scheduling.simulate.schedule import ClusterSettings

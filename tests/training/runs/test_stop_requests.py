@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from paceline.errors import LostRank
 from paceline.training.__main__ import main
-from paceline.training.errors import LostRank
 from paceline.training.runs import worker
 from paceline.training.runs.stop_requests import STOP_FILE, WORKER, StopRequests
 

@@ -71,7 +71,7 @@ class _Bench(Elaboratable):
         return side
 
     def _inputs(self, m: Module, engine: Any) -> _Side:
-        """Drive all inputs and return the counters of the first one. Return the counters of the first one."""
+        """Drive all inputs and return the counters of the first one."""
         streams = [getattr(engine, name) for name in ("beats_in", "beats_1", "beats_2") if hasattr(engine, name)]
         first, *_ = [self._input(m, stream) for stream in streams]
         return first

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 
 from paceline.errors import UserError, known_name
 from paceline.scheduling.job import Choice
-from paceline.scheduling.policies.cost import cost
 from paceline.scheduling.policies.critical_first import critical_first
 from paceline.scheduling.policies.deadline import deadline
 from paceline.scheduling.policies.drf import drf
 from paceline.scheduling.policies.edf import edf
-from paceline.scheduling.policies.fifo import fifo
 from paceline.scheduling.policies.finish_time_fairness import finish_time_fairness
 from paceline.scheduling.policies.goodput import goodput
 from paceline.scheduling.policies.hesrpt import hesrpt
 from paceline.scheduling.policies.las import las
 from paceline.scheduling.policies.makespan import makespan
 from paceline.scheduling.policies.max_min import max_min
-from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.most_progress import cost, max_throughput
 from paceline.scheduling.policies.optimus import optimus
 from paceline.scheduling.policies.paceline import paceline
 from paceline.scheduling.policies.queueing import queueing
 from paceline.scheduling.policies.rubick import rubick
+from paceline.scheduling.policies.serving_order import fifo, srtf
 from paceline.scheduling.policies.sia import sia
-from paceline.scheduling.policies.srtf import srtf
 from paceline.scheduling.policies.themis import themis
 from paceline.scheduling.state import Policy
 

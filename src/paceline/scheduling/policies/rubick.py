@@ -1,11 +1,9 @@
 """Policy of slopes over execution plans (Rubick, MLSys 2025, section 5): devices move from the flattest curve to the steepest.
 
-The goodput of an outlook is that of the best plan at each size. Goodputs are relative to the requested size, and a job never
-gets
-less: the speed of its request is *guaranteed*. A new job takes free devices, then those beyond the guarantees of others,
-where the
-loss per device is least. Remaining devices go where the gain per device is largest. New jobs are admitted in order of arrival,
-and none overtakes another on a type that it waits for.
+The goodput of an outlook is that of the best plan at each size. Goodputs are relative to the requested size. A job never gets
+less than the speed of its request: that is *guaranteed*. A new job takes free devices, then those beyond the guarantees of
+others, where the loss per device is least. Remaining devices go where the gain per device is largest. New jobs are admitted in
+order of arrival, and none overtakes another on a type that it waits for.
 """
 
 from __future__ import annotations

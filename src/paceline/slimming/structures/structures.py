@@ -56,7 +56,7 @@ class Units:
                     self._fix(low, why)
 
     def fix(self, units: Ints, why: str) -> None:
-        """Fix units, each with its first reason, unless that is a tie. The first reason is kept, unless it is that of a tie."""
+        """Fix units. Each keeps its first reason, unless that is a tie."""
         for unit in np.unique(units).tolist():
             self._fix(self._root(unit), why)
 

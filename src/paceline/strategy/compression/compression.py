@@ -13,9 +13,25 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from paceline.errors import UserError, check_count, check_flag, shown
-from paceline.strategy.compression.codec_rates import CodecRate
+from paceline.hardware.device import Fact
 from paceline.strategy.compression.compression_options import Given, Option, Values, resolve
 from paceline.strategy.compression.formats import FP32, Format, PayloadBound
+
+MEASURED = "median of 15 calls on 100 MB, one core of an AMD EPYC with AVX-512; benchmarks/results/codec_speed.csv"
+ASSUMED = "assumption, not measured"
+
+
+@dataclass(frozen=True, slots=True)
+class CodecRate:
+    """Rates of one core in bytes/s of fp32: to encode, and to decode and add. On GPUs memory traffic is the limit instead."""
+
+    encode: Fact
+    decode: Fact
+
+
+def cpu_rate(encode: float, decode: float, source: str = MEASURED, date: str = "2026-11-21") -> CodecRate:
+    """Return a rate given in GB/s. After a new measurement, change the compression's declaration."""
+    return CodecRate(Fact(encode * 1e9, source, date), Fact(decode * 1e9, source, date))
 
 
 class NamedShape(Protocol):

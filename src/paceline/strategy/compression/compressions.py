@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from paceline.strategy.compression import formats
-from paceline.strategy.compression.codec_rates import ASSUMED, cpu_rate
-from paceline.strategy.compression.compression import WARM_DENSITY, Compression, DenseRule
+from paceline.strategy.compression.compression import ASSUMED, WARM_DENSITY, Compression, DenseRule, cpu_rate
 from paceline.strategy.compression.compression_options import Option
 from paceline.strategy.compression.formats import BF16, FP32, TERNARY, Format
 

@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 
 from paceline.codecs import backends, container
-from paceline.errors import UserError
-from paceline.training.errors import ReplicasDiverged
+from paceline.errors import ReplicasDiverged, UserError
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.collectives import ALL_GATHER, collective
 from paceline.workload.factory import user_module

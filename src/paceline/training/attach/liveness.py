@@ -14,8 +14,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from paceline.errors import LostRank
 from paceline.training.attach import daemon_threads as daemons
-from paceline.training.errors import LostRank
 from paceline.training.exchanges.wires.collectives import WireError
 
 BEAT_S = 1.0

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from paceline.errors import Interrupted, UserError
+from paceline.errors import Interrupted, ReplicasDiverged, UserError
 from paceline.rundir import RunDir
-from paceline.training.errors import ReplicasDiverged
 from paceline.training.runs.calibrate import means_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors

@@ -15,9 +15,8 @@ import torch.distributed as dist
 
 from paceline.codecs import PayloadError, decode
 from paceline.codecs.container import HEADER_BYTES
-from paceline.errors import UserError
+from paceline.errors import LostRank, UserError
 from paceline.strategy import ring_bytes
-from paceline.training.errors import LostRank
 from paceline.training.exchanges.wires.message_buffers import FRESH, BufferPool, Buffers
 from paceline.training.exchanges.wires.meter import Meter
 

@@ -1,4 +1,4 @@
-"""Policy of shortest remaining time first, by predicted times."""
+"""Policies that serve rigid jobs one after the other: first in, first out, and shortest remaining time first."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import numpy as np
 from paceline.scheduling.policies.solvers.rigid import all_served, filled
 from paceline.scheduling.policies.solvers.sizes import known_seconds, on_one_type
 from paceline.scheduling.state import Decision, State
+
+
+def fifo(state: State) -> Decision:
+    """Serve jobs in order of arrival. The first job that does not fit blocks the rest. Running jobs keep their devices."""
+    return replace(filled(state, np.arange(len(state.jobs)), blocking=True), holds_until_s=math.inf)
 
 
 def srtf(state: State, preemptive: bool = True) -> Decision:

@@ -1,4 +1,4 @@
-"""``scheduling.policies.cost``."""
+"""The most progress per dollar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster_states import Known, state
 from paceline.errors import UserError
 from paceline.scheduling.fleet import Fleet, NodeGroup
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.cost import cost
+from paceline.scheduling.policies.most_progress import cost
 from paceline.scheduling.state import State
 
 RIGID = Job(name="rigid", steps=1)

@@ -1,4 +1,4 @@
-"""``scheduling.policies.max_throughput``."""
+"""The most progress a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from cluster_states import Known, state
 from paceline.scheduling.job import Job
-from paceline.scheduling.policies.max_throughput import max_throughput
+from paceline.scheduling.policies.most_progress import max_throughput
 
 RIGID = Job(name="rigid", steps=1)
 

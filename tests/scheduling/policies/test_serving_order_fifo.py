@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.scheduling.policies.fifo import fifo
+from paceline.scheduling.policies.serving_order import fifo
 from scheduling_toys import ends, rigid, simulated
 
 

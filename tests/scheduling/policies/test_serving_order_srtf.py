@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import UserError
-from paceline.scheduling.policies.srtf import srtf
+from paceline.scheduling.policies.serving_order import srtf
 from paceline.scheduling.simulate.run import DurationRun
 from paceline.scheduling.simulate.schedule import ClusterSettings
 from scheduling_toys import Fleet, ends, rigid, simulated, state

@@ -1,4 +1,7 @@
-"""Policy of most progress per dollar over time shares (Gavel, OSDI 2020, section 4.2, with the deadlines of its SLO rows)."""
+"""Policies of the most progress over time shares (Gavel, OSDI 2020, section 4.2): per second, and per dollar with deadlines.
+
+``max_throughput`` is the Gavel of Sia's authors. ``cost`` has the deadlines of Gavel's SLO rows.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,30 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.errors import UserError
 from paceline.scheduling.policies.solvers.share_programs import centred, most_value
-from paceline.scheduling.policies.solvers.time_shares import RoundRules, ShareDemand, time_shared
+from paceline.scheduling.policies.solvers.time_shares import USUAL, RoundRules, ShareDemand, time_shared
 from paceline.scheduling.state import Decision, State
 
 CLAIMED = RoundRules(fills=False)
 """Rules that leave unclaimed devices free, as they then cost nothing."""
 _KEEP = 0.05
 """Reserve in the time to a deadline, because rounds follow shares only approximately."""
+
+
+def max_throughput(state: State, sharing: RoundRules = USUAL) -> Decision:
+    """Maximize the total progress a second.
+
+    As published, units of progress are not normalized: jobs of small steps count more.
+    """
+    return time_shared(state, _fastest, sharing)
+
+
+def _fastest(demand: ShareDemand) -> tuple[Array, Any]:
+    if not len(demand.rows):
+        return demand.speed, None
+    corner = most_value(demand.limits, demand.speed)
+    if corner is None:
+        raise RuntimeError("shares of 0 are legal, but none were found")
+    return centred(demand.limits, corner, demand.speed, np.zeros(len(corner)), demand.speed), None
 
 
 def cost(state: State, sharing: RoundRules = CLAIMED) -> Decision:
@@ -29,10 +49,10 @@ def cost(state: State, sharing: RoundRules = CLAIMED) -> Decision:
     for group in state.fleet.groups:
         if not group.price > 0:
             raise UserError(f"the price of {group.device} is unknown", "give each type a price in dollars a device and hour")
-    return time_shared(state, _shares, sharing)
+    return time_shared(state, _cheapest, sharing)
 
 
-def _shares(demand: ShareDemand) -> tuple[Array, Any]:
+def _cheapest(demand: ShareDemand) -> tuple[Array, Any]:
     if not len(demand.rows):
         return demand.speed, None
     price = np.array([group.price for group in demand.state.fleet.groups])

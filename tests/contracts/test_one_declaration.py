@@ -75,6 +75,7 @@ from paceline.hardware import Cluster
 from paceline.planning.emit.targets import TARGETS, emit
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.reporting.pages.template import filled
+from paceline.reporting.values import unusual_choices
 from paceline.serve.controls import controls
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import untrained
@@ -127,7 +128,7 @@ print(json.dumps({
     "again": Strategy.of(**json.loads(json.dumps(fluxed.to_json()))) == fluxed,
     "column": "flux_depth" in COLUMNS and observations(["jobs.csv"])[0].strategy.parallelism.flux_depth,
     "tried": sorted({(s.parallelism.flux_depth, s.description.name) for s in found}),
-    "named": describe(cluster, fluxed),
+    "named": f"{describe(cluster, fluxed)}; {', '.join(unusual_choices(fluxed.to_json()))}",
     "changed": apply([parse_change("flux-depth+2"), parse_change("compression=fluxed")], cluster, usual, "strong")[1].to_json(),
     "refused": [str(error) for error in untrained(fluxed)],
     "code": code,
@@ -204,7 +205,7 @@ def test_a_plan_of_a_divided_network_tries_them_too(copy: dict[str, dict[str, li
 def test_why_not_and_changes_know_it(copy: dict[str, dict[str, object]]) -> None:
     assert copy["code"] == 0 and "flux-depth 3 was not tried; of flux-depth the plan tries 0" in str(copy["plan"])
     assert (copy["changed"]["flux_depth"], copy["changed"]["compression"]) == (2, "fluxed")
-    assert "flux 3" in str(copy["named"]) and "fluxed" in str(copy["named"])
+    assert str(copy["named"]).count("flux 3") == 2 and "fluxed" in str(copy["named"])
 
 
 def test_the_page_has_a_control_for_it(copy: dict[str, str]) -> None:

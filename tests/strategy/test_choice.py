@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -23,6 +23,7 @@ class Oven:
         False,
         Flag(),
         "steam",
+        title="with steam",
         needs=(Need(lambda oven: oven.deck_count > 1, "{words} of {of.deck_count} deck, {name}={value}", "give decks"),),
     )
 
@@ -47,6 +48,13 @@ def test_names_follow_from_the_field() -> None:
         "one of top, all; also",
     )
     assert list(collected(Oven, {})) == ["deck_count", "heat", "steam"]
+
+
+def test_a_list_of_choices_says_the_title_of_a_legal_value() -> None:
+    decks, _, steam = declared(Oven, "oven")
+    assert (decks.listed(2), steam.listed(True), steam.listed("damp")) == ("", "with steam", "")
+    assert (replace(decks, title="{value} decks").listed(2), replace(decks, title="{of.heat}").listed(2)) == ("2 decks", "")
+    assert CHOICES["context"].listed(2) == "context 2" and not CHOICES["offload"].listed("optimizer")
 
 
 def test_values_and_needs_are_checked() -> None:

@@ -6,9 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from paceline.record import Metrics, RunRecord
 from paceline.units import digits3, format_bytes, format_memory, format_seconds, format_seconds_range
+
+if TYPE_CHECKING:
+    from paceline.strategy.choices.choice import StrategyChoice
 
 UNKNOWN = "unknown"
 TOLERANCE = 0.25
@@ -121,21 +125,24 @@ def accuracy_of(run: Metrics) -> float:
     return run.accuracy if isinstance(run, RunRecord) else math.nan
 
 
+def _declared() -> Mapping[str, StrategyChoice]:
+    from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
+
+    return CHOICES
+
+
 @cache
 def _usual() -> Mapping[str, object]:
     """Return the values at which choices of a strategy are not shown."""
     from paceline.strategy.choices.values import plain
-    from paceline.strategy.strategy import CHOICES  # loads NumPy, which most reports need not
 
-    return {item.name: plain(item.default) for item in CHOICES.values() if item.has_default and not item.said}
+    return {item.name: plain(item.default) for item in _declared().values() if item.has_default and not item.said}
 
 
 @cache
 def _in_title() -> frozenset[str]:
     """Return the choices that a title states apart or leaves out: sizes, precision and optimizer."""
-    from paceline.strategy.strategy import CHOICES
-
-    return frozenset(item.name for item in CHOICES.values() if not item.part or item.name == "world_size")
+    return frozenset(item.name for item in _declared().values() if not item.part or item.name == "world_size")
 
 
 @cache
@@ -167,9 +174,10 @@ def _choices(strategy: Mapping[str, object]) -> list[str]:
         if isinstance(value, Mapping):
             value = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in value.items() if v != []}
             return ", ".join(choice(str(k), f"{v:g}" if isinstance(v, float) else v) for k, v in value.items())
-        return f"{clean(name).replace('_', ' ')} {clean(value)}"
+        title = declared[name].listed(value) if name in declared else ""
+        return clean(title) if title else f"{clean(name).replace('_', ' ')} {clean(value)}"
 
-    usual = _usual()
+    declared, usual = _declared(), _usual()
     shown = {
         k: v
         for k, v in strategy.items()

@@ -101,8 +101,7 @@ class Parallelism:
             an all-reduce adds their gradients (PyTorch, HSDP). 0: all replicas shard one copy.
         offload: state in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
         micro_batches: number of micro batches of one step on one replica, one after the other.
-        recompute: activations that the backward pass computes again: ``none``, ``selective`` or ``full``, or parts by name
-            (``strategy/recompute.py``); True is ``full``.
+        recompute: activations that are computed again: ``none``, ``selective``, ``full``, or parts by name (``Recompute.of``).
         recompute_layers: number of recomputed blocks in each stage's part of the network; 0: all.
 
     Raises:
@@ -278,6 +277,7 @@ class Parallelism:
         WholeNumber("devices that share one copy", 0),
         "devices that share one copy, neighbours; other groups hold copies (HSDP; default {default}: all)",
         title="shared by groups of {value}",
+        listed_by_name=True,
         of_layout=True,
         metavar="N",
         example="8",
@@ -293,6 +293,7 @@ class Parallelism:
         OneOf("offload", OFFLOADS, exact=True),
         "what lies in the host's memory: {legal} (default {default})",
         title="{value} in host memory",
+        listed_by_name=True,
         metavar="O",
         example="optimizer",
         needs=(
@@ -321,6 +322,7 @@ class Parallelism:
         other_words=("grad-accum",),
         example="2",
         title="{value} micro steps",
+        listed_by_name=True,
         title_rank=4,
         column="grad_accum",
         recorded=True,
@@ -403,6 +405,7 @@ class Parallelism:
         metavar="L",
         example="3",
         title="{value} blocks in the first stage",
+        listed_by_name=True,
         title_rank=3,
         needs=(SEVERAL_STAGES,),
         source="Megatron-Core, --decoder-first-pipeline-num-layers",
@@ -417,6 +420,7 @@ class Parallelism:
         metavar="L",
         example="3",
         title="{value} blocks in the last stage",
+        listed_by_name=True,
         title_rank=3,
         needs=(SEVERAL_STAGES,),
         source="Megatron-Core, --decoder-last-pipeline-num-layers",
@@ -465,6 +469,7 @@ class Parallelism:
         Bits(GATHER_BITS),
         "bits of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
         title="weights gathered in {value} bits",
+        listed_by_name=True,
         metavar="N",
         example="8",
         needs=(SHARES_OUT,),
@@ -479,6 +484,7 @@ class Parallelism:
         Bits(GRADIENT_BITS),
         "bits of a gradient on its way to its owner: {legal} (default {default}: of the precision, or 32 with zero1)",
         title="gradients reduced in {value} bits",
+        listed_by_name=True,
         metavar="N",
         example="16",
         needs=(SHARES_OUT,),
@@ -574,8 +580,7 @@ class Parallelism:
     @cached_property
     def moving(self) -> tuple[Hashable, ...]:
         """Choices that affect an exchange, except the number of replicas. With equal choices equal bytes are sent."""
-        items = (item for item in declared(Parallelism) if "exchange" in item.affects and item.field != "data")
-        return tuple(getattr(self, item.field) for item in items)
+        return tuple(getattr(self, c.field) for c in declared(Parallelism) if "exchange" in c.affects and c.field != "data")
 
     @property
     def sharers(self) -> int:

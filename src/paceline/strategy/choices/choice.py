@@ -159,6 +159,7 @@ class StrategyChoice:
         of_layout: True if a search of layouts decides it.
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
+        listed_by_name: True if a list of all choices states name and value, as earlier versions do, not the title.
         title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
         label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means;
             empty: the default. ``start``: its value at the first visit.
@@ -196,6 +197,7 @@ class StrategyChoice:
     detour: bool | Callable[[Any], bool] = False
     of_layout: bool = False
     title: str | Callable[[Any], str] = ""
+    listed_by_name: bool = False
     title_rank: int = 0
     label: str = ""
     unset: str = ""
@@ -228,6 +230,18 @@ class StrategyChoice:
         if not self.title or value is self.default or value == self.default:
             return ""
         return filled(self.title, owner, self.name, value) if isinstance(self.title, str) else self.title(owner)
+
+    def listed(self, value: object) -> str:
+        """Return the title for a value in JSON form, for a list of all choices; empty if that states name and value.
+
+        It also does for a title that needs the owner, and for a value that is not legal, as in an earlier version's record.
+        """
+        if not isinstance(self.title, str) or "{of" in self.title or self.listed_by_name:
+            return ""
+        try:
+            return filled(self.title, None, self.name, self.values.check(value, self.name))
+        except UserError:
+            return ""
 
 
 ONE_OF = "only this one of {legal}; may be repeated"

@@ -76,6 +76,21 @@ def test_only_choices_that_were_made_are_shown():
     assert strategy_text({"options": {"density": 0.01}, "clip": None}) == "density 0.01"
 
 
+def test_choices_are_listed_by_name_and_value():
+    at = {"offload": "optimizer", "grad_accum_steps": 2, "shard_devices": 8, "first_stage_layers": 3, "last_stage_layers": 4}
+    bits = {"gather_bits": 8, "gradient_bits": 16, "residual_bits": 16, "dense_bits": 16}
+    given = {
+        **at,
+        **bits,
+        "codec_at": "nic",
+        "residuals_at": "host",
+        "context": 2,
+        "schedule": "zero_bubble",
+        "recompute": "full",
+    }
+    assert strategy_text(given) == ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+
+
 def test_a_title_leaves_sizes_and_defaults_out():
     usual = {"world_size": 8, "global_batch_size": 64, "bucket_bytes": 1, "precision": "bf16", "compression": "dense"}
     assert not unusual_choices({**usual, "exchange": "allreduce", "sharding": "ddp"})

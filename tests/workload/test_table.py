@@ -23,7 +23,6 @@ from paceline.models.tables import ZOO, fresh, main, render
 from paceline.models.vision.detection import MaskRcnn, RetinaNet
 from paceline.workload import Workload, names
 from paceline.workload.catalogue import traced
-from paceline.workload.layers import once_per_network
 from paceline.workload.tracing.fused import fused_kernels
 from traced_layers import work
 from wrong_types import wrong_types
@@ -459,18 +458,3 @@ def test_a_workload_is_copied_and_pickled_as_any_value() -> None:
     for other in (copy.deepcopy(lenet), pickle.loads(pickle.dumps(lenet)), replace(lenet), Workload.of(lenet)):
         assert other == lenet and type(other) is Workload
     assert replace(lenet, name="other").name == "other"
-
-
-def test_results_are_computed_once_for_each_network_and_choice() -> None:
-    calls: list[tuple[str, int]] = []
-
-    @once_per_network
-    def count(network: Workload, extra: int) -> list[int]:
-        calls.append((network.name, extra))
-        return [len(network.layers) + extra]
-
-    first, second = Workload.named("lenet5"), replace(Workload.named("lenet5"), name="other")
-    assert count(first, 1) is count(first, 1) and count(first, 2) is not count(first, 1)
-    assert count(second, 1) is not count(first, 1) and calls == [("lenet5", 1), ("lenet5", 2), ("other", 1)]
-    copy = pickle.loads(pickle.dumps(first))
-    assert copy == first and count(copy, 1) is not count(first, 1), "results stay behind"

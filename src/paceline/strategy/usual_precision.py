@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.hardware.device import Device
-from paceline.workload.layers import once_per_network
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 RULE = (
@@ -51,7 +51,7 @@ def _on_matrix_units(device: Device) -> bool:
     return device.peak("fp16").value > _ON_MATRIX_UNITS * device.peak("fp32").value
 
 
-@once_per_network
+@once
 def _by_cudnn(workload: Workload) -> bool:
     """Return whether most FLOPs are in convolutions and recurrent layers. PyTorch runs these in tf32 by default."""
     flops = sum(o.flops for layer in workload.layers for o in layer.operations if o.kind == "conv" or layer.kind in _RECURRENT)

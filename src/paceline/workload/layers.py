@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, wraps
+from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, Self
 
 from paceline.workload.builders.embedding_tables import EmbeddingTables
+from paceline.workload.prepared import Prepared
 
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
-P = ParamSpec("P")
-T = TypeVar("T")
-Table = TypeVar("Table", bound="LayerTable")
 Numbers = Literal["fp32", "autocast", "narrow"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
@@ -194,7 +192,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LayerTable:
+class LayerTable(Prepared):
     """Network as data, the whole input of a prediction, without PyTorch.
 
     Attributes:
@@ -216,19 +214,6 @@ class LayerTable:
     coverage: Coverage
     frozen: int = 0
     tables: EmbeddingTables | None = None
-
-    @cached_property
-    def _results(self) -> dict[Hashable, Any]:
-        """Cached results of ``once``."""
-        return {}
-
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of ``make()``, computed once for this network and ``key``. It is cached as long as the network
-        lives."""
-        if key not in self._results:
-            self._results[key] = make()
-        result: T = self._results[key]
-        return result
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the results derived from them: the results may hold functions."""
@@ -341,13 +326,3 @@ def _kept_fields(row: float | Sequence[float]) -> dict[str, float]:
     """Invert ``_kept_row``."""
     sizes = row if isinstance(row, Sequence) else (row,)
     return dict(zip(("activation_bytes", "activation_bytes_half"), sizes, strict=False))
-
-
-def once_per_network(function: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """Cache a function of a network and of hashable choices for each network; equal choices give the same object."""
-
-    @wraps(function)
-    def cached(network: Table, /, *choices: P.args, **named: P.kwargs) -> T:
-        return network.once((function, choices, *named.items()), lambda: function(network, *choices, **named))
-
-    return cached

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.calibration.constants import TYPICAL
-from paceline.prediction.exchange.exchange_plan import REMEMBERED, exchange_plan
-from paceline.prediction.exchange.exchange_seconds import exchange_seconds
+from paceline.prediction.exchange.exchange_plan import exchange_plan
+from paceline.prediction.exchange.exchange_seconds import REMEMBERED, exchange_seconds
 from paceline.strategy import COMPRESSIONS, DenseRule, Strategy
 from prediction_toys import IDEAL, make_cluster, make_workload
 
@@ -112,6 +112,6 @@ def test_a_plan_remembers_its_last_prices() -> None:
     first = make_cluster(1, 4)
     priced = exchange_seconds(plan, first, IDEAL)
     assert exchange_seconds(plan, first, IDEAL) is priced
-    others = [exchange_seconds(plan, make_cluster(1, 4, network=1e9 + i), IDEAL) for i in range(REMEMBERED)]
+    others = [exchange_seconds(plan, make_cluster(1, 4, network=2e9 + i), IDEAL) for i in range(REMEMBERED)]
     assert len({float(other.buckets[0]) for other in others}) == REMEMBERED
     assert exchange_seconds(plan, first, IDEAL) is not priced  # only so many are kept

@@ -127,7 +127,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
     if most < 24:  # a sample, as of the layouts below
         every = tuple(draw.sample(every, min(len(every), 6 * most)))
     legal = LayoutBounds(model, cluster, every, SHARED, batches, TEMPLATE, common)
-    bounds = replace(legal, slices=tuple(x for x in every if not legal.refused(x)), _memo={})
+    bounds = replace(legal, slices=tuple(x for x in every if not legal.refused(x)))
     near = []
     for shape in SHAPES:
         of_shape = bounds.bounds(shape)

@@ -5,10 +5,10 @@ They depend neither on the speed of devices and links nor on the batch. ``exchan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -24,14 +24,12 @@ from paceline.strategy.compression.formats import FP32, PayloadBound
 from paceline.strategy.exchanges import Traffic
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.strategy import Strategy
+from paceline.workload.prepared import Prepared, once_by
 from paceline.workload.table import Workload
 
 CodecOperation = Literal["encode", "reduce", "decode"]
 PassOperation = Literal["encode", "reduce", "decode", "to_host", "from_host"]
 
-T = TypeVar("T")
-REMEMBERED = 64
-"""Most results of one plan that are kept."""
 IN_FLIGHT = 2  # chunks: one at the codec, one on the network
 
 
@@ -85,7 +83,7 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangePlan:
+class ExchangePlan(Prepared):
     """All buckets of a step, and their stages as arrays.
 
     Attributes:
@@ -115,24 +113,6 @@ class ExchangePlan:
     loads: Loads
     codec_passes: Array
     gathers: tuple[str, ...]
-
-    def once(self, key: Hashable, parts: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return the result of ``make()``, computed once for an equal key and the same parts; at most ``REMEMBERED`` results.
-
-        Parts are compared by identity, because hashing a device takes longer than a result saves.
-        """
-        index = key, *map(id, parts)
-        if index not in self._results:
-            if len(self._results) >= REMEMBERED:
-                self._results.clear()
-            self._results[index] = parts, make()  # the parts stay alive, so no id is used twice
-        result: T = self._results[index][1]
-        return result
-
-    @cached_property
-    def _results(self) -> dict[tuple[Hashable, ...], tuple[tuple[object, ...], Any]]:
-        """Results of ``once``."""
-        return {}
 
     @property
     def count(self) -> int:
@@ -185,19 +165,6 @@ class ExchangePlan:
         return max((_codec_bytes(plan, traffic, self.strategy) for plan, traffic in pairs), default=0)
 
 
-def exchange_plan(
-    workload: Workload, strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False
-) -> ExchangePlan:
-    """Return the plan of a strategy's exchange; it is empty for one worker.
-
-    Args:
-        level: the bound to take for payloads whose length depends on the values.
-        measured: whether costs come from a calibration, which divides and checks even a dense gradient.
-    """
-    key = (plan_key(strategy), places, level if strategy.description.format.spread else "", measured)
-    return workload.once(key, lambda: _plan(workload, strategy, places, level, measured))
-
-
 def plan_key(strategy: Strategy) -> Hashable:
     """Return the choices that determine a strategy's exchange: equal keys give equal plans."""
     mesh = strategy.parallelism
@@ -218,27 +185,37 @@ def _width(precision: str) -> int | str:
     return precision if precision in RECIPES else BYTES_PER_ELEMENT[precision]
 
 
-def _partition_of(workload: Workload, s: Strategy) -> Partition:
+@once_by(lambda strategy: strategy.grouping)
+def _partition_of(workload: Workload, strategy: Strategy) -> Partition:
     """Return the buckets of a strategy; none for one worker without sharded weights."""
-    level = s.parallelism.sharding
-    alone = s.world_size == 1 and not level.weights
-
-    def make() -> Partition:
-        frozen = frozen_beside(workload) if level.frozen and workload.frozen else {}
-        groups = [] if alone else s.partition(workload.parameters, workload.ready_order, frozen)
-        layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
-        kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
-        unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-        index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
-        plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
-        behind = s.sync_every > 1  # an exchange of local steps begins when every layer has been updated
-        first = [0 if behind else min(members) for members in layers]
-        return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
-
-    return workload.once(("partition", s.grouping), make)
+    level = strategy.parallelism.sharding
+    alone = strategy.world_size == 1 and not level.weights
+    frozen = frozen_beside(workload) if level.frozen and workload.frozen else {}
+    groups = [] if alone else strategy.partition(workload.parameters, workload.ready_order, frozen)
+    layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
+    kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
+    unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
+    plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
+    behind = strategy.sync_every > 1  # an exchange of local steps begins when every layer has been updated
+    first = [0 if behind else min(members) for members in layers]
+    return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
 
 
-def _plan(workload: Workload, strategy: Strategy, places: Places, level: PayloadBound, measured: bool) -> ExchangePlan:
+def _determining(strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False) -> Hashable:
+    return plan_key(strategy), places, level if strategy.description.format.spread else "", measured
+
+
+@once_by(_determining)
+def exchange_plan(
+    workload: Workload, strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False
+) -> ExchangePlan:
+    """Return the plan of a strategy's exchange; it is empty for one worker.
+
+    Args:
+        level: the bound to take for payloads whose length depends on the values.
+        measured: whether costs come from a calibration, which divides and checks even a dense gradient.
+    """
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))

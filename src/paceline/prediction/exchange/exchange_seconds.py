@@ -18,10 +18,14 @@ from paceline.prediction.exchange.collective_time import phase_seconds
 from paceline.prediction.exchange.exchange_plan import CodecOperation, ExchangePlan
 from paceline.prediction.passes.compute import Resource, memory_rate
 from paceline.prediction.passes.offload import copy_seconds
-from paceline.strategy.codec_place import ON_HOST, Fabric, fabric
+from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.compressions import COMPRESSIONS
 from paceline.strategy.compression.formats import FP32
+from paceline.workload.prepared import once_by
+
+REMEMBERED = 64
+"""Most machines and constants for which a plan keeps its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +144,10 @@ class ExchangeSeconds:
         return ExchangeCost(before, chunked, after, float(self.plan.largest[index]))
 
 
+@once_by(lambda cluster, efficiency: (cluster, efficiency), most=REMEMBERED)
 def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency) -> ExchangeSeconds:
     """Return the seconds of a step's exchange from the catalogue. The plan caches them, since no batch changes them."""
-    parts = cluster.device, cluster.intra_link, cluster.network, efficiency
     between = fabric(plan.strategy.gradient_exchange, cluster)
-    return plan.once((cluster.num_nodes, between), parts, lambda: _priced(plan, cluster, efficiency, between))
-
-
-def _priced(plan: ExchangePlan, cluster: Cluster, efficiency: Efficiency, between: Fabric) -> ExchangeSeconds:
     seconds, network = phase_seconds(plan.loads, cluster, efficiency, between)
     collectives = int((~plan.codec).sum())
     pieces, by_network = np.empty(len(plan.codec)), np.zeros(len(plan.codec), dtype=np.bool_)

@@ -11,10 +11,10 @@ A search predicts the layouts with the least bounds in full, until the bound of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.placement import Places
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
@@ -40,8 +41,8 @@ from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
+from paceline.workload.prepared import Prepared, once, once_by
 
-T = TypeVar("T")
 _MANY = 512
 """Number of tensors in a probe of the bytes of frozen elements."""
 
@@ -63,7 +64,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, eq=False)
-class LayoutBounds:
+class LayoutBounds(Prepared):
     """Bounds of the layouts of ``model.workload`` on ``cluster``.
 
     Args:
@@ -78,28 +79,17 @@ class LayoutBounds:
     batches: tuple[int, ...]
     template: Strategy
     common: Mapping[str, Any] = field(default_factory=dict)
-    _memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached result of ``make()``."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        result: T = self._memo[key]
-        return result
 
     @cached_property
     def blocks(self) -> int:
         """Number of blocks of the network, which is the most parts of a pipeline."""
         return len(block_begins(self.model.workload))
 
+    @once_by(lambda own: own.division)
     def segments(self, own: LayoutSlice) -> Segments:
         """Return one device's part of the layers as blocks. Raises UserError if they do not divide."""
-
-        def make() -> Segments:
-            workload, *_ = shared_layers(self.model.workload, own.mesh())
-            return workload.once("segments of blocks", lambda: segments_of(workload, max(1, self.blocks)))
-
-        return self._once(("segments", own.division), make)
+        workload, *_ = shared_layers(self.model.workload, own.mesh())
+        return segments_of(workload, max(1, self.blocks))
 
     def refused(self, own: LayoutSlice) -> str:
         """Return why no layout has this slice; empty if there are some."""
@@ -151,16 +141,13 @@ class LayoutBounds:
         groups = np.stack([self._groups(own, p) for own in self.slices])
         return Bounds(times, legal[:, None, :] & groups[:, :, None], self._memory(shape, times))
 
+    @once_by(lambda own, pipeline: (own.tensor, own.expert, pipeline))
     def _groups(self, own: LayoutSlice, pipeline: int) -> Bools:
         """Return which shardings have groups that share state, (shardings,). Experts with their own replicas have none in a
         node."""
-
-        def make() -> Bools:
-            apart = has_experts(self.model.workload) and own.expert != own.tensor
-            sizes = [x.groups(own, pipeline, self.cluster) for x in self.shardings]
-            return np.array([size == 0 or (size is not None and not apart) for size in sizes], dtype=np.bool_)
-
-        return self._once(("groups", own.tensor, own.expert, pipeline), make)
+        apart = has_experts(self.model.workload) and own.expert != own.tensor
+        sizes = [x.groups(own, pipeline, self.cluster) for x in self.shardings]
+        return np.array([size == 0 or (size is not None and not apart) for size in sizes], dtype=np.bool_)
 
     def _even(self, tensor: int, context: int, pipeline: int) -> bool:
         """Return whether groups of replicas are even within nodes."""
@@ -173,15 +160,12 @@ class LayoutBounds:
             return False
         return True
 
+    @once
     def _parts(self, shape: PipelineShape) -> Ints:
         """Return the first segment of each part."""
-
-        def make() -> Ints:
-            sizes = np.array(self._sizes(shape))
-            firsts: Ints = np.cumsum(sizes) - sizes
-            return firsts
-
-        return self._once(("parts", shape), make)
+        sizes = np.array(self._sizes(shape))
+        firsts: Ints = np.cumsum(sizes) - sizes
+        return firsts
 
     def _sizes(self, shape: PipelineShape) -> list[int]:
         """Return the blocks of each part."""
@@ -246,38 +230,41 @@ class LayoutBounds:
         """Return the model's bytes of a trained element, of an element of the two largest units, and of a frozen element."""
         inner = self._inner(own, pipeline, shares, count)
         local = group_view(self.cluster, self.replicas(own, pipeline), own.tensor).devices_per_node
-        mesh = inner.parallelism
-        key = "bytes of an element", inner.world_size, mesh.sharding, mesh.shard_devices, own.precision, local
+        return self._element_bytes(inner, local)
 
-        def make() -> tuple[float, float, float]:
-            def needed(tensors: int, frozen: int = 0) -> float:
-                probe = probe_network(self.model.workload, tensors, frozen)
-                return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
+    @once_by(
+        lambda inner, local: (
+            inner.world_size,
+            inner.parallelism.sharding,
+            inner.parallelism.shard_devices,
+            inner.precision,
+            local,
+        )
+    )
+    def _element_bytes(self, inner: Strategy, local: Places) -> tuple[float, float, float]:
+        def needed(tensors: int, frozen: int = 0) -> float:
+            probe = probe_network(self.model.workload, tensors, frozen)
+            return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
 
-            two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
-            unit, of_frozen = 2 * (two - four), 0.0
-            if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
-                of_frozen = (needed(_MANY, _MANY * PROBE) - needed(_MANY)) / (_MANY * PROBE)
-            return two - unit, unit, of_frozen
+        two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
+        unit, of_frozen = 2 * (two - four), 0.0
+        if self.model.workload.frozen:  # of many units, so that the two that are gathered at once count little
+            of_frozen = (needed(_MANY, _MANY * PROBE) - needed(_MANY)) / (_MANY * PROBE)
+        return two - unit, unit, of_frozen
 
-        return self._once(key, make)
-
+    @once_by(lambda own: (own.division, own.precision, own.recompute))
     def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
         """Return activation bytes of one sample in each segment: stored per micro batch in flight, and stored once."""
-
-        def make() -> tuple[Array, Array]:
-            segments = self.segments(own)
-            strategy = self._strategy_of(own)
-            numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
-            known: dict[int, tuple[float, float]] = {}
-            for segment in segments.workloads:
-                if id(segment) not in known:
-                    first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
-                    known[id(segment)] = second - first, 2 * first - second
-            rows = np.array([known[id(segment)] for segment in segments.workloads])
-            return rows[:, 0], rows[:, 1]
-
-        return self._once(("saved", *own.division, own.precision, own.recompute), make)
+        segments = self.segments(own)
+        strategy = self._strategy_of(own)
+        numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
+        known: dict[int, tuple[float, float]] = {}
+        for segment in segments.workloads:
+            if id(segment) not in known:
+                first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
+                known[id(segment)] = second - first, 2 * first - second
+        rows = np.array([known[id(segment)] for segment in segments.workloads])
+        return rows[:, 0], rows[:, 1]
 
     def _strategy_of(self, own: LayoutSlice) -> Strategy:
         """Return a strategy with this slice.
@@ -334,27 +321,25 @@ class LayoutBounds:
             forward, backward = forward + calls * more, backward + calls_back * more
         return forward, backward + again
 
+    @once
     def _passes(self, own: LayoutSlice) -> Array:
         """Return passes of one micro batch in each segment, (5, segments).
 
         Rows: seconds of the forward pass, of the backward pass and of recomputation before it, and the kernels that the host
         launches in both passes.
         """
+        layers = self._divided(own)
+        forward, backward = layers.passes
+        again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
+        calls = host_launches(layers.workload, self.model.constants)
+        of_layers = np.stack([forward.total, backward.total, again, *calls])
+        summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
+        return summed
 
-        def divided() -> Divided:
-            return divide(self.model, self.cluster, self._strategy_of(own))
-
-        def make() -> Array:
-            # Recomputation runs layers again, and changes no pass.
-            layers = self._once(("passes", *own.division, own.precision, own.micro_batch_size), divided)
-            forward, backward = layers.passes
-            again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-            calls = host_launches(layers.workload, self.model.constants)
-            of_layers = np.stack([forward.total, backward.total, again, *calls])
-            summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
-            return summed
-
-        return self._once(("passes of segments", own), make)
+    @once_by(lambda own: (own.division, own.precision, own.micro_batch_size))
+    def _divided(self, own: LayoutSlice) -> Divided:
+        """Return one device's part of the layers. Recomputation runs layers again, and changes no pass."""
+        return divide(self.model, self.cluster, self._strategy_of(own))
 
     def _sends(self, slices: Sequence[LayoutSlice], shape: PipelineShape) -> Array:
         """Return seconds from each part to the next, (slices, parts - 1)."""
@@ -372,18 +357,16 @@ class LayoutBounds:
         sizes = np.stack([self.segments(own).boundary[last] * own.width * own.micro_batch_size / own.tensor for own in slices])
         return latency + sizes * each
 
+    @once_by(
+        lambda own, shape: (own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual, shape.ends)
+    )
     def _exchange(self, own: LayoutSlice, shape: PipelineShape) -> list[Array]:
         """Return seconds of the exchange by sharding and stage, (shardings, stages).
 
         Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, and
         those during the next forward pass.
         """
-        key = "exchange", own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual, shape.ends
-
-        def make() -> list[Array]:
-            return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
-
-        return self._once(key, make)
+        return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
 
     def _exchange_of(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
         inner = self._inner(own, shape.stages, shares)

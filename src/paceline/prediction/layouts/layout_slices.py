@@ -15,7 +15,8 @@ from paceline.strategy.context_exchange import ContextExchange
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import Sharding
-from paceline.workload.layers import Parameter, once_per_network
+from paceline.workload.layers import Parameter
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 PROBE = 1 << 26
@@ -79,7 +80,7 @@ def with_common(mesh: Parallelism, common: Mapping[str, Any]) -> Parallelism:
     return mesh
 
 
-@once_per_network
+@once
 def probe_network(workload: Workload, tensors: int, frozen: int) -> Workload:
     """Return a network of equal tensors, a block each. Its memory reveals the model's bytes per element."""
     parameters = tuple(

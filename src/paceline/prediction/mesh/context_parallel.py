@@ -14,13 +14,14 @@ from dataclasses import replace
 from paceline.errors import UserError
 from paceline.prediction.mesh.tensor_parallel import Collective, Share, fewer_tokens
 from paceline.strategy.context_exchange import ContextExchange
-from paceline.workload.layers import Layer, once_per_network
+from paceline.workload.layers import Layer
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 _FP32 = 4.0
 
 
-@once_per_network
+@once
 def token_share(workload: Workload, context: int, exchange: ContextExchange) -> Share:
     """Return one device's share of ``workload``, cached for equal arguments as long as the workload lives.
 

@@ -24,7 +24,8 @@ from paceline.prediction.mesh.tensor_parallel import (
 )
 from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
 from paceline.strategy.parallelism import Parallelism
-from paceline.workload.layers import Layer, Operation, Parameter, once_per_network
+from paceline.workload.layers import Layer, Operation, Parameter
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 _FP32 = 4.0
@@ -71,7 +72,7 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
     return _expert_share(workload, group)
 
 
-@once_per_network
+@once
 def has_experts(workload: Workload) -> bool:
     """Return whether some layers are experts that receive tokens."""
     return any(is_expert(layer.name) for layer in workload.layers)
@@ -86,7 +87,7 @@ def _role(layer: Layer) -> str:
     return layer.name.rpartition(".")[2]
 
 
-@once_per_network
+@once
 def _expert_share(workload: Workload, group: _Group) -> ExpertShare:
     if not has_experts(workload):
         size = group.experts * group.parts

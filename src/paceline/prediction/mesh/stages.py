@@ -13,7 +13,8 @@ from paceline.errors import UserError
 from paceline.prediction.passes.blocks import EVEN, block_begins, part_sizes
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
 from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
-from paceline.workload.layers import Layer, Parameter, once_per_network
+from paceline.workload.layers import Layer, Parameter
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 
@@ -32,7 +33,7 @@ class Stage:
     tied: int = 0
 
 
-@once_per_network
+@once
 def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
     """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
 
@@ -141,6 +142,7 @@ class Segments:
     tied: float
 
 
+@once
 def segments_of(workload: Workload, blocks: int) -> Segments:
     """Return the blocks of a network as stages of a pipeline of one block each."""
     cut = stages(workload, blocks, 1) if blocks > 1 else ()

@@ -15,7 +15,8 @@ from typing import Literal
 
 from paceline.errors import UserError
 from paceline.prediction.passes.layer_roles import Style, forward_product, is_expert, style
-from paceline.workload.layers import Layer, Operation, Parameter, once_per_network
+from paceline.workload.layers import Layer, Operation, Parameter
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 CollectiveKind = Literal["allreduce", "gather", "scatter", "alltoall"]
@@ -61,7 +62,7 @@ class Share:
     collectives: tuple[Collective, ...]
 
 
-@once_per_network
+@once
 def share(workload: Workload, tensor: int, sequence: bool) -> Share:
     """Return one device's share of ``workload``, cached for equal arguments as long as the workload lives.
 

@@ -7,7 +7,10 @@ from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.device import Device
 from paceline.workload.builders.attention import eager
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
+
+_eager = once(eager)
 
 
 def check_kernel(kernel: str, workload: Workload, device: Device, precision: str, year: float) -> None:
@@ -22,8 +25,7 @@ def with_scores(workload: Workload, e: Efficiency) -> Workload:
     """Return the workload, with scores written to memory if its attention is not fused. Tuned software fuses softmax."""
     if chosen(e) != "eager" or not workload.fuses_attention:
         return workload
-    tuned = e.level == "tuned"
-    return workload.once(("eager", tuned), lambda: eager(workload, fused_softmax=tuned))
+    return _eager(workload, fused_softmax=e.level == "tuned")
 
 
 def kernel_of(workload: Workload, device: Device, precision: str, e: Efficiency) -> str:

@@ -6,14 +6,14 @@ import numpy as np
 
 from paceline.errors import UserError
 from paceline.strategy.sharding import block
-from paceline.workload.layers import once_per_network
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 EVEN = (0, 0)
 """Default blocks of the first and of the last stage: as many as the others."""
 
 
-@once_per_network
+@once
 def block_begins(workload: Workload) -> dict[str, int]:
     """Return the first layer of each block, by the block's name, in the order of the network.
 

@@ -19,7 +19,7 @@ from paceline.hardware.device import Device
 from paceline.prediction.passes.layer_roles import is_expert
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import once_per_network
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 _EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper")
@@ -58,7 +58,7 @@ def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> f
     return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
 
 
-@once_per_network
+@once
 def _counted(workload: Workload, tuned: bool, again: float) -> Array:
     layers = workload.layers
     blocks = [block(f"{layer.name}.") for layer in layers]

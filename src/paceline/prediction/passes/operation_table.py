@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.workload.layers import Operation, once_per_network
+from paceline.workload.layers import Operation
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
@@ -42,7 +43,7 @@ class OperationTable:
     layers: int
 
 
-@once_per_network
+@once
 def operation_table(workload: Workload) -> OperationTable:
     """Return the operations of ``workload``, cached as long as it lives."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]

@@ -20,7 +20,8 @@ from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
 from paceline.strategy.sharding import block
-from paceline.workload.layers import Layer, Numbers, once_per_network
+from paceline.workload.layers import Layer, Numbers
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 _EXPERTS = re.compile(r"(^|\.)(router|route|dispatch|experts\.\w+|combine|shared\.\w+|shared_sum)$")
@@ -105,7 +106,7 @@ class _OperationCosts:
         self.names.append((members[-1], name))
 
 
-@once_per_network
+@once
 def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Recomputed:
     layers = workload.layers
     sizes = [layer.kept_bytes(numbers) for layer in layers]

@@ -14,6 +14,7 @@ from paceline.prediction.passes.compute import operation_seconds
 from paceline.prediction.passes.layer_roles import forward_product, style
 from paceline.prediction.passes.operation_table import operation_table
 from paceline.workload.layers import Numbers
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 _DEPTH = 2
@@ -32,6 +33,7 @@ def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, de
     return np.bincount(table.layer[chosen], seconds[table.row[chosen]], table.layers).astype(np.float64)
 
 
+@once
 def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> float:
     """Return bytes of one sample that are stored from the gradient of the inputs to that of the weights.
 
@@ -43,13 +45,9 @@ def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> floa
             gathers them again.
     """
     width = 4.0 if numbers == "fp32" else 2.0
-
-    def count() -> float:
-        held = 0.0
-        for layer in workload.layers:
-            if (p := forward_product(layer)) is not None:
-                entering, leaving = (sharers if style(layer) == side else 1 for side in ("columns", "rows"))
-                held += width * p.m * (p.k / entering + p.n / leaving) * max(1.0, p.batch)
-        return held
-
-    return workload.once(("weight bytes", width, sharers), count)
+    held = 0.0
+    for layer in workload.layers:
+        if (p := forward_product(layer)) is not None:
+            entering, leaving = (sharers if style(layer) == side else 1 for side in ("columns", "rows"))
+            held += width * p.m * (p.k / entering + p.n / leaving) * max(1.0, p.batch)
+    return held

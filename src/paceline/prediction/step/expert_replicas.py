@@ -19,7 +19,7 @@ from paceline.prediction.passes.layer_roles import is_expert
 from paceline.prediction.step.memory import fixed_bytes
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.strategy import Strategy
-from paceline.workload.layers import once_per_network
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 
@@ -71,7 +71,7 @@ def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) ->
     )
 
 
-@once_per_network
+@once
 def _apart(workload: Workload) -> tuple[Workload, Workload | None]:
     experts = tuple(p for p in workload.parameters if is_expert(workload.layers[p.layer].name))
     if not experts:

@@ -61,6 +61,8 @@ def test_deepspeed_gets_no_rate_that_nobody_chose() -> None:
     file = emitted(job("deepspeed", optimizer="momentum", recipe=None))
     assert json.loads(file.text)["optimizer"] == {"type": "SGD", "params": {"lr": "auto", "momentum": 0.9}}
     assert 'The learning rate is "auto" in the file' in file.left
+    names = {name: emitted(job("deepspeed", optimizer=name, recipe=None)).text for name in ("sgd", "adam", "adamw", "lamb")}
+    assert [json.loads(text)["optimizer"]["type"] for text in names.values()] == ["SGD", "Adam", "AdamW", "Lamb"]
     recipe = RECIPES[2]
     file = emitted(job("deepspeed", PICTURES, recipe, optimizer="momentum"))
     assert json.loads(file.text)["optimizer"]["params"]["lr"] == recipe.lr

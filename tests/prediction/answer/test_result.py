@@ -58,6 +58,7 @@ def test_uneven_nodes_are_named_by_their_sizes() -> None:
 def test_one_line_names_choices_that_are_not_the_default() -> None:
     usual = {"optimizer": "adam", "compression": "dense", "exchange": "allreduce", "sharding": "ddp", "recompute": "full"}
     p = predict(make_workload(), make_cluster(1, 2), strategy(2))
+    assert ", fp32, " in repr(p)
     texts = [repr(replace(p, strategy={"precision": "bf16", **usual, **more})) for more in ({}, {"sharding": "zero3"})]
     assert ": bf16, adam, " in texts[0] and ": bf16, adam, zero3, " in texts[1]
     int8 = repr(replace(p, strategy={**usual, "compression": "int8", "exchange": "ring", "sharding": "zero3"}))

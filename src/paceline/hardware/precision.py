@@ -13,12 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from paceline.names import fold, look_up
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4"]
-PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8", "nvfp4")
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
         "float32": "fp32",
@@ -134,9 +131,46 @@ RECIPES: Mapping[str, QuantisationRecipe] = MappingProxyType(
         ),
     }
 )
-BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType(
-    {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, **dict.fromkeys(RECIPES, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Precision of the arithmetic.
+
+    Attributes:
+        dtype: PyTorch's type of what mixed precision computes in 16 bits; empty for fp32 numbers. Recipes leave it in bf16.
+        bytes: bytes of one element that a layer keeps or passes on.
+        on_matrix_units: True if its products always run on matrix units.
+        scales_loss: True if small gradients vanish, so that the loss is scaled.
+    """
+
+    dtype: str = "bfloat16"
+    bytes: int = 2
+    on_matrix_units: bool = True
+    scales_loss: bool = False
+
+    @property
+    def full(self) -> bool:
+        """True for fp32 products of fp32 numbers."""
+        return not self.dtype and not self.on_matrix_units
+
+    @property
+    def truncates(self) -> bool:
+        """True for fp32 numbers whose products run on matrix units (tf32)."""
+        return not self.dtype and self.on_matrix_units
+
+
+PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+    {
+        "fp32": Precision("", 4, on_matrix_units=False),
+        "tf32": Precision("", 4),
+        "bf16": Precision(),
+        "fp16": Precision("float16", on_matrix_units=False, scales_loss=True),
+        **dict.fromkeys(RECIPES, Precision()),
+    }
 )
+"""All precisions by name, the widest first."""
+BYTES_PER_ELEMENT: Mapping[str, int] = MappingProxyType({name: precision.bytes for name, precision in PRECISIONS.items()})
 """Bytes of one element that a layer keeps or passes on."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paceline import hardware
-from paceline.hardware import Cluster, Device
+from paceline.hardware import PRECISIONS, Cluster, Device
+from paceline.hardware.precision import WIDE
 from paceline.hardware.prices import price
 from paceline.planning import Change, parse_change
 from paceline.strategy import Strategy
@@ -30,8 +31,8 @@ def rungs(cluster: Cluster, strategy: Strategy) -> dict[str, Change]:
     if better := next_device(cluster.device, strategy.precision):
         texts[better.name] = f"device={better.name}"
     texts["twice the batch"] = "global-batchx2"
-    if strategy.precision == "fp32" and "bf16" in cluster.device.precisions:
-        texts["precision bf16"] = "precision=bf16"
+    if PRECISIONS[strategy.precision].full and WIDE in cluster.device.precisions:
+        texts[f"precision {WIDE}"] = f"precision={WIDE}"
     return {title: parse_change(text) for title, text in texts.items()}
 
 

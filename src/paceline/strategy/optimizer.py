@@ -24,6 +24,7 @@ class Optimizer:
         options: its other options there, with their defaults (LARS: You et al. 2017, section 5).
         python: its class, by the name with which a script of PyTorch writes it.
         deepspeed: its name in a file of DeepSpeed; empty if that has none.
+        layerwise: True if each layer has its own rate, from norms.
     """
 
     name: str
@@ -34,6 +35,23 @@ class Optimizer:
     options: Mapping[str, float | str]
     python: str
     deepspeed: str = ""
+    layerwise: bool = False
+
+    @property
+    def of_torch(self) -> str:
+        """Its class in ``torch.optim``; empty for Paceline's own."""
+        room, _, name = self.python.rpartition(".")
+        return name if room == "torch.optim" else ""
+
+    @property
+    def is_adam(self) -> bool:
+        """True for Adam with either kind of weight decay."""
+        return self.of_torch.startswith("Adam")
+
+    @property
+    def needed(self) -> Mapping[str, float | str]:
+        """Options without which PyTorch's class is another optimizer."""
+        return {name: value for name, value in self.options.items() if self.of_torch == "SGD" and name == "momentum"}
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = {
@@ -43,8 +61,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         Optimizer("momentum", 1, 5, 2, 0.01, {"momentum": 0.9, "weight_decay": 0.0}, "torch.optim.SGD", "SGD"),
         Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}, "torch.optim.Adam", "Adam"),
         Optimizer("adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW"),
-        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS"),
-        Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}, "paceline.LAMB", "Lamb"),
+        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS", layerwise=True),
+        Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}, "paceline.LAMB", "Lamb", layerwise=True),
     )
 }
 

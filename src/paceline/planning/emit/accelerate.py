@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
@@ -25,7 +26,7 @@ def _write(job: EmittedJob) -> str:
     config: Table = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": _kind(job),
-        "mixed_precision": job.strategy.precision if job.strategy.precision in ("bf16", "fp16") else "no",
+        "mixed_precision": job.strategy.precision if PRECISIONS[job.strategy.precision].dtype else "no",
         "num_machines": job.cluster.num_nodes,
         "num_processes": job.cluster.world_size,
         "machine_rank": 0,
@@ -55,7 +56,7 @@ def _check(job: EmittedJob) -> None:
         raise job.refused(
             f"{strategy.gradient_exchange} with zero1", "DeepSpeed reduces gradients itself; torchrun supports both together"
         )
-    if mesh.sharding is ZERO1 and strategy.precision == "tf32":
+    if mesh.sharding is ZERO1 and PRECISIONS[strategy.precision].truncates:
         raise job.refused("zero1 with tf32", "zero1 is DeepSpeed's there, which is written for fp32, bf16 and fp16")
 
 
@@ -98,7 +99,7 @@ def _lines(job: EmittedJob) -> Iterator[str]:
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
         yield "import paceline"
-    if strategy.precision == "tf32":
+    if PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
@@ -107,7 +108,7 @@ def _lines(job: EmittedJob) -> Iterator[str]:
     yield "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)"
     if hooked(job):
         line = attach_line(strategy)
-        yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if strategy.precision == "fp16" else line
+        yield f"{line[:-1]}, grad_scaler=accelerator.scaler)" if PRECISIONS[strategy.precision].scales_loss else line
     if mesh.sharding.weights and mesh.micro_batches > 1:
         yield "# gradients are exchanged after each micro batch: GradientAccumulationPlugin(sync_each_batch=True)"
     yield f"# {batch_text(job)}: global batch {strategy.global_batch_size:,}"

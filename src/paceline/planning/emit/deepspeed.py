@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
@@ -48,7 +49,7 @@ def _write(job: EmittedJob) -> str:
         "zero_optimization": {"stage": STAGES[mesh.sharding], "overlap_comm": True},
         "optimizer": {"type": optimizer, "params": _params(job)},
     }
-    if strategy.precision != "fp32":
+    if not PRECISIONS[strategy.precision].full:
         config[strategy.precision] = {"enabled": True}
     if mesh.tensor > 1:
         config["tensor_parallel"] = {"autotp_size": mesh.tensor}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from paceline import hardware
+from paceline.hardware.precision import WIDE
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
+from paceline.strategy import OPTIMIZERS
 
 _FP8 = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 """Megatron-Core's recipes of fp8."""
@@ -47,10 +50,11 @@ def _write(job: EmittedJob) -> str:
         if mesh.sharding.shares_out:
             options.append(("overlap-param-gather", None))
     options += [(name.replace("_", "-"), value) for name, value in recomputed(strategy, " ")]
-    options += [("bf16" if strategy.precision in _FP8 else strategy.precision, None)] if strategy.precision != "fp32" else []
+    if not hardware.PRECISIONS[strategy.precision].full:
+        options.append((WIDE if strategy.precision in _FP8 else strategy.precision, None))
     if strategy.precision in _FP8:
         options += [("fp8-format", "hybrid"), ("fp8-recipe", _FP8[strategy.precision])]
-    options.append(("optimizer", "adam" if job.optimizer in ("adam", "adamw") else "sgd"))
+    options.append(("optimizer", "adam" if OPTIMIZERS[job.optimizer].is_adam else "sgd"))
     return "".join(f"--{name}{'' if value is None else f' {value}'}\n" for name, value in options)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.planning.emit.job import ONE_ORDER, EmittedJob, Options
 from paceline.planning.search.space import PLAIN_GRADIENTS
+from paceline.strategy import OPTIMIZERS
 from paceline.strategy.context_exchange import CONTEXT_RING, CONTEXT_SWAP
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import MODULES
@@ -47,7 +48,7 @@ def check(job: EmittedJob) -> None:
         raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
     if mesh.recompute.by_operation:
         raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
-    if job.optimizer in ("lars", "lamb"):
+    if not OPTIMIZERS[job.optimizer].of_torch:
         raise job.refused(f"optimizer {job.optimizer}", "it has adam and sgd")
 
 

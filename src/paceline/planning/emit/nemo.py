@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
+from paceline.strategy import OPTIMIZERS
 
 
 def _write(job: EmittedJob) -> str:
@@ -53,7 +54,7 @@ def _write(job: EmittedJob) -> str:
         "mxfp8": "bf16_with_mxfp8_mixed",
     }
     options += [("mixed_precision", mixed[strategy.precision])] if strategy.precision in mixed else []
-    options.append(("optimizer.optimizer", "adam" if job.optimizer in ("adam", "adamw") else "sgd"))
+    options.append(("optimizer.optimizer", "adam" if OPTIMIZERS[job.optimizer].is_adam else "sgd"))
     return "".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n" for name, value in options)
 
 

@@ -17,13 +17,13 @@ from paceline.strategy.recipe import Recipe
 
 def needs_paceline(job: EmittedJob) -> bool:
     """Return whether the optimizer is one of Paceline's."""
-    return OPTIMIZERS[job.optimizer].python.startswith("paceline.")
+    return not OPTIMIZERS[job.optimizer].of_torch
 
 
 def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
     """Return options of the optimizer except its rate, by PyTorch's names: from the recipe, else the essential ones."""
-    usual = {"momentum": 0.9} if job.optimizer == "momentum" else {}
-    return usual | (job.recipe.arguments if job.recipe else {})
+    usual = OPTIMIZERS[job.optimizer].needed
+    return {**usual} | (job.recipe.arguments if job.recipe else {})
 
 
 def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:

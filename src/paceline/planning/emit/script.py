@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline import hardware
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
@@ -17,7 +18,6 @@ from paceline.strategy.sharded_exchange import usual_exchange
 from paceline.strategy.sharding import DISTRIBUTED, ZERO1
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-_DTYPES = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
 
 def check(job: EmittedJob) -> None:
@@ -42,7 +42,7 @@ def check(job: EmittedJob) -> None:
         raise job.refused(
             f"recomputation {mesh.recompute}", "the model's code chooses parts of a block; whole blocks are written"
         )
-    if mesh.sharding.weights and job.strategy.precision == "fp16":
+    if mesh.sharding.weights and hardware.PRECISIONS[job.strategy.precision].scales_loss:
         raise job.refused(f"fp16 with {mesh.sharding}", "FSDP2 comes without a scaler of the loss; bf16 needs none")
     if job.strategy.first_bucket_bytes not in (FIRST_BUCKET_BYTES, job.strategy.bucket_bytes):
         raise job.refused(f"a first bucket of {job.strategy.first_bucket_bytes} bytes", "DDP has its own size for it")
@@ -98,7 +98,7 @@ def lines(job: EmittedJob) -> Iterator[str]:
     strategy, mesh = job.strategy, job.strategy.parallelism
     if hooked(job) or needs_paceline(job):
         yield "import paceline"
-    if strategy.precision == "tf32":
+    if hardware.PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
     if mesh.recompute:
         where = f"in {mesh.recompute_layers} blocks" if mesh.recompute_layers else "in every block"
@@ -114,15 +114,15 @@ def _replicated(job: EmittedJob) -> Iterator[str]:
     """Yield DDP, its hook, and an optimizer that may shard its state."""
     strategy, mesh = job.strategy, job.strategy.parallelism
     yield f"model = torch.nn.parallel.DistributedDataParallel(model{_buckets(job)})"
-    if strategy.precision == "fp16":
+    scaled = hardware.PRECISIONS[strategy.precision].scales_loss
+    if scaled:
         yield "scaler = torch.amp.GradScaler()"
     if hooked(job):
-        scaled = strategy.precision == "fp16"
         line = attach_line(strategy)
         yield f"{line[:-1]}, grad_scaler=scaler)" if scaled else line
     yield from optimizer_lines(job, sharded=mesh.sharding is ZERO1)
-    if strategy.precision in _DTYPES:
-        yield f'with torch.autocast("cuda", dtype={_DTYPES[strategy.precision]}): loss = ...'
+    if dtype := hardware.PRECISIONS[strategy.precision].dtype:
+        yield f'with torch.autocast("cuda", dtype=torch.{dtype}): loss = ...'
     if mesh.micro_batches > 1:
         yield "with model.no_sync(): ...  # all micro batches of a step but the last"
 
@@ -141,8 +141,8 @@ def _fully_sharded(job: EmittedJob) -> Iterator[str]:
         sizes = (mesh.data // mesh.shard_devices, mesh.shard_devices)
         yield f'mesh = torch.distributed.init_device_mesh("cuda", {sizes}, mesh_dim_names=("replicate", "shard"))'
         arguments.insert(0, "mesh=mesh")
-    if strategy.precision in _DTYPES:
-        yield f"policy = torch.distributed.fsdp.MixedPrecisionPolicy(param_dtype={_DTYPES[strategy.precision]})"
+    if dtype := hardware.PRECISIONS[strategy.precision].dtype:
+        yield f"policy = torch.distributed.fsdp.MixedPrecisionPolicy(param_dtype=torch.{dtype})"
         arguments.append("mp_policy=policy")
     given = ", ".join(arguments)
     size = f"  # units of at least {strategy.bucket_bytes / 2**20:g} MiB" if strategy.bucket_bytes != BUCKET_BYTES else ""

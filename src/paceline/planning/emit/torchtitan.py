@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from paceline.hardware import PRECISIONS, RECIPES
 from paceline.planning.emit.job import EmittedJob, Emitter, torchrun
 from paceline.planning.search.space import PLAIN_GRADIENTS
+from paceline.strategy import OPTIMIZERS
 from paceline.strategy.pass_order import GPIPE, ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.sharding import DDP, SHARDINGS, TORCH_SHARDINGS
 
@@ -27,7 +29,7 @@ def _write(job: EmittedJob) -> str:
         raise job.refused("tensor without sequence parallelism", "its tensor parallelism comes with it")
     if not mesh.context_exchange.passes_around:
         raise job.refused(f"context exchange {mesh.context_exchange}", "keys and values pass around a ring")
-    if job.optimizer not in ("adam", "adamw"):
+    if not OPTIMIZERS[job.optimizer].is_adam:
         raise job.refused(f"optimizer {job.optimizer}", "it has Adam and AdamW")
     again = mesh.recomputation
     if again.layers or (again.parts and not again.by_operation):
@@ -52,11 +54,11 @@ def _write(job: EmittedJob) -> str:
             "seq_len": job.tokens,
         },
         "activation_checkpoint": {"mode": again.kind, **({"selective_ac_option": "op"} if again.parts else {})},
-        "optimizer": {"name": "Adam" if job.optimizer == "adam" else "AdamW"},
+        "optimizer": {"name": OPTIMIZERS[job.optimizer].of_torch},
     }
     if shared:
         tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding.gathers_again else "never"
-        tables["training"]["mixed_precision_param"] = "float32" if strategy.precision == "fp32" else "bfloat16"
+        tables["training"]["mixed_precision_param"] = PRECISIONS[strategy.precision].dtype or "float32"
     if mesh.expert_devices > 1:
         tables["parallelism"]["expert_parallel_degree"] = mesh.expert
         tables["parallelism"]["expert_tensor_parallel_degree"] = mesh.expert_tensor
@@ -69,7 +71,7 @@ def _write(job: EmittedJob) -> str:
         tables["parallelism"]["pipeline_parallel_schedule"] = looped[mesh.schedule]
         tables["parallelism"]["pipeline_parallel_microbatch_size"] = strategy.micro_batch_size
         tables["parallelism"]["module_fqns_per_model_part"] = list(_modules(job))
-    if strategy.precision == "fp8-current":
+    if strategy.precision in RECIPES:
         tables["model"] = {"converters": ["float8"]}
     remarks = "".join(f"# {text}\n" for text in (job.remark, _left(job)) if text)
     return remarks + "\n".join(_toml(tables))

@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, RECIPES, Cluster
+from paceline.hardware.precision import WIDE
 from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
@@ -201,15 +202,18 @@ def _excluded_on(cluster: Cluster, template: Strategy, choose: bool, workload: W
     return ""
 
 
+_WIDEST_FIRST = tuple(PRECISIONS)
+
+
 def precision_left_out(cluster: Cluster, precision: str, choose: bool, workload: Workload | None) -> str:
     """Return why a precision is not tried on a cluster; empty if it is tried. ``choose``: no precision was named."""
     if precision not in cluster.device.precisions:
         return f"{cluster.device.name} has no {precision}"
-    if choose and precision == "fp16" and "bf16" in cluster.device.peak_flops:
-        return "fp16 where bf16 is as fast (naming fp16 tries it)"
+    if choose and PRECISIONS[precision].scales_loss and WIDE in cluster.device.peak_flops:
+        return f"{precision} where {WIDE} is as fast (naming {precision} tries it)"
     if choose and precision in RECIPES:
         return f"the effect of {precision} on accuracy is unknown (naming {precision} tries it)"
     usual = usual_precision(workload, cluster.device) if choose and workload else None
-    if usual and PRECISIONS.index(precision) < PRECISIONS.index(usual.name):  # type: ignore[arg-type]
+    if usual and _WIDEST_FIRST.index(precision) < _WIDEST_FIRST.index(usual.name):
         return f"{precision}, which is wider than {usual} (naming {precision} tries it)"
     return ""

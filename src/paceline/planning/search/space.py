@@ -216,7 +216,7 @@ class Space:
     @property
     def tried_precisions(self) -> tuple[str, ...]:
         """Named precisions, else all."""
-        return self.precisions or PRECISIONS
+        return self.precisions or tuple(PRECISIONS)
 
     @property
     def of_shares(self) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from paceline.planning.search.learning_rates import TUNED, Recipes
 from paceline.prediction.learning.convergence import Convergence
 from paceline.prediction.learning.published_batches import PublishedBatch
 from paceline.strategy.compression.compression import Compression
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy
 
@@ -122,7 +123,7 @@ class TrainingTarget:
         notes = self.curve.notes(strategy.global_batch_size) if self.curve else ()
         if self.published:
             notes = (*notes, f"The largest batch that was published for such a network: {self.published}.")
-        if (recipe := self.recipe(strategy)) and recipe.optimizer in ("lars", "lamb"):
+        if (recipe := self.recipe(strategy)) and OPTIMIZERS[recipe.optimizer].layerwise:
             notes = (*notes, TUNED)
         if self.recipes and (seen := self.recipes.of_curve) not in ("", strategy.optimizer):
             notes = (

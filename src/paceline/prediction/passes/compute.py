@@ -23,7 +23,7 @@ from paceline.array_types import Array, Bools
 from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, QuantisationRecipe
+from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
@@ -134,7 +134,7 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     if not on_matrix_units(device, precision):
         return min(peak, allowed(device, efficiency.joules))
     for other, fact in device.matmul_flops.items():
-        if other != "fp32":
+        if not PRECISIONS[other].full:
             return peak * fact.value / device.peak(other).value
     fed = 1 - (1 - efficiency.matmul_share) * operand_demand(device, precision)
     half = device.peak_flops.get("fp16", device.peak(precision)).value
@@ -164,7 +164,8 @@ def on_matrix_units(device: Device, precision: str) -> bool:
     tf32, bf16 and all recipes do. fp16 does if the device has bf16, or if fp16 is more than twice as fast as fp32 (a P100 has
     no matrix units, GeForce boards halve the rate of theirs).
     """
-    if precision in ("tf32", "bf16", *RECIPES) or (precision == "fp16" and "bf16" in device.peak_flops):
+    own = PRECISIONS[precision]
+    if own.on_matrix_units or (own.scales_loss and WIDE in device.peak_flops):
         return True
     full = device.peak_flops.get("fp32")
     return full is None or device.peak(precision).value > 2.1 * full.value

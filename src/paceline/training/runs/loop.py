@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,6 @@ from paceline.training.attach.consistency import same_weights
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import NoiseMeter
-from paceline.training.optimizers import LAMB, LARS
 from paceline.training.runs.checkpoints.random_streams import set_random_state
 from paceline.training.runs.checkpoints.state_shards import without_shards
 from paceline.training.runs.data import Dataset
@@ -58,16 +58,6 @@ class StepMeasurements:
         return StepMeasurements(means(self.step), means(self.exposed), means(self.comm), means(self.codec), sent, events)
 
 
-_KINDS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "momentum": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "lars": LARS,
-    "lamb": LAMB,
-}
-
-
 def make_optimizer(
     name: str,
     parameters: Iterable[nn.Parameter] | Iterable[tuple[str, nn.Parameter]],
@@ -80,8 +70,10 @@ def make_optimizer(
     Momentum is 0.9, as in the TernGrad and INCEPTIONN papers. ``diagnostics_every`` applies to LARS and LAMB. Raises UserError
     for an unknown variant.
     """
-    of_layers = {"diagnostics_every": diagnostics_every} if name in ("lars", "lamb") else {}
-    return _KINDS[name](parameters, lr=lr, **{**OPTIMIZERS[name].options, **options, **of_layers})
+    chosen = OPTIMIZERS[name]
+    of_layers = {"diagnostics_every": diagnostics_every} if chosen.layerwise else {}
+    kind: Callable[..., torch.optim.Optimizer] = resolve_name(chosen.python)
+    return kind(parameters, lr=lr, **{**chosen.options, **options, **of_layers})
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> dict[str, float | str]:

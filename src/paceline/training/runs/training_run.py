@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypedDict
 
 from paceline.errors import UserError, shorten, unknown
+from paceline.hardware import PRECISIONS
 from paceline.record import parse_json
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
@@ -118,7 +119,7 @@ class TrainingRun:
             raise UserError(f"{shorten(str(self.epochs))} epochs", f"give a whole number from 1 up to {MOST_EPOCHS:,}")
         if not 1 <= self.timeout_s <= MOST_TIMEOUT_S:
             raise UserError(f"a timeout of {self.timeout_s:g} s", f"give 1 s to {MOST_TIMEOUT_S:g} s")
-        if self.strategy.precision != "fp32":
+        if not PRECISIONS[self.strategy.precision].full:
             raise UserError(
                 f"train runs in fp32, not {self.strategy.precision}", "use autocast in your own script with attach()"
             )

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.hardware.precision import Precision, gathered_bytes
+from paceline.hardware.precision import BYTES_PER_ELEMENT, gathered_bytes
 from paceline.prediction.mesh.expert_parallel import expert_share
 from paceline.prediction.mesh.stages import stages
 from paceline.prediction.mesh.tensor_parallel import share
@@ -29,7 +29,7 @@ EXPERTS = "mixture of experts, and the row leaves out how they are divided"
 PRECISION = "precision not stated"
 
 
-_PRECISIONS: tuple[tuple[str, Precision], ...] = (
+_PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"nvfp4|(?<!mx)fp4", "nvfp4"),
     (r"mx[-_ ]?fp8|(fp8|float8)[-_ ]?mx", "mxfp8"),
     (r"(fp8|float8)[-_ ]?(sc\b|sub|block)|(sub-?channel|block-?wise)", "fp8-block"),
@@ -108,7 +108,7 @@ def divided(
     micro_batches, rest = divmod(batch, replicas * micro_batch)
     if rest or not micro_batches:
         raise UserError(NO_BATCH)
-    bits = 0 if precision in ("fp32", "tf32") else int(8 * gathered_bytes(precision, 8))
+    bits = 0 if BYTES_PER_ELEMENT[precision] == 4 else int(8 * gathered_bytes(precision, 8))
     sharding = SHARDINGS[mesh.get("sharding", DDP.name)]
     shared = sharding.shares_out
     choices: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,10 +20,9 @@ from textwrap import dedent, indent
 import pytest
 
 import paceline
-from paceline.hardware import PRECISIONS
 from paceline.planning import Space
 from paceline.planning.search.layout_space import LayoutSpace
-from paceline.strategy.choices.choice_values import OneOf, Parsed
+from paceline.strategy.choices.choice_values import Name, Parsed
 from paceline.strategy.strategy import CHOICES, Strategy, untrained
 
 SRC = Path(paceline.__file__).parent
@@ -315,9 +315,23 @@ COMPARED = {
     "validation/sets/megatron_table.py": "words of a published table",
     "validation/sets/tf_benchmarks.py": "words of a published table",
     "workload/builders/transformer.py": "a kind of head of a network",
+    "hardware/precision.py": "what mixed precision means on a device",
+    "strategy/usual_precision.py": "the rule of the default precision",
+    "strategy/compression/compressions.py": "the default compression, as an object",
+    "prediction/answer/exchange_assumptions.py": "kinds of numbers that a switch adds",
+    "reporting/text/catalogue_text.py": "an example of a compression's text",
+    "training/optimizers/bench.py": "the two optimizers that it measures",
+    "training/optimizers/other_libraries.py": "the two optimizers that it measures",
+    "validation/sets/lambda_.py": "words of a published table",
+    "validation/sets/llmfoundry.py": "words of a published table",
+    "validation/sets/megatron_bridge.py": "words of a published table",
+    "validation/sets/mlperf.py": "words of a published table",
+    "validation/sets/nvidia_dle.py": "words of a published table",
+    "validation/sets/pollux_sia.py": "words of a published table",
+    "validation/sets/torchtitan.py": "words of a published table",
 }
 """Files that compare with a text that is also a value of a choice, and what it is there."""
-OTHER_WORDS = {*PRECISIONS, *CHOICES, "none"}
+OTHER_WORDS = {*CHOICES, "none", "momentum"}
 """Values of choices that are ordinary words elsewhere."""
 NAMES = frozenset(
     name
@@ -326,7 +340,7 @@ NAMES = frozenset(
     if name
 )
 VALUES = frozenset(
-    str(value) for item in CHOICES.values() if isinstance(item.values, OneOf | Parsed) for value in item.values.names
+    str(value) for item in CHOICES.values() if isinstance(item.values, Name | Parsed) for value in item.values.names
 ) - frozenset(OTHER_WORDS)
 
 
@@ -358,18 +372,23 @@ def listed(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def compared(text: str) -> Iterator[tuple[int, str]]:
-    """Comparisons with the name of a value of a choice. Kinds of devices and patterns of messages have such names too."""
+    """Comparisons with the name of a value of a choice, cases of a match, and entries that are looked up by it."""
     if not any(f'"{value}"' in text or f"'{value}'" in text for value in VALUES):
         return
     for node in ast.walk(tree(text)):
-        if not isinstance(node, ast.Compare):
-            continue
-        sides = [node.left, *node.comparators]
-        if any(isinstance(side, ast.Attribute) and side.attr in ("kind", "pattern") for side in sides):
-            continue
-        entries = [entry for side in sides for entry in (side.elts if isinstance(side, ast.Tuple | ast.Set) else [side])]
+        sides: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            sides = [node.value]
+        elif isinstance(node, ast.Subscript):
+            keys = ast.Set([key for key in node.value.keys if key]) if isinstance(node.value, ast.Dict) else None
+            sides = [node.slice, *([keys] if keys else [])] if keys or ast.unparse(node.value).isupper() else []
+        if any(re.search(r"\b(kind|pattern|numbers(_of\(.*\))?)$", ast.unparse(side)) for side in sides):
+            continue  # a device's kind, a phase's pattern, the numbers of a network have values of such names
+        entries = [e for side in sides for e in (side.elts if isinstance(side, ast.Tuple | ast.Set | ast.List) else [side])]
         if texts(entries) & VALUES:
-            yield node.lineno, ast.unparse(node)
+            yield getattr(node, "lineno", 0), ast.unparse(node)
 
 
 def test_no_other_file_lists_choices() -> None:
@@ -379,6 +398,8 @@ def test_no_other_file_lists_choices() -> None:
     assert [*listed("Mesh(tensor=m.tensor, pipeline=m.pipeline, offload=m.offload, data=n.data)")] == expected
     assert not [*listed("Mesh(tensor=a.tensor, pipeline=b.pipeline, offload=c.offload)")]
     assert [*compared("x == 'allreduce' or phase.pattern == 'allreduce'")] == [(1, "x == 'allreduce'")]
+    assert [*compared("x in ['adam', y]")] and [*compared("COSTS['fp16']")] and [*compared("{'fp16': 1}[x]")]
+    assert [*compared("match x:\n    case 'zero1': pass")]
     files = {path.relative_to(SRC).as_posix(): path.read_text(encoding="utf-8") for path in SRC.rglob("*.py")}
     others = {name: text for name, text in files.items() if name not in DECLARATIONS}
     assert {name for name, text in others.items() if any(listed(text))} == set(ALLOWED)

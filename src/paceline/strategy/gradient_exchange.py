@@ -285,6 +285,7 @@ class GradientExchange:
         plan=Searched(
             single=True,
             help="where the codec works, of what can work there: {legal} (default: {default})",
+            along=lambda x, at: {"compress_pull": False} if at == IN_CARD and x.exchange.has_servers else {},
         ),
         source="Li et al. 2018, INCEPTIONN, MICRO, section VI",
         affects=TRAFFIC,

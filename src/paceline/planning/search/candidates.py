@@ -16,12 +16,14 @@ from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
-from paceline.strategy.codec_place import IN_CARD, check_fabric
-from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
+from paceline.strategy.codec_place import check_fabric
+from paceline.strategy.compression.compression import Compression
+from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS, Exchange
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 from paceline.strategy.exchanges.sharded import SHARDED
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DISTRIBUTED, Sharding
+from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
@@ -47,25 +49,23 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
     tried, barred = space.tried_precisions, space.barred(work)
     of_shares = space.of_shares
     same: dict[Any, Any] = {}  # equal parts are one object, so that prediction finds them by identity
-    compressions = space.compressions or COMPRESSIONS
     combinations = product(
-        compressions,
-        space.exchanges,
-        space.shardings,
+        map(COMPRESSIONS.__getitem__, space.compressions or COMPRESSIONS),
+        map(EXCHANGES.__getitem__, space.exchanges),
+        map(SHARDINGS.__getitem__, space.shardings),
         space.recomputes,
         tried,
         space.buckets,
         space.servers,
         space.experts or (1,),
     )
-    for compression, exchange, sharding, recompute, precision, bucket, several, expert in combinations:
-        x, plain = EXCHANGES[exchange], not COMPRESSIONS[compression].compresses
-        serving = x.has_servers
+    for compression, x, sharding, recompute, precision, bucket, several, expert in combinations:
+        plain, serving = not compression.compresses, x.has_servers
         if (bucket != space.buckets[0] and not x.by_engine) or (several != space.servers[0] and not serving):
             continue  # a duplicate; units of other sizes are tried with the engine's exchange
         if expert > 1 and not (plain and x.by_engine):
             continue  # not tried, as Space says
-        if not space.gathers(precision, sharding):
+        if not space.gathers(precision, sharding.name):
             if bucket == space.buckets[0]:
                 left_out.add(f"weights of {precision} travel in no {space.gather_bits} bits with {sharding}", times)
             continue
@@ -75,8 +75,8 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
             template = Strategy.of(
                 data=workers,
                 global_batch_size=workers,
-                compression=compression,
-                exchange=exchange,
+                compression=compression.name,
+                exchange=x,
                 servers=servers,
                 sharding=sharding,
                 recompute=recompute,
@@ -84,16 +84,16 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 bucket_bytes=bucket,
                 optimizer=space.optimizer,
                 expert=expert,
-                **(of_shares if SHARDINGS[sharding].shares_out else {}),
+                **(of_shares if sharding.shares_out else {}),
             )
             templates = dict.fromkeys(with_choices(template, combination) for combination in space.combinations)
         except UserError as error:
             if bucket == space.buckets[0]:
-                left_out.add(_illegal(compression, exchange, sharding, space.gradient_bits), times, error.message)
+                left_out.add(_illegal(compression, x, sharding, space.gradient_bits), times, error.message)
             continue
-        if compression in barred:
-            left_out.add(barred[compression], times)
-        elif SHARDINGS[sharding].shares_out and not plain and exchange not in _SHARED and space.exchanges == OF_HOSTS:
+        if compression.name in barred:
+            left_out.add(barred[compression.name], times)
+        elif sharding.shares_out and not plain and x not in _SHARED and space.exchanges == OF_HOSTS:
             left_out.add("compressed shards go to their owners or by nodes, unless another exchange is named", times)
         else:
             for each in templates:
@@ -105,25 +105,25 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 )
 
 
-_SHARED = (ALLREDUCE.name, SHARDED.name, HIERARCHICAL.name)
+_SHARED = (ALLREDUCE, SHARDED, HIERARCHICAL)
 """Exchanges to try with compressed gradients and a sharded optimizer unless one is named."""
 
 
 def with_choices(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
     """Return the strategy with further choices, except those that do not apply to it."""
     for name, value in choices.items():
-        in_card = (name, value) == ("codec_at", IN_CARD.name)
-        one_way = {"compress_pull": False} if in_card and template.gradient_exchange.exchange.has_servers else {}
+        item = CHOICES[name]
+        owner = getattr(template, item.part) if item.part else template
         with suppress(UserError):
-            template = template.changed(**{name: value}, **one_way)
+            template = template.changed(**{name: value}, **(item.plan.along(owner, value) if item.plan else {}))
     return template
 
 
-def _illegal(compression: str, exchange: str, sharding: str, gradient_bits: int) -> str:
+def _illegal(compression: Compression, exchange: Exchange, sharding: Sharding, gradient_bits: int) -> str:
     """Return why a combination is illegal. The count's example names the combination."""
-    if not EXCHANGES[exchange].carries(COMPRESSIONS[compression]):
+    if not exchange.carries(compression):
         return "the exchange cannot carry the compression"
-    if sharding == DISTRIBUTED.name or gradient_bits:
+    if sharding is DISTRIBUTED or gradient_bits:
         return "a distributed optimizer has its own collectives"
     return "the exchange does not reduce to the owners of shards"
 

@@ -20,7 +20,7 @@ from paceline.prediction.passes.compute import Resource, memory_rate
 from paceline.prediction.passes.offload import copy_seconds
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.compression import Compression
-from paceline.strategy.compression.compressions import COMPRESSIONS
+from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
 from paceline.strategy.compression.formats import FP32
 from paceline.workload.prepared import once_by
 
@@ -188,7 +188,7 @@ def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficien
     if copied.any():
         seconds = seconds + FP32.element_bits / 8 * copied / efficiency.bandwidth(link(device.host_link))
     kinds = [(plan.strategy.description, packed), (_rest(plan), dense)]
-    for compression, count in [*kinds, (COMPRESSIONS["dense"], gathered)] if device.kind == "cpu" else kinds:
+    for compression, count in [*kinds, (DENSE, gathered)] if device.kind == "cpu" else kinds:
         rates = [codec_seconds(compression, w, 1, device, efficiency) for w in ("decode", "encode")]
         seconds = seconds + count * np.where(encodes > 0, rates[1], rates[0])
     return seconds

@@ -28,6 +28,9 @@ from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, 
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
+_COUNTED = 4
+"""Bytes of an element in a table of operations, which is in fp32."""
+
 Resource = Literal[
     "compute",
     "memory bandwidth",
@@ -314,7 +317,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     )
     work = table.flops * micro_batch_size * computed_share(table)
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
-    scale: float | Array = BYTES_PER_ELEMENT[precision] / BYTES_PER_ELEMENT["fp32"]
+    scale: float | Array = BYTES_PER_ELEMENT[precision] / _COUNTED
     if recipe:  # narrow operands, a wide result
         read, written = m * k + k * n, m * n
         narrower = recipe.operand / BYTES_PER_ELEMENT[precision]
@@ -323,7 +326,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
     flops, streamed = work / busy, moved / memory_rate(device, e)
     if device.cycles is not None:
-        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / BYTES_PER_ELEMENT["fp32"] * e.kept_share
+        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = calls * e.launch_s[device.kind]

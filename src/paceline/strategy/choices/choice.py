@@ -117,6 +117,7 @@ class Searched:
         single: True if all strategies have one value, which is the default unless another is named.
         option: True if ``plan`` has the option.
         help: sentence of the option of ``plan``; ``{legal}`` and ``{help}`` are the legal names and the choice's own sentence.
+        along: returns what a plan chooses with a value, by name, for the owner and the value.
     """
 
     axis: str = ""
@@ -124,6 +125,7 @@ class Searched:
     single: bool = False
     option: bool = True
     help: str = "{help}; may be repeated"
+    along: Callable[[Any, Any], Mapping[str, Any]] = lambda owner, value: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -61,7 +61,9 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         Optimizer("momentum", 1, 5, 2, 0.01, {"momentum": 0.9, "weight_decay": 0.0}, "torch.optim.SGD", "SGD"),
         Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}, "torch.optim.Adam", "Adam"),
         Optimizer("adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW"),
-        Optimizer("lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS", layerwise=True),
+        Optimizer(
+            "lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS", layerwise=True
+        ),
         Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}, "paceline.LAMB", "Lamb", layerwise=True),
     )
 }

@@ -13,7 +13,10 @@ from paceline.prediction.passes.blocks import block_begins, part_sizes
     ("count", "virtual", "ends", "sizes"),
     [
         (4, 1, (0, 0), [6, 6, 6, 6]),
+        (4, 1, (3, 3), [3, 9, 9, 3]),
         (4, 1, (3, 0), [3, 7, 7, 7]),
+        (4, 1, (0, 5), [6, 7, 6, 5]),
+        (2, 1, (10, 14), [10, 14]),
         (2, 2, (10, 0), [5, 7, 5, 7]),
     ],
 )

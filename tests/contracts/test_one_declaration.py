@@ -299,6 +299,15 @@ ALLOWED = {
     "planning/search/layouts.py": "sizes by which divisions are told apart and counted",
     "planning/search/nearest_fit.py": "changes that save memory, and how near each is",
     "prediction/layouts/layout_bounds.py": "choices that a bound depends on: other layouts share it",
+    "planning/search/layout_space.py": "axes of a search of layouts, which another test holds to the declarations",
+    "planning/search/space.py": "axes of a plan, which another test holds to the declarations",
+    "prediction/layouts/layout_slices.py": "choices that determine the work of one device",
+    "slim_record.py": "settings of the training of a slimmed network",
+    "strategy/exchanges/allreduce.py": "what the messages of an exchange depend on",
+    "strategy/exchanges/exchange.py": "what the messages of an exchange depend on",
+    "strategy/sharded_exchange.py": "what the messages of a unit depend on",
+    "training/attach/attach_keywords.py": "keywords for type checkers, which a test holds to the declarations",
+    "training/runs/loop.py": "a schedule of learning rates, samples and an optimizer",
     "prediction/mesh/group_collectives.py": "dimensions of the mesh",
     "prediction/mesh/tensor_parallel.py": "dimensions of the mesh",
     "validation/sets/case_builders.py": "columns of published tables",
@@ -352,8 +361,8 @@ def texts(nodes: Iterable[ast.expr | None]) -> set[str]:
 def listed(text: str) -> Iterator[tuple[int, list[str]]]:
     """Lists of three or more choices: their line and the names.
 
-    Counts constants in a literal, attributes of one object in a literal, and keywords of a call that copy attributes of their
-    own name from one object.
+    Counts constants in a literal, attributes of one object in a literal, keywords of a call that copy attributes of their own
+    name from one object, fields of a class, and parameters of a function.
     """
     if sum(name in text for name in NAMES) < 3:
         return  # to parse the whole package takes seconds
@@ -362,6 +371,10 @@ def listed(text: str) -> Iterator[tuple[int, list[str]]]:
             node.keys if isinstance(node, ast.Dict) else node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else ()
         )
         attributes = [entry for entry in entries if isinstance(entry, ast.Attribute)]
+        if isinstance(node, ast.ClassDef):
+            entries = [ast.Constant(ast.unparse(each.target)) for each in node.body if isinstance(each, ast.AnnAssign)]
+        if isinstance(node, ast.FunctionDef):
+            entries = [ast.Constant(each.arg) for each in (*node.args.args, *node.args.kwonlyargs)]
         if isinstance(node, ast.Call):
             attributes = [k.value for k in node.keywords if isinstance(k.value, ast.Attribute) and k.value.attr == k.arg]
         attributes = [attribute for attribute in attributes if attribute.attr in NAMES]
@@ -396,6 +409,8 @@ def test_no_other_file_lists_choices() -> None:
     assert [*listed("{'tensor': 1, 'pipeline': 2, 'offload': 3}")] == expected
     assert [*listed("key = (m.tensor, m.pipeline, m.offload)")] == expected
     assert [*listed("Mesh(tensor=m.tensor, pipeline=m.pipeline, offload=m.offload, data=n.data)")] == expected
+    assert [*listed("def mesh(tensor, pipeline, *, offload): pass")] == expected
+    assert [*listed("class Mesh:\n    tensor: int\n    pipeline: int = 1\n    offload: str = ''")] == expected
     assert not [*listed("Mesh(tensor=a.tensor, pipeline=b.pipeline, offload=c.offload)")]
     assert [*compared("x == 'allreduce' or phase.pattern == 'allreduce'")] == [(1, "x == 'allreduce'")]
     assert [*compared("x in ['adam', y]")] and [*compared("COSTS['fp16']")] and [*compared("{'fp16': 1}[x]")]

@@ -17,12 +17,11 @@ from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.layouts.batch import Candidate
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import check_fabric
-from paceline.strategy.compression.compression import Compression
-from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS, Exchange
+from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
 from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 from paceline.strategy.exchanges.sharded import SHARDED
-from paceline.strategy.sharding import DISTRIBUTED, Sharding
+from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
@@ -89,7 +88,9 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
             templates = dict.fromkeys(with_choices(template, combination) for combination in space.combinations)
         except UserError as error:
             if bucket == space.buckets[0]:
-                left_out.add(_illegal(compression, x, sharding, space.gradient_bits), times, error.message)
+                left_out.add(
+                    _illegal(x.carries(compression), sharding is DISTRIBUTED or bool(space.gradient_bits)), times, error.message
+                )
             continue
         if compression.name in barred:
             left_out.add(barred[compression.name], times)
@@ -119,11 +120,15 @@ def with_choices(template: Strategy, choices: Mapping[str, Any]) -> Strategy:
     return template
 
 
-def _illegal(compression: Compression, exchange: Exchange, sharding: Sharding, gradient_bits: int) -> str:
-    """Return why a combination is illegal. The count's example names the combination."""
-    if not exchange.carries(compression):
+def _illegal(carried: bool, own_collectives: bool) -> str:
+    """Return why a combination is illegal. The count's example names the combination.
+
+    Args:
+        carried: whether the exchange carries the compression. ``own_collectives``: whether the optimizer has collectives.
+    """
+    if not carried:
         return "the exchange cannot carry the compression"
-    if sharding is DISTRIBUTED or gradient_bits:
+    if own_collectives:
         return "a distributed optimizer has its own collectives"
     return "the exchange does not reduce to the owners of shards"
 

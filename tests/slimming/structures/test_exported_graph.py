@@ -39,7 +39,13 @@ def small_equals_masked(model: nn.Module, found: Structures, *inputs: tuple[Tens
     return all(differs(masked(model, found, removed), small, each) < 1e-5 for each in inputs)
 
 
-@pytest.mark.everyday("Branching-in a sequence", "InNumpy-two of them")
+@pytest.mark.everyday(
+    "Branching-in a sequence",
+    "Counting-two deep",
+    "InNumpy-two of them",
+    "OwnGradient-used twice",
+    "Packing-one after the other",
+)
 @pytest.mark.parametrize("place", ROUND)
 @pytest.mark.parametrize("inner", OPAQUE)
 def test_the_rest_has_the_structures_that_it_has_around_a_module_of_fixed_widths(

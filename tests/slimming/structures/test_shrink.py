@@ -48,7 +48,18 @@ def drawn(found: Structures, share: float, seed: int) -> set[int]:
     return removed
 
 
-@pytest.mark.everyday("0.3-residual", "0.3-transformer", "0.9-rnn")
+@pytest.mark.everyday(
+    "0.3-residual",
+    "0.3-lstm projected",
+    "0.3-gru",
+    "0.3-both directions",
+    "0.3-transformer",
+    "0.3-gpt2",
+    "0.3-conv-m",
+    "0.3-deconvolutions",
+    "0.9-rnn",
+    others="long",
+)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_the_smaller_network_computes_what_the_masked_one_does(name: str, share: float) -> None:

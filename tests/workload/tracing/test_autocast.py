@@ -75,7 +75,7 @@ def kept_on_cpu(module: nn.Module, inputs: Tensor, loss: str) -> int:
     return sum(storage.nbytes() for storage in storages.values())
 
 
-@pytest.mark.everyday("lenet5", "ncf", "bert", "perceptron")
+@pytest.mark.everyday("lenet5", "ncf", "bert", "gpt2", "perceptron", others="long")
 @pytest.mark.parametrize("name", [pytest.param(x, marks=[pytest.mark.full] if x in SLOW else ()) for x in NETWORKS])
 def test_a_trace_keeps_what_torch_keeps_under_autocast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within 3 %, ten networks by the lists of a GPU and three by those of a CPU.

@@ -90,6 +90,17 @@ def test_named_sizes_are_searched_and_emitted(capsys: pytest.CaptureFixture[str]
     assert code == 0 and out.endswith(f"Run: bash {script}\n") and "fully_shard(model" in script.read_text()
 
 
+def test_what_emitted_options_leave_to_the_user_is_said_apart(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    question, place = f"{PLAN} --max-nodes 1 --compression dense --emit", tmp_path / "options.json"
+    code, out, err = run(capsys, f"{question} deepspeed")
+    assert code == 0 and json.loads(out)["train_batch_size"] == 512
+    assert err.startswith('The learning rate is "auto" in the file') and err.endswith(".\n") and err.count("\n") == 1
+    code, written, nothing = run(capsys, f"{question} deepspeed {place}")
+    assert code == 0 and place.read_text() == out and err.strip() in " ".join(written.split()) and not nothing
+    code, out, err = run(capsys, f"{question} torchrun")
+    assert code == 0 and "torchrun" in out and not err
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

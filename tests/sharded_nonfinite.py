@@ -121,7 +121,7 @@ def network(case: str) -> Any:
 
 
 def _owed(hook: Any) -> list[Tensor]:
-    return [values.clone() for kind in ("residual", "velocity") for _, _, _, values in hook._owed(kind)]
+    return [values.clone() for kind in ("residual", "velocity") for _, _, _, values in hook._values(kind)]
 
 
 def train(rank: int, workers: int, case: str, run: str) -> list[dict[str, Any]]:
@@ -213,7 +213,7 @@ def shared(rank: int, mesh: Any = None) -> dict[str, Grads]:
             model(torch.randn(5, INPUTS, generator=draws)).square().mean().backward()
             for name, gradient in gradients(model).items():
                 totals[-1][name] = totals[-1].get(name, torch.zeros(())) + gradient
-        for name, tensor, holding, values in hook._owed("residual") if hook is not None else ():
+        for name, tensor, holding, values in hook._values("residual") if hook is not None else ():
             rows = torch.zeros(holding.owners, tensor.shard)
             rows[holding.place :: holding.places] = values
             torch.distributed.all_reduce(rows)

@@ -31,7 +31,7 @@ def owed(hook: Any) -> dict[str, torch.Tensor]:
     """The sum over all ranks of what each owes, as whole tensors."""
     found: dict[str, torch.Tensor] = {}
     for kind in ("residual", "velocity"):
-        for name, tensor, holding, values in hook._owed(kind):
+        for name, tensor, holding, values in hook._values(kind):
             rows = torch.zeros(holding.owners, tensor.shard, dtype=torch.float64)
             rows[holding.place :: holding.places] = values.double()
             whole = tensor.whole_of(rows).clone()
@@ -46,7 +46,7 @@ def save(rank: int, workers: int, kind: str, path: str, compression: str, option
     for step in range(2):
         backward(model, rank, step)
     dcp.save({"exchange": hook}, checkpoint_id=path)
-    elements = sum(values.numel() for _, _, _, values in hook._owed("residual"))
+    elements = sum(values.numel() for _, _, _, values in hook._values("residual"))
     return {"owed": owed(hook), "next": [backward(model, rank, step) for step in (2, 3)], "elements": elements}
 
 
@@ -78,7 +78,7 @@ def alone(rank: int, workers: int, kind: str, path: str, again: str, compression
     dcp.save({"exchange": hook}, checkpoint_id=again)
     states: list[Any] = [None] * workers
     dist.all_gather_object(states, hook.own_state())
-    for _, _, _, values in hook._owed("residual"):
+    for _, _, _, values in hook._values("residual"):
         values.zero_()
     hook.load_own_states(states)
     found["of own states"] = owed(hook)
@@ -113,7 +113,7 @@ def tensor_parallel(rank: int, workers: int) -> dict[str, Any]:
     dist.all_gather_object(states, hooks[0].own_state())
     said = _said(lambda: hooks[1].load_own_states([s for number, s in enumerate(states) if number % 2 != rank % 2]))
     hooks[1].load_own_states(states)
-    before, after = ({(k, name): v.clone() for k in KINDS for name, _, _, v in hook._owed(k)} for hook in hooks)
+    before, after = ({(k, name): v.clone() for k in KINDS for name, _, _, v in hook._values(k)} for hook in hooks)
     return {"before": before, "after": after, "at": (hooks[1].step, hooks[1].seed), "said": said}
 
 

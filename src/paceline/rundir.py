@@ -251,7 +251,7 @@ class RunDir:
                 try:
                     label, record = _record(data, records)
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
-                    raise ValueError(f"line {number}: {_why(error)}") from error
+                    raise ValueError(f"line {number}: {_fault_text(error)}") from error
                 records[label] = record
             return records
 
@@ -320,12 +320,12 @@ def _parse(path: Path, parse: Callable[[Path], _T]) -> _T:
     try:
         return parse(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _broken(path, _why(error)) from error
+        raise _broken(path, _fault_text(error)) from error
     except UserError as error:
         raise _broken(path, error.message) from error
 
 
-def _why(error: Exception) -> str:
+def _fault_text(error: Exception) -> str:
     """Describe what a file lacks. Python's own messages name types, not the fault of the file."""
     if isinstance(error, KeyError):
         return f"it lacks {error}"

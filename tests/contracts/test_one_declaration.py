@@ -293,7 +293,7 @@ ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
     "cli/arguments/training_arguments.py": "options of a training run, not of a strategy",
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
-    "planning/ask/question.py": "parts of the search that ask makes",
+    "planning/ask/training_question.py": "parts of the search that ask makes",
     "planning/emit/torchtitan.py": "what torchtitan has of each choice",
     "planning/search/divided_layouts.py": "axes that depend on the cluster and the network",
     "planning/search/layouts.py": "sizes by which divisions are told apart and counted",

@@ -65,10 +65,10 @@ def with_head(
     brief = f"{screen.brief}; what would fit: {would_fit[0]['options']}" if offers else screen.brief
     head = tuple(_offered(inputs, prediction, offers))
     screen = replace(screen, answer=(*head, GAP, *screen.answer), brief=brief)
-    return {**data, "would_fit": would_fit}, _without(screen, head, prediction, offers) if behind else screen
+    return {**data, "would_fit": would_fit}, _head_alone(screen, head, prediction, offers) if behind else screen
 
 
-def _without(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:
+def _head_alone(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:
     """Show the head as the answer, and move the rest behind ``--why``."""
     as_if = f"As if it fitted: {format_seconds(p.step_time_s)} a step, {p.samples_per_s:.3g} samples/s."
     others = (heading("What would fit too:"), _offer_table(offers[SHOWN:])) if len(offers) > SHOWN else ()
@@ -82,10 +82,10 @@ def _without(screen: Screen, head: Sequence[Block], p: Prediction, offers: Seque
 
 def _nearest(o: argparse.Namespace, inputs: Inputs, model: StepPredictor) -> tuple[Fitting, ...]:
     most = LARGEST_BATCH if o.global_batch is None else 1
-    return nearest_fit(*inputs, predictor=model, network=_between(o), most_batches=most)
+    return nearest_fit(*inputs, predictor=model, network=_node_network(o), most_batches=most)
 
 
-def _between(o: argparse.Namespace) -> Link | None:
+def _node_network(o: argparse.Namespace) -> Link | None:
     """Return the network between nodes that the options name, for a cluster of more nodes."""
     if o.network or not (o.device and hardware.instance(o.device)):
         return hardware.network(o.network) if o.network else None

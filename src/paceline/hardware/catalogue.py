@@ -45,7 +45,7 @@ def is_device(name: str) -> bool:
 def is_own_device(name: str) -> bool:
     """Return whether the file named by ``PACELINE_DEVICES`` has a device of that name."""
     own = os.environ.get(VARIABLE, "")
-    return bool(own) and fold_hardware(name) in _index(_own(own))
+    return bool(own) and fold_hardware(name) in _index(_user_devices(own))
 
 
 def device_names() -> list[str]:
@@ -132,7 +132,7 @@ def load(file_name: str) -> dict[str, Any]:
 
 
 @cache
-def _own(own: str) -> tuple[Device, ...]:
+def _user_devices(own: str) -> tuple[Device, ...]:
     """Return the devices of the user's file ``own``; empty without a file."""
     if not own:
         return ()
@@ -151,9 +151,9 @@ def _own(own: str) -> tuple[Device, ...]:
 def _devices(own: str) -> tuple[Device, ...]:
     """Return the devices of the user's file ``own``, then those of the package that have other names."""
     data = load("devices.toml")
-    names = {fold_hardware(entry.name) for entry in _own(own)}
+    names = {fold_hardware(entry.name) for entry in _user_devices(own)}
     package = (device_of(entry, data["sources"], data["architectures"]) for entry in data["device"])
-    return (*_own(own), *(entry for entry in package if fold_hardware(entry.name) not in names))
+    return (*_user_devices(own), *(entry for entry in package if fold_hardware(entry.name) not in names))
 
 
 @cache

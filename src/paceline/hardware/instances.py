@@ -124,7 +124,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
             f"{sizes_text(devices)} devices in a node of {entry.name}, which has {entry.devices}",
             f"leave the number out, or name the device: {entry.device}",
         )
-    between = _between(entry, network)
+    between = _node_network(entry, network)
     own = bool(between) and between == entry.network
     return NamedHardware(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
 
@@ -152,7 +152,7 @@ def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | 
     return None if inner is None else int(inner), int(outer or 1)
 
 
-def _between(entry: Instance, given: str | None) -> str | None:
+def _node_network(entry: Instance, given: str | None) -> str | None:
     """Return the network between nodes of ``entry``; the user's replaces it."""
     if given is None:
         return entry.network or None

@@ -174,7 +174,7 @@ def _ethernet(bandwidth: float) -> Link:
     if math.isclose(latency, nearest.latency.value):
         latency = nearest.latency.value
     else:
-        source = f"between {' and '.join(entry.name for entry in _around(bandwidth))}"
+        source = f"between {' and '.join(entry.name for entry in _neighbours(bandwidth))}"
     return Link(
         name=f"Ethernet {format_bandwidth(bandwidth)}",
         kind="ethernet",
@@ -204,14 +204,14 @@ def _tcp_rate(ethernet: Link) -> float:
 
 def _interpolated(bandwidth: float, of: Callable[[Link], float]) -> float:
     """Interpolate a number between Ethernets of the catalogue, on logarithmic axes; constant outside their range."""
-    low, high = _around(bandwidth)
+    low, high = _neighbours(bandwidth)
     if low is high:
         return of(low)
     weight = math.log(bandwidth / low.bandwidth.value) / math.log(high.bandwidth.value / low.bandwidth.value)
     return math.exp((1 - weight) * math.log(of(low)) + weight * math.log(of(high)))
 
 
-def _around(bandwidth: float) -> tuple[Link, Link]:
+def _neighbours(bandwidth: float) -> tuple[Link, Link]:
     """Return the catalogue's Ethernets with the next lower and next higher bandwidth; the last one twice outside their
     range."""
     rates = _ethernets()

@@ -145,7 +145,7 @@ class SlurmFederation:
         (self.directory / "password").write_text(password)
         grants = f"CREATE USER 'slurm'@'%' IDENTIFIED BY '{password}'; GRANT ALL ON *.* TO 'slurm'@'%';"
         client = ("mariadb", "--no-defaults", f"--socket={self.directory}/db.sock", "-uroot", "-e", grants)
-        self._until(lambda: kernel.system(client) == "", "db.log")
+        self._await(lambda: kernel.system(client) == "", "db.log")
 
     def _start_accounting(self) -> None:
         conf = self.directory / "slurmdbd.conf"
@@ -173,7 +173,7 @@ class SlurmFederation:
         beside.write_text("ClusterName=accounting\nSlurmctldHost=h0\n")
         words = ("env", f"SLURM_CONF={beside}", kernel.which("slurmdbd") or "slurmdbd")
         slurm.daemon(self.topology, self.topology.namespace(0), words, hostname="h0")
-        self._until(lambda: bool(self.run(self.clusters[0].name, "sacctmgr", "-n", "-P", "list", "tres")), "slurmdbd.log")
+        self._await(lambda: bool(self.run(self.clusters[0].name, "sacctmgr", "-n", "-P", "list", "tres")), "slurmdbd.log")
 
     def _conf(self, cluster: SlurmCluster) -> Path:
         return self.directory / cluster.name / "slurm.conf"
@@ -226,7 +226,7 @@ class SlurmFederation:
             states = self.run(cluster.name, "sinfo", "--local", "--noheader", "-N", "-o", "%N|%T").split()
             return len(set(states)) == len(cluster.hosts) and all(state.endswith("|idle") for state in states)
 
-        self._until(idle, f"{cluster.name}/slurmctld.log")
+        self._await(idle, f"{cluster.name}/slurmctld.log")
 
     def _await_siblings(self, cluster: SlurmCluster) -> None:
         """Wait until the sibling clusters know each other, because Slurm starts no job earlier."""
@@ -235,9 +235,9 @@ class SlurmFederation:
             siblings = self.run(cluster.name, "scontrol", "show", "federation").count("Synced:Yes")
             return siblings == len(self.clusters) - 1
 
-        self._until(synced, f"{cluster.name}/slurmctld.log")
+        self._await(synced, f"{cluster.name}/slurmctld.log")
 
-    def _until(self, ready: Callable[[], bool], log: str) -> None:
+    def _await(self, ready: Callable[[], bool], log: str) -> None:
         until = time.monotonic() + READY_S
         last = ""
         while time.monotonic() < until:

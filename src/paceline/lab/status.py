@@ -80,7 +80,7 @@ class LabStatus:
 
 def read_counters(state: LabState, host: int) -> Counters:
     """Read the counters of one host in its namespace. Raises CommandFailed."""
-    return _look(state, host)[1]
+    return _host_counters(state, host)[1]
 
 
 def read_status(state: LabState) -> LabStatus:
@@ -99,7 +99,7 @@ def read_status(state: LabState) -> LabStatus:
         try:
             if not kernel.is_alive(name, state.namespaces.get(name)):
                 raise CommandFailed(f"its namespace {name}")
-            link, count = _look(state, host)
+            link, count = _host_counters(state, host)
             if not _is_shaped(name, topology.wire) or (link == "up" and not _is_shaped(topology.switch, f"p{host}")):
                 raise CommandFailed("the token bucket of its link")
             links.append(link)
@@ -133,7 +133,7 @@ def _read_slurm(state: LabState, links: list[str], lacking: list[str]) -> tuple[
     return tuple(states.get(f"h{host}", "unknown") for host in range(topology.hosts))
 
 
-def _look(state: LabState, host: int) -> tuple[str, Counters]:
+def _host_counters(state: LabState, host: int) -> tuple[str, Counters]:
     topology = state.topology
     shown = kernel.system_json(("ip", "-j", "-s", "-n", topology.namespace(host), "link", "show", "dev", topology.wire))
     try:

@@ -100,7 +100,7 @@ def prove(
         script = _PREPARE + (_AIGER if solver == "abc" else "write_smt2 -wires design.smt2\n")
         (work / "prepare.ys").write_text(script)
         _run(["yosys", "-q", "prepare.ys"], work, seconds, check=True)
-        outcome = _ask(work, method, depth, solver, seconds, merge)
+        outcome = _solve(work, method, depth, solver, seconds, merge)
     return Proof(name, scope, method, depth, solver, time.perf_counter() - begin, outcome)
 
 
@@ -125,7 +125,7 @@ def _group(pattern: str, text: str) -> str:
     return found.group(1)
 
 
-def _ask(
+def _solve(
     work: Path, method: Method, depth: int, solver: Solver, seconds: float, merge: bool
 ) -> Literal["proved", "refuted", "undecided"]:
     if solver == "abc":

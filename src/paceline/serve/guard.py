@@ -48,7 +48,7 @@ class Guard:
 
         refused = self._refusal(scope)
         app = PlainTextResponse(*refused) if refused else self._app
-        await app(scope if refused else self._within(scope), receive, guarded)
+        await app(scope if refused else self._without_token(scope), receive, guarded)
 
     def _refusal(self, scope: Scope) -> tuple[str, int] | None:
         """Return why a request is refused, and its status."""
@@ -66,7 +66,7 @@ class Guard:
     def _first(self, scope: Scope) -> bytes:
         return str(scope["path"]).split("/", 2)[1].encode() if scope["path"].startswith("/") else b""
 
-    def _within(self, scope: Scope) -> Scope:
+    def _without_token(self, scope: Scope) -> Scope:
         """Return the request with its path after the token."""
         if not self._token:
             return scope

@@ -26,14 +26,14 @@ class LiveSchedule:
 
     async def page(self, request: Request) -> Response:
         """Return the whole page. Without a script the browser reloads it every ten seconds."""
-        content, code = await run_in_threadpool(self._now)
+        content, code = await run_in_threadpool(self._current_state)
         return HTMLResponse(filled("serve/schedule.html.j2", {"content": content, "place": self._path or "nowhere"}), code)
 
     async def now(self, request: Request) -> Response:
         """Return the changing part of the page."""
-        return HTMLResponse(*await run_in_threadpool(self._now))
+        return HTMLResponse(*await run_in_threadpool(self._current_state))
 
-    def _now(self) -> tuple[str, int]:
+    def _current_state(self) -> tuple[str, int]:
         try:
             if self._path is None:
                 raise NONE

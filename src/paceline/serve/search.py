@@ -10,7 +10,7 @@ from threading import Lock
 from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
 from paceline.planning.ask.ask import ask
-from paceline.planning.ask.question import PLAIN
+from paceline.planning.ask.training_question import PLAIN
 from paceline.planning.search.goal import money
 from paceline.planning.search.space import worlds
 from paceline.reporting.pages.answer_page import Page, Section, front_sections

@@ -103,7 +103,7 @@ class Slim:
         self._times: LayerTimes | None = None
         self._shell = None if is_sharded(model) else shell(model)
         self._batch: tuple[Any, ...] | None = None
-        self._watch = None if inputs is not None else model.register_forward_pre_hook(self._seen, with_kwargs=True)
+        self._watch = None if inputs is not None else model.register_forward_pre_hook(self._record_shape, with_kwargs=True)
 
     @staticmethod
     def load(plan: SlimPlan | str | Path, model: nn.Module) -> nn.Module:
@@ -288,7 +288,7 @@ class Slim:
         factor = floor(100 * self.whole.median_s / cost) / 100 if cost else inf
         return f"{format_seconds(cost)} ({factor:g}x)" if self.budget.kind == "speedup" else format_seconds(cost)
 
-    def _seen(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def _record_shape(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         batch = _in_order(module, given, named)
         self._batch = tuple(each.detach() if isinstance(each, Tensor) else each for each in batch)
         if self._watch is not None:

@@ -37,8 +37,8 @@ class Baselines:
     def __init__(self, visible: Sequence[Case], every: Sequence[Case], hold_out: HoldOut) -> None:
         self._hold_out = hold_out
         held_in = visible if hold_out == "scale" else every
-        self._same = _by(visible, "model", "device")
-        self._of_model, self._of_device = _by(held_in, "model"), _by(held_in, "device")
+        self._same = _grouped(visible, "model", "device")
+        self._of_model, self._of_device = _grouped(held_in, "model"), _grouped(held_in, "device")
         self._forms: dict[tuple[str, ...], PolluxForm | None] = {}
         self._mfu: dict[tuple[str, ...], float | None] = {}
 
@@ -60,13 +60,13 @@ class Baselines:
         return case.samples / (rate * case.keys.devices)
 
     def _linear(self, case: Case) -> float | None:
-        rows = self._alike(case)
+        rows = self._similar_rows(case)
         if not rows:
             return None
         smallest = min(row.keys.devices for row in rows)
         return per_device(_nearest_batch(case, [row for row in rows if row.keys.devices == smallest]))
 
-    def _alike(self, case: Case) -> Sequence[Case]:
+    def _similar_rows(self, case: Case) -> Sequence[Case]:
         """Return visible rows of the same model and device, preferably with equal sample length and of the same system."""
         rows = _same_sample(case, self._same.get((case.keys.model, case.keys.device), ()))
         return [row for row in rows if row.keys.system == case.keys.system] or rows
@@ -104,13 +104,13 @@ class Baselines:
         work, several = f"{case.workload.flops_per_sample:.6g}", str(case.keys.nodes > 1)
         key = (case.keys.model, case.keys.device, case.keys.system, work, several)
         if key not in self._forms:
-            rows = self._alike(case)
+            rows = self._similar_rows(case)
             between = any(row.keys.nodes > 1 for row in rows) or case.keys.nodes == 1
             self._forms[key] = PolluxForm.fit(rows) if between else None
         return self._forms[key]
 
 
-def _by(rows: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Case]]:
+def _grouped(rows: Iterable[Case], *names: str) -> dict[tuple[str, ...], list[Case]]:
     out: dict[tuple[str, ...], list[Case]] = defaultdict(list)
     for row in rows:
         out[tuple(getattr(row.keys, name) for name in names)].append(row)

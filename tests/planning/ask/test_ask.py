@@ -14,7 +14,7 @@ from paceline.hardware.prices import every_listing
 from paceline.planning import Asked, Space, ask
 from paceline.planning.ask.answer import cluster_text
 from paceline.planning.ask.ask import chance
-from paceline.planning.ask.question import PLAIN, TrainingQuestion
+from paceline.planning.ask.training_question import PLAIN, TrainingQuestion
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.reporting.text.ask_text import asked_screen
 from paceline.workload import Workload

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.hardware.prices import listings, price
-from paceline.planning.ask.question import TrainingQuestion
+from paceline.planning.ask.training_question import TrainingQuestion
 from paceline.planning.ask.upgrades import larger, upgrades
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY

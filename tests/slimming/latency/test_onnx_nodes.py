@@ -62,7 +62,7 @@ def test_what_a_call_costs_is_timed_beside_the_node(monkeypatch: pytest.MonkeyPa
         return [lambda: now.__setitem__(0, now[0] + slow * cost)]
 
     monkeypatch.setattr(onnx_nodes, "_calls", lambda *_: calls_of(5e-6))
-    monkeypatch.setattr(onnx_nodes, "_nothing", lambda threads: calls_of(2e-6))
+    monkeypatch.setattr(onnx_nodes, "_empty_calls", lambda threads: calls_of(2e-6))
     assert onnx_nodes.alone([], {}, {}) == pytest.approx(3e-6)
     slow = 3.0
     assert onnx_nodes.alone([], {}, {}) == pytest.approx(9e-6)

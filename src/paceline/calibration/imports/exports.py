@@ -74,7 +74,7 @@ def read_export(path: Path, named: Mapping[str, str] | None = None, unit: str = 
     header = list(rows[0])
     for role, column in named.items():
         if column not in header:
-            raise UserError(f"{path.name} has no column {column}", f"it has {_few(header)}; name one: --column {role}=NAME")
+            raise UserError(f"{path.name} has no column {column}", f"it has {_listing(header)}; name one: --column {role}=NAME")
     columns = _columns(path, rows, named, unit)
     source = f"{path.name}, column {columns.step_time or columns.time}"
     if columns.step_time:
@@ -102,8 +102,8 @@ def _wide(rows: Sequence[Row]) -> list[dict[str, str]]:
 def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, str], unit: str) -> _Columns:
     """Find the columns of the step time. Raises UserError."""
     header = list(rows[0])
-    times = [named["step_time"]] if "step_time" in named else [] if "time" in named else _like(header, _is_time)
-    rates = [] if times else _like(header, _is_rate)
+    times = [named["step_time"]] if "step_time" in named else [] if "time" in named else _columns_like(header, _is_time)
+    rates = [] if times else _columns_like(header, _is_rate)
     if len(times) > 1 or len(rates) > 1:
         several = ", ".join(times or rates)
         raise UserError(f"{path.name} has several columns of step times: {several}", "name one: --column step_time=NAME")
@@ -121,7 +121,7 @@ def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, 
     step = named.get("step") or next((folded[name] for name in _STEPS if name in folded), "")
     if not clock or not step:
         lacks = "no column of step times, and no clock with a column of steps"
-        raise UserError(f"{path.name} has {lacks}", f"it has {_few(header)}; name one: --column step_time=NAME")
+        raise UserError(f"{path.name} has {lacks}", f"it has {_listing(header)}; name one: --column step_time=NAME")
     measured = unit or _CLOCKS.get(clock.casefold(), "") or _unit(clock)
     if not measured and clock.casefold() == "timestamp":
         measured = "ms" if any((_number(row[clock]) or 0) > MILLISECONDS for row in rows) else "s"
@@ -130,7 +130,7 @@ def _columns(path: Path, rows: Sequence[Mapping[str, str]], named: Mapping[str, 
     return _Columns(time=clock, step=step, unit=measured)
 
 
-def _like(header: Sequence[str], is_one: Callable[[str], bool]) -> list[str]:
+def _columns_like(header: Sequence[str], is_one: Callable[[str], bool]) -> list[str]:
     """Return the columns of a kind, except the range ends that Weights & Biases adds."""
     return [name for name in header if is_one(name) and not name.endswith(("__MIN", "__MAX"))]
 
@@ -183,6 +183,6 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _few(header: Sequence[str]) -> str:
+def _listing(header: Sequence[str]) -> str:
     """List some of the columns for an error."""
     return ", ".join(header[:8]) + (f" and {len(header) - 8} more" if len(header) > 8 else "")

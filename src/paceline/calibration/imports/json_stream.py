@@ -22,7 +22,7 @@ class _Text:
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._held, self._at, self._ended = stream, "", 0, False
 
-    def _more(self) -> bool:
+    def _read_piece(self) -> bool:
         """Read one more piece. Returns False at the end."""
         if self._ended:
             return False
@@ -39,7 +39,7 @@ class _Text:
                 self._at += 1
             if self._at < len(self._held):
                 return self._held[self._at]
-            if not self._more():
+            if not self._read_piece():
                 return ""
 
     def take(self, expected: str) -> None:
@@ -56,10 +56,10 @@ class _Text:
             try:
                 value, end = _DECODER.raw_decode(self._held, self._at)
             except json.JSONDecodeError as error:
-                if not self._more():
+                if not self._read_piece():
                     raise ValueError("it ends in the middle" if error.pos >= len(self._held) - 1 else error.msg) from None
                 continue
-            if self._held[end : end + 1] in _ENDS or not self._more():  # "1.5e" continues in the next piece
+            if self._held[end : end + 1] in _ENDS or not self._read_piece():  # "1.5e" continues in the next piece
                 self._at = end
                 return value
 

@@ -66,7 +66,7 @@ class _RankTrace:
         if not self.waits:
             return None
         begin, end = min(start for start, _ in self.steps.values()), max(end for _, end in self.steps.values())
-        work, waits = (_union(_within(kernels, begin, end)) for kernels in (self.work, self.waits))
+        work, waits = (_union(_clip(kernels, begin, end)) for kernels in (self.work, self.waits))
         either = _union(np.concatenate([work, waits]))
         return float((_length(either) - _length(work)) / len(self.steps) / 1e6)
 
@@ -122,7 +122,7 @@ def _check(ranks: Sequence[_RankTrace]) -> None:
         raise UserError(f"the traces are of jobs of {sizes} processes", "give traces of one job")
 
 
-def _within(kernels: array[float], begin: float, end: float) -> Intervals:
+def _clip(kernels: array[float], begin: float, end: float) -> Intervals:
     """Clip intervals to the time between two moments."""
     pairs = np.clip(np.frombuffer(kernels, dtype=np.float64).reshape(-1, 2), begin, end)
     cut: Intervals = pairs[pairs[:, 1] > pairs[:, 0]]

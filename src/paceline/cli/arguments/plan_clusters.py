@@ -37,14 +37,16 @@ def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:
         repeated = [name.replace("_", "-") for name in _CLUSTER_OPTIONS if getattr(o, name) is not None]
         if repeated:
             raise UserError(f"--cluster says what --{repeated[0]} says", "give one of the two: --cluster '8x8 A100'")
-        named = zip(o.cluster, _each("network", o.network, o.cluster), strict=True)
+        named = zip(o.cluster, _by_kind("network", o.network, o.cluster), strict=True)
         return tuple(cluster for text, link in named for cluster in _of_text(text, link))
     if not o.device:
         raise UserError("no device is named", "give --cluster '8x8 A100', or --device and --max-nodes (paceline hardware list)")
     if (o.max_nodes is None) == (o.devices is None):
         both = "--max-nodes and --devices both say how many" if o.devices is not None else "nothing says how many devices"
         raise UserError(both, "give one of --max-nodes and --devices")
-    per_node, networks = (_each(name, getattr(o, name.replace("-", "_")), o.device) for name in ("devices-per-node", "network"))
+    per_node, networks = (
+        _by_kind(name, getattr(o, name.replace("-", "_")), o.device) for name in ("devices-per-node", "network")
+    )
     parts = zip(o.device, per_node, networks, strict=True)
     return tuple(cluster for name, many, link in parts for cluster in _of_parts(name, many, link, o))
 
@@ -95,7 +97,7 @@ def _nodes(name: str, many: NodeSizes | None, devices: int, network: str | None)
     return many, devices // size
 
 
-def _each(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
+def _by_kind(name: str, given: Sequence[Any] | None, kinds: Sequence[str]) -> list[Any]:
     """Return one value per kind. ``given`` has one value for all kinds or one for each."""
     values = list(given or [None])
     if len(values) not in (1, len(kinds)):

@@ -23,7 +23,7 @@ from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.ask.advice import LIKELY
 from paceline.planning.ask.answer import Asked, cluster_name
 from paceline.planning.ask.ask import ask
-from paceline.planning.ask.question import FASTEST
+from paceline.planning.ask.training_question import FASTEST
 from paceline.planning.search.deadline import seconds_until
 from paceline.reporting.text.ask_text import asked_screen
 from paceline.units import parse_dollars

@@ -78,7 +78,7 @@ def _up(o: argparse.Namespace) -> Answer:
         raise UserError("--nic is empty", "give a codec such as --nic inceptionn, or leave it out")
     cards = {"nic": o.nic or "", "nic_ports": o.nic_ports, "mtu": o.mtu, "ipv6": o.ipv6}
     more = {"slurm_slots": slots, "switch_adds": o.switch, **cards}
-    cluster = lab.up(o.hosts, link, o.name, o.latency, **more, say=_say(o.name))
+    cluster = lab.up(o.hosts, link, o.name, o.latency, **more, say=_printer(o.name))
     text = f"{o.name}: {o.hosts} hosts, {link_text(cluster.topology.link)}"
     text += f", cards {cluster.topology.nic}" if cluster.topology.nic else ""
     text += "; up" if cluster.fresh else "; was up already, left as it is"
@@ -167,5 +167,5 @@ def _down(o: argparse.Namespace) -> Answer:
     return {"name": o.name, "removed": was_up, "notes": notes}, replace(Screen.plain(*notes, text), brief=text)
 
 
-def _say(name: str) -> Callable[[str], None]:
+def _printer(name: str) -> Callable[[str], None]:
     return lambda text: print(f"{name}: {text}", file=sys.stderr, flush=True)

@@ -52,7 +52,7 @@ def _import(o: argparse.Namespace) -> Answer:
         raise UserError(f"--out {o.out}", "a table of jobs is a .csv file")
     pairs = _pairs("--column", o.column)
     steps = read_steps([Path(name) for name in o.files], columns=pairs, unit=o.unit, global_batch=o.global_batch)
-    row, seen = job_row(steps, _given(o), o.warmup)
+    row, seen = job_row(steps, _given_columns(o), o.warmup)
     doubt = _held(seen)
     data = {"row": row, "steps": int(row["#steps"]), "step_s": seen.step_s, "sync_s": seen.sync_s}
     if not o.out:
@@ -83,7 +83,7 @@ def _held(seen: Observation) -> tuple[str, ...]:
     return (f"As described it would need {needs}: --set recompute=full or grad_accum=N where it ran so.",)
 
 
-def _given(o: argparse.Namespace) -> dict[str, str]:
+def _given_columns(o: argparse.Namespace) -> dict[str, str]:
     """Return the columns that options set. Raises UserError for a column given twice."""
     given = _pairs("--set", o.set)
     options = {

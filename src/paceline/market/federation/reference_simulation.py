@@ -175,12 +175,12 @@ class ReferenceSimulation:
             self.end[job] = now
             return True
         kind = int(demand.kind[job])
-        self.work_left[job] -= self._kept(now, works, lender) * float(demand.speed[kind, pool])
+        self.work_left[job] -= self._surviving_work(now, works, lender) * float(demand.speed[kind, pool])
         self.restarts[job] += 1
         heapq.heappush(self.queues[kind], job)
         return True
 
-    def _kept(self, now: float, works: float, lender: int) -> float:
+    def _surviving_work(self, now: float, works: float, lender: int) -> float:
         """Return the seconds of work that survive an eviction. A job saves during a notice that is long enough."""
         rules = self.rules
         done = max(now - works, 0.0)
@@ -228,7 +228,7 @@ class ReferenceSimulation:
                 self._start(now, kind, False, reserved)
         if home_first:  # after jobs have started at other sites, so that no guest leaves for a job that need not wait
             for pool, devices in list(self._wanted()):
-                self._tell(now, pool, devices - self.free_devices[pool] - self.coming[pool])
+                self._notify(now, pool, devices - self.free_devices[pool] - self.coming[pool])
 
     def _start(self, now: float, kind: int, at_home: bool, reserved: set[int]) -> None:
         """Start the first job of a kind in the pool where it ends first, if it fits anywhere."""
@@ -294,7 +294,7 @@ class ReferenceSimulation:
             if wanted:
                 yield pool, wanted
 
-    def _tell(self, now: float, pool: int, wanted: int) -> None:
+    def _notify(self, now: float, pool: int, wanted: int) -> None:
         """Evict the guests with the latest starts, until ``wanted`` devices will be free."""
         if wanted <= 0:
             return

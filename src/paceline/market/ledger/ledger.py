@@ -194,13 +194,13 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         self.path = Path(path).absolute()
         if not self.path.is_file():
             raise UserError(f"there is no ledger {self.path}", "settle a federation first, or give the path of its ledger")
-        with self._told():
+        with self._file_errors():
             self._db = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True, timeout=BUSY_S, isolation_level=None)
         self._check_kind()
 
     def _check_kind(self) -> None:
         try:
-            with self._told():
+            with self._file_errors():
                 application, version = (self._one(f"PRAGMA {name}")[0] for name in ("application_id", "user_version"))
             if application != _APPLICATION:
                 raise UserError(f"{self.path} is not a ledger of Paceline's", "give the path of a ledger, or of a new file")
@@ -228,14 +228,14 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
     @property
     def head(self) -> Head:
         """Return the last entry; number 0 and the empty digest in an empty ledger."""
-        with self._told():
+        with self._file_errors():
             row = self._one("SELECT number, digest FROM entries ORDER BY number DESC LIMIT 1")
         return Head(*row) if row else Head(0, "")
 
     @property
     def origins(self) -> tuple[Origin, ...]:
         """Origins of the entries in order, one per version of Paceline that appended."""
-        with self._told():
+        with self._file_errors():
             rows = self._db.execute("SELECT trace, rule, seed, version FROM origins ORDER BY number").fetchall()
         return tuple(Origin(*row) for row in rows)
 
@@ -256,7 +256,7 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         Raises:
             UserError: the first entry that was changed, moved or removed, or another defect.
         """
-        with self._told():
+        with self._file_errors():
             problem = self._one("PRAGMA quick_check(1)")[0]
             schema = {row[0] for row in self._db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
         if problem != "ok":
@@ -292,21 +292,21 @@ class LedgerReader(AbstractContextManager["LedgerReader"]):
         """Return receipts less payments of each site, by name; they sum to 0. Raises UserError for an unknown unit."""
         check_name("unit of an amount", unit, UNITS)
         balances: dict[str, int] = {}
-        with self._told():
+        with self._file_errors():
             for owner, lender, amount in self._db.execute("SELECT owner, lender, amount FROM entries WHERE unit = ?", [unit]):
                 balances[owner] = balances.get(owner, 0) - amount  # not in SQL, whose sums overflow at 64 bits
                 balances[lender] = balances.get(lender, 0) + amount
         return dict(sorted(balances.items()))
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        with self._told():
+        with self._file_errors():
             yield from self._db.execute("SELECT * FROM entries ORDER BY number")
 
     def _one(self, query: str) -> Any:
         return self._db.execute(query).fetchone()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _file_errors(self) -> Iterator[None]:
         """Turn SQLite's errors in this block into a UserError that names the file."""
         try:
             yield
@@ -330,12 +330,12 @@ class Ledger(LedgerReader):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"the ledger {self.path} cannot be made: {error.strerror}", "give another path") from error
-        with self._told():
+        with self._file_errors():
             self._db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
         try:
             self._prepare()
             self._check_kind()
-            with self._told():
+            with self._file_errors():
                 _turn_to_wal(self._db)
                 self._db.execute("PRAGMA synchronous = FULL")  # a commit survives a loss of power
             self._place = self._known_origin()
@@ -345,7 +345,7 @@ class Ledger(LedgerReader):
 
     def _prepare(self) -> None:
         """Create the tables of an empty file; another process may do so at the same time."""
-        with self._told():
+        with self._file_errors():
             empty = self._one("SELECT COUNT(*) FROM sqlite_master")[0] == 0 == self._one("PRAGMA user_version")[0]
         if empty:
             with self._change():
@@ -393,7 +393,7 @@ class Ledger(LedgerReader):
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        with self._told():
+        with self._file_errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -277,18 +277,18 @@ class Equilibria:
 
         inf if that equilibrium has no welfare; NaN if no equilibrium was found, or no profile gains.
         """
-        return self._over(min(self.welfares, default=math.nan))
+        return self._welfare_ratio(min(self.welfares, default=math.nan))
 
     @property
     def price_of_stability(self) -> float:
         """Largest welfare / welfare of the best equilibrium found; special values as for ``price_of_anarchy``."""
-        return self._over(max(self.welfares, default=math.nan))
+        return self._welfare_ratio(max(self.welfares, default=math.nan))
 
     def reached_from(self, profile: Profile) -> tuple[str, ...]:
         """Return the starts from which best responses end in a profile."""
         return tuple(start for start, end in self.responses.items() if end.found and end.profile == profile)
 
-    def _over(self, there: float) -> float:
+    def _welfare_ratio(self, there: float) -> float:
         if math.isnan(there) or not 0 < self.best.welfare < math.inf:
             return math.nan
         return self.best.welfare / there if there > 0 else math.inf

@@ -67,8 +67,8 @@ class Aligned(Elaboratable):
         m.d.sync += inside.eq(left + Mux(comes, completed, 0))
         m.d.comb += [Assert(inside <= self._most_inside), Assert(~beats.valid | (inside != 0))]
         self._follow(m, aligner, place, left, comes, goes)
-        self._keep(m, aligner)
-        self._hurry(m, aligner, comes, inside)
+        self._assert_kept(m, aligner)
+        self._assert_prompt(m, aligner, comes, inside)
         return m
 
     def _follow(self, m: Module, aligner: Aligner, place: Signal, left: Signal, comes: Value, goes: Value) -> None:
@@ -107,7 +107,7 @@ class Aligned(Elaboratable):
         with m.If(aligner.beats.valid):
             m.d.comb += [Assert(beat.bytes != 0), Assert((beat.bytes == 1 << bits) | (beat.last & (beat.bytes < 1 << bits)))]
 
-    def _keep(self, m: Module, aligner: Aligner) -> None:
+    def _assert_kept(self, m: Module, aligner: Aligner) -> None:
         beats = aligner.beats
         beat = beats.payload
         watched = Cat(
@@ -117,7 +117,7 @@ class Aligned(Elaboratable):
         m.d.sync += [waited.eq(beats.valid & ~beats.ready), before.eq(watched)]
         m.d.comb += Assert(~waited | (watched == before))
 
-    def _hurry(self, m: Module, aligner: Aligner, comes: Value, inside: Value) -> None:
+    def _assert_prompt(self, m: Module, aligner: Aligner, comes: Value, inside: Value) -> None:
         chunks, beats = aligner.chunks, aligner.beats
         waits, rests = Signal(range(self._patience + 2)), Signal(range(self._patience + 2))
         at_rest = Signal(init=1)  # the last chunk was its frame's last

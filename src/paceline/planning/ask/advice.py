@@ -69,7 +69,7 @@ def advice(asked: Asked) -> str:
     if asked.named is None and not missed and choice.time_s > LONG_S:
         long = format_seconds(choice.time_s)
         return f"This is the cheapest, and takes {long}: say by when you need it (--by 30d), and a faster one is chosen."
-    if (better := _better(asked)) is not None:
+    if (better := _better_upgrade(asked)) is not None:
         return f"{_capital(better)}; else {run[:1].lower()}{run[1:]}."
     if (layout := asked.divided_layout) is not None:
         words = _method(layout.choice.strategy)
@@ -98,13 +98,13 @@ def _missed(asked: Asked, limits: Sequence[str]) -> str:
     able = [upgrade for upgrade in asked.upgrades if _keeps(asked, upgrade)]
     if able:
         best = min(able, key=lambda upgrade: (upgrade.usd != upgrade.usd, upgrade.usd))
-        return f"This misses the {what}: {_named(best)} {'keep' if _many(best) else 'keeps'} it, {_price(best)}."
+        return f"This misses the {what}: {_named(best)} {'keep' if _is_plural(best) else 'keeps'} it, {_price(best)}."
     others = ", and so does every row above" if asked.upgrades else ""
     needs = []
     if "date" in limits and asked.by_s:
         keeping = asked.keeping
         if keeping is not None:
-            needs.append(f"{keeping.title} {'keep' if _many(keeping) else 'keeps'} the date, {_price(keeping)}")
+            needs.append(f"{keeping.title} {'keep' if _is_plural(keeping) else 'keeps'} the date, {_price(keeping)}")
         else:
             times = _rounded(asked.choice.time_s / asked.by_s)
             needs.append(f"a cluster {times} times as fast keeps the date, and none that is listed is")
@@ -132,7 +132,7 @@ def _keeps(asked: Asked, upgrade: Upgrade) -> bool:
     return in_time and (asked.budget_usd is None or upgrade.usd <= asked.budget_usd)
 
 
-def _better(asked: Asked) -> str | None:
+def _better_upgrade(asked: Asked) -> str | None:
     """Describe an upgrade that is both faster and cheaper, or a cheaper provider of the same cluster.
 
     The gains exceed the prediction's range and the size of a tie. None without either.
@@ -172,7 +172,7 @@ def _much_faster(asked: Asked) -> str | None:
 
 def _faster(upgrade: Upgrade) -> str:
     times = f"{upgrade.speedup:.1f}" if upgrade.speedup < 10 else f"{upgrade.speedup:.0f}"
-    return f"{_named(upgrade)} {'are' if _many(upgrade) else 'is'} {times} times as fast"
+    return f"{_named(upgrade)} {'are' if _is_plural(upgrade) else 'is'} {times} times as fast"
 
 
 def _scaling(asked: Asked) -> str:
@@ -195,7 +195,7 @@ def _named(upgrade: Upgrade) -> str:
     return cluster_text(upgrade.choice.cluster) if upgrade.change.startswith("device=") else upgrade.title
 
 
-def _many(upgrade: Upgrade) -> bool:
+def _is_plural(upgrade: Upgrade) -> bool:
     """Return whether the upgrade's name is plural."""
     return not upgrade.change.startswith("network") and upgrade.choice.cluster.world_size > 1
 

@@ -11,8 +11,8 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, of_devices, price
 from paceline.planning.ask.advice import WAITS, advice
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
-from paceline.planning.ask.question import QUICK, TrainingQuestion
 from paceline.planning.ask.rentals import NODES, Rental, rentals
+from paceline.planning.ask.training_question import QUICK, TrainingQuestion
 from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
@@ -59,7 +59,7 @@ def ask(
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
     question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor)
-    best, rental = (None if cluster is None else _on(question, cluster, progress)), None
+    best, rental = (None if cluster is None else _plan_on(question, cluster, progress)), None
     if best is None:
         best, rental = _rented(question, by_s, budget_usd, cluster)
     at = question.rented([rental]) if rental else question
@@ -95,7 +95,7 @@ def chance(limit: float | None, value: float, low: float, high: float) -> float 
     return Goal("deadline", limit).chance(value, low, high)
 
 
-def _on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Plan | None:
+def _plan_on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Plan | None:
     """Plan on a cluster, or on the next larger one of the same devices that fits; None if none does."""
     here = question.may_hold(cluster)
     return (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)

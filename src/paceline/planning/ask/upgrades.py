@@ -11,8 +11,8 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, every_listing, listings, price
 from paceline.planning.ask.answer import Upgrade, cluster_text
-from paceline.planning.ask.question import FEW, TrainingQuestion
 from paceline.planning.ask.rentals import rentals
+from paceline.planning.ask.training_question import FEW, TrainingQuestion
 from paceline.planning.compare.changes import apply, parse_change
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.choice import Choice, Plan
@@ -34,8 +34,8 @@ def upgrades(question: TrainingQuestion, choice: Choice) -> tuple[Upgrade, ...]:
     of other devices."""
     cluster = choice.cluster
     changes = []
-    elsewhere = _elsewhere(question, choice)
-    if not _alone(cluster):
+    elsewhere = _cheaper_provider(question, choice)
+    if not _lacks_network(cluster):
         changes.append(f"nodes={2 * cluster.num_nodes}")
     elif cluster.devices_per_node < NODE_DEVICES:
         changes.append(f"devices-per-node={2 * cluster.devices_per_node}")
@@ -74,7 +74,7 @@ def _larger(cluster: Cluster) -> Iterator[Cluster]:
     local, nodes = cluster.devices_per_node, cluster.num_nodes
     if nodes == 1:
         yield from (cluster.changed(devices_per_node=size) for size in _doublings(local, NODE_DEVICES))
-    if not _alone(cluster):
+    if not _lacks_network(cluster):
         yield from (cluster.changed(num_nodes=many) for many in _doublings(nodes, MOST_NODES))
 
 
@@ -104,13 +104,13 @@ def _upgrade(question: TrainingQuestion, choice: Choice, change: str) -> Upgrade
     best = question.plain((cluster,))
     if best is None:
         return None
-    seller, usd_there = _there(question, choice, cluster)
+    seller, usd_there = _other_provider(question, choice, cluster)
     upgrade = upgrade_to(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
     # A faster network has no listed price.
     return replace(upgrade, usd_there=usd_there, usd=math.nan if change.startswith("network") else upgrade.usd)
 
 
-def _elsewhere(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
+def _cheaper_provider(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
     """Return the same cluster at the cheapest provider if that saves more than a tie.
 
     None if the user gave the price. A provider that rents single devices joins no nodes.
@@ -132,7 +132,7 @@ def _elsewhere(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
     return replace(upgrade_to(choice, cheaper, "the same", seller=least.seller), speedup_low=1.0, speedup_high=1.0)
 
 
-def _there(question: TrainingQuestion, choice: Choice, cluster: Cluster) -> tuple[str, float]:
+def _other_provider(question: TrainingQuestion, choice: Choice, cluster: Cluster) -> tuple[str, float]:
     """Return another provider of the devices of ``cluster``, and its dollars for ``choice``; NaN if it is not listed.
 
     Both prices are of one provider, since prices of two providers say little about two devices.
@@ -156,7 +156,7 @@ def _title(change: str, cluster: Cluster, before: Cluster) -> str:
     return f"network {cluster.network.name}" if change.startswith("network") else cluster_text(cluster)
 
 
-def _alone(cluster: Cluster) -> bool:
+def _lacks_network(cluster: Cluster) -> bool:
     """Return whether the network between nodes of a device is unknown."""
     return cluster.num_nodes == 1 and cluster.network == cluster.intra_link
 

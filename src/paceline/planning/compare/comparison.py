@@ -24,9 +24,9 @@ from paceline.workload.table import Workload
 
 def difference(choice: Choice, best: Choice) -> str:
     """Return time and cost of a choice relative to the best, and the resources on which it spends more or less time."""
-    parts = [_more(choice.time_s / best.time_s, "slower", "faster")]
+    parts = [_percent_text(choice.time_s / best.time_s, "slower", "faster")]
     if choice.usd == choice.usd and best.usd == best.usd and best.usd > 0:
-        parts.append(_more(choice.usd / best.usd, "more expensive", "cheaper"))
+        parts.append(_percent_text(choice.usd / best.usd, "more expensive", "cheaper"))
     lost = {k: choice.exposed.get(k, 0.0) - best.exposed.get(k, 0.0) for k in {**choice.exposed, **best.exposed}}
     worst = max(lost, key=lambda k: lost[k])
     gained = min(lost, key=lambda k: lost[k])
@@ -37,7 +37,7 @@ def difference(choice: Choice, best: Choice) -> str:
     return ", ".join(filter(None, parts)) or "equal"
 
 
-def _more(ratio: float, more: str, less: str) -> str:
+def _percent_text(ratio: float, more: str, less: str) -> str:
     if abs(ratio - 1) < 0.0005:
         return ""
     return f"{ratio - 1:.1%} {more}" if ratio > 1 else f"{1 - ratio:.1%} {less}"

@@ -32,20 +32,20 @@ def scaling(
         return {}
     lines = {}
     for title, kind in LINES.items():
-        line = [p for place in places or _around(cluster) if (p := _at(workload, place, strategy, kind, predictor))]
+        line = [p for place in places or _sizes(cluster) if (p := _step_on(workload, place, strategy, kind, predictor))]
         if len(line) > 1:
             lines[title] = line
     return lines
 
 
-def _around(cluster: Cluster) -> list[Cluster]:
+def _sizes(cluster: Cluster) -> list[Cluster]:
     """Return clusters from one device up to twice the nodes of ``cluster``."""
     nodes = max(2 * cluster.num_nodes, 2) if cluster.num_nodes > 1 or cluster.network != cluster.intra_link else 1
     sizes = [size for size in worlds(cluster.devices_per_node, nodes) if cluster.fills_leaves(size[1])]
     return [cluster.changed(devices_per_node=local, num_nodes=n) for local, n in sizes]
 
 
-def _at(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: StepPredictor) -> Prediction | None:
+def _step_on(workload: Workload, place: Cluster, strategy: Strategy, kind: str, predictor: StepPredictor) -> Prediction | None:
     """Return the step of the strategy on cluster ``place``; None if it is illegal there."""
     n, local, nodes = place.world_size, place.devices_per_node, place.num_nodes
     batch = strategy.global_batch_size * n // strategy.world_size if kind == "weak" else strategy.global_batch_size

@@ -200,7 +200,7 @@ class _Asked:
 
     def of(self, cluster: Cluster, transport: str = "") -> WhatIf:
         """Return the answer on ``cluster``; ``transport`` is the default one. Raises UserError as ``whatif``."""
-        cluster = self._over(cluster, transport)
+        cluster = self._with_transport(cluster, transport)
         base = self.predictor.step(self.workload, cluster, self.strategy)
         outcomes: dict[str, Outcome] = {}
         errors: dict[str, UserError] = {}
@@ -223,7 +223,7 @@ class _Asked:
             unit="epoch" if epoch else "1M samples",
         )
 
-    def _over(self, cluster: Cluster, transport: str) -> Cluster:
+    def _with_transport(self, cluster: Cluster, transport: str) -> Cluster:
         """Return the cluster with that transport, unless its transport is stated."""
         return clusters_by_transport(cluster, self.predictor).get(transport, cluster)
 
@@ -234,7 +234,7 @@ class _Asked:
         if not self.precision_given and c.device != cluster.device and all(change.name != "precision" for change in chosen):
             s = s.changed(precision=usual_precision(self.workload, c.device).name)
             title = title if s.precision == strategy.precision else f"{title}, {s.precision}"
-        c, model = self._over(c, transport), changed_predictor(chosen, predictor)
+        c, model = self._with_transport(c, transport), changed_predictor(chosen, predictor)
         p = model.step(self.workload, c, s) if chosen else base
         ratio = p.samples_per_s / base.samples_per_s
         factor = speedup_factor(p, base, c, cluster)

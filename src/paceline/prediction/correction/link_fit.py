@@ -53,7 +53,7 @@ class ObservedLinks:
     def of(self, given: Cluster) -> Cluster:
         """Return the cluster with links at their observed speed. Links without observations are unchanged."""
         intra = slower(given.intra_link, self._inside(given))
-        network = intra if given.num_nodes == 1 else slower(given.network, self._between(given))
+        network = intra if given.num_nodes == 1 else slower(given.network, self._node_factors(given))
         return given.changed(intra_link=intra, network=network)
 
     def _inside(self, given: Cluster) -> Factors:
@@ -73,7 +73,7 @@ class ObservedLinks:
 
         return self._factors_of(key, alike, changed)
 
-    def _between(self, given: Cluster) -> Factors:
+    def _node_factors(self, given: Cluster) -> Factors:
         """Return factors of the network between nodes. Links inside the nodes have their observed speed too."""
         key = (given.network.name,)
 
@@ -98,7 +98,7 @@ class ObservedLinks:
         """Return the factors that best explain the waits, by coordinate search coarse to fine. An outlier adds at most 1."""
 
         def misfit(factors: Factors) -> float:
-            off = [self._off(step, changed(step.cluster, factors)) for step in seen]
+            off = [self._log_ratio(step, changed(step.cluster, factors)) for step in seen]
             fit = float(np.minimum(np.square(off), 1.0).sum()) / NOISE**2
             return fit + factors[0] ** 2 + factors[1] ** 2
 
@@ -108,7 +108,7 @@ class ObservedLinks:
             best = min(((best[0], best[1] + i * width) for i in (-1, 0, 1, 2)), key=misfit)
         return best
 
-    def _off(self, step: Observation, cluster: Cluster) -> float:
+    def _log_ratio(self, step: Observation, cluster: Cluster) -> float:
         """Return the logarithm of the ratio of predicted to measured wait."""
         floor = HIDDEN * step.step_s
         waited = self._predict(step.workload, cluster, step.strategy).exposed_comm_s

@@ -76,7 +76,7 @@ class Batched(Evaluation):
         candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
         steps, refused = _empty(candidates), dict[int, str]()
         passes = _PassTable(self.model)
-        for members in _alike(candidates, refused):
+        for members in _groups(candidates, refused):
             group = _SameExchange.of(candidates, members, passes, refused)
             if len(group.members):
                 steps.step_s[group.members] = group.seconds(passes)
@@ -141,7 +141,7 @@ def _empty(candidates: Sequence[Candidate]) -> Steps:
     return Steps(np.full(count, np.nan), np.zeros(count), available, {})
 
 
-def _alike(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
+def _groups(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[list[int]]:
     """Group indices of the candidates with the same exchange on the same machines."""
     groups: dict[Hashable, list[int]] = {}
     group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share

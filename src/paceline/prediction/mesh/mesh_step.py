@@ -146,7 +146,7 @@ class MeshStep(Step):
         """Return the step with other seconds from each part to the next."""
         pipeline = _pipeline(self.steps, self.stages, self.strategy, send_s, self.weight_s)
         exchanges = [step.costs.exchange for step in self.steps]
-        beside = _beside(self.steps, self.stages, pipeline, exchanges) if self.beside else ()
+        beside = _exchange_windows(self.steps, self.stages, pipeline, exchanges) if self.beside else ()
         return replace(self, pipeline=pipeline, send_s=tuple(send_s), beside=beside)
 
     def _set_apart_imbalance(self, spent: dict[Resource, float]) -> None:
@@ -238,7 +238,7 @@ class MeshStep(Step):
         other = replace(self, pipeline=pipeline, tie_s=self.tie_s * (between if far else inside))
         if self.beside:
             exchanges = [step.costs.exchange.slower(between, inside) for step in self.steps]
-            return replace(other, beside=_beside(self.steps, self.stages, pipeline, exchanges)).seconds
+            return replace(other, beside=_exchange_windows(self.steps, self.stages, pipeline, exchanges)).seconds
         return max(end + max(0.0, own[2]) for end, own in zip(other._exchanged, slower, strict=True)) + self._update
 
     def events(self) -> tuple[Event, ...]:
@@ -314,7 +314,7 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
         send_s=tuple(send),
         send_far=tuple(far),
         weight_s=weights,
-        beside=_beside(steps, parts, pipeline, [step.costs.exchange for step in steps]) if beside else (),
+        beside=_exchange_windows(steps, parts, pipeline, [step.costs.exchange for step in steps]) if beside else (),
         tie_s=tie_s,
         tie_far=tie_far,
         bubble_free="pipeline bubble" in model.free,
@@ -325,7 +325,7 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
     )
 
 
-def _beside(
+def _exchange_windows(
     steps: Sequence[WholeStep], parts: Sequence[Stage], pipeline: PipelineSchedule, exchanges: Sequence[ExchangeSeconds]
 ) -> tuple[ExchangeBeside, ...]:
     """Return the times at which each stage exchanges gradients."""

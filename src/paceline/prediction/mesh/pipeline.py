@@ -206,7 +206,7 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: PassOrder) 
             order, place = orders[stage], places[stage]
             while place < len(order):
                 part, micro, kind = order[place]
-                before, edge = _before(part, micro, kind, parts)
+                before, edge = _dependency(part, micro, kind, parts)
                 needs = 0 if before is None else numbers.get(before, -1)
                 if needs < 0:
                     break
@@ -217,13 +217,13 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: PassOrder) 
         waiting = [stage for stage in waiting if places[stage] < len(orders[stage])]
         assert moved < len(rows) or not waiting, "a stage waits for a pass that follows it"
     stage_of, part_of, micro_of, needed, edges, costs = np.array(rows, dtype=np.int64).T
-    held = tuple(_most(order, FORWARD, BACKWARD) for order in orders)
+    held = tuple(_largest_excess(order, FORWARD, BACKWARD) for order in orders)
     last = WEIGHTS if schedule.splits_backward else BACKWARD
-    late = tuple(_most(order, FORWARD, last) - own for order, own in zip(orders, held, strict=True))
+    late = tuple(_largest_excess(order, FORWARD, last) - own for order, own in zip(orders, held, strict=True))
     return Program(stage_of, part_of, micro_of, needed, edges, costs, held, late)
 
 
-def _before(part: int, micro: int, kind: int, parts: int) -> tuple[tuple[int, int, int] | None, int]:
+def _dependency(part: int, micro: int, kind: int, parts: int) -> tuple[tuple[int, int, int] | None, int]:
     """Return the pass that a pass depends on, and the part after which its result is sent on, from 1."""
     if kind == FORWARD:
         return ((part - 1, micro, FORWARD), part) if part else (None, 0)
@@ -275,7 +275,7 @@ def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     return tuple(moved)
 
 
-def _most(order: Order, first: int, second: int) -> int:
+def _largest_excess(order: Order, first: int, second: int) -> int:
     """Return the largest excess of passes of the first kind over passes of the second kind so far."""
     held = most = 0
     for _, _, kind in order:

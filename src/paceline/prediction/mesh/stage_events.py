@@ -51,7 +51,7 @@ def stage_events(
     own = float(step.pieces.update)
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=own))
     if beside is None:
-        bars += _behind(step, ended, update_s, tie_s)
+        bars += _exchange_tail(step, ended, update_s, tie_s)
     else:
         bars += exchange_events(beside, step.costs.exchange, delay_s)
         gathered = delay_s - beside.delay_loss_s
@@ -73,7 +73,7 @@ def _gathers_s(step: WholeStep) -> float:
     return max(0.0, float(step.schedule.micro_step) - float(step.pieces.forward + step.pieces.backward))
 
 
-def _behind(step: WholeStep, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
+def _exchange_tail(step: WholeStep, ended: float, update_s: float, tie_s: float) -> Iterator[Event]:
     """Yield the exchange after the passes, and the waits until the end of the stage's own step."""
     placed, p = step.schedule, step.pieces
     after, loss = float(placed.update_start) - step.passes_s, float(placed.penalty)

@@ -197,17 +197,17 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
                     yield Collective(index, True, "allreduce", size, beside=WGRAD_SHARE)
             entered = 0.0 if layer.is_logits else product.k
         elif how == "rows" and product is not None:
-            yield from _whole(index, _FP32 * product.m * product.n, sequence, operand=True)
+            yield from _sum_exchange(index, _FP32 * product.m * product.n, sequence, operand=True)
             entered = 0.0
         elif how == "entries":
             # Rows are read and written; the numbers of the tokens, which are kept, are read too.
             moved = sum(o.bytes for o in layer.operations if not o.backward) - layer.activation_bytes
-            yield from _whole(index, moved / 2, sequence)
+            yield from _sum_exchange(index, moved / 2, sequence)
         elif layer.name.rpartition(".")[2] == "loss":
             yield from _loss(index, layers, styles)
 
 
-def _whole(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:
+def _sum_exchange(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:
     """Yield the exchange that completes a sum over the group after a layer. ``operand``: its products read the gradient."""
     yield Collective(index, False, "scatter" if sequence else "allreduce", size)
     if sequence:

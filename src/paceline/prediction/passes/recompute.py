@@ -114,7 +114,7 @@ def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Reco
     if choice:
         for name, members in _chosen(workload, choice.layers):
             if choice.whole_blocks:
-                _whole(table, name, members)
+                _recompute_block(table, name, members)
             elif choice.by_operation:
                 _by_operation(table, name, members)
             else:
@@ -174,7 +174,7 @@ def _needed(table: _OperationCosts, members: Sequence[int]) -> list[int]:
     return [i for i in members if i < last]
 
 
-def _whole(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
+def _recompute_block(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
     """Store only the input of the block, assumed equal to the stored bytes of its first layer.
 
     A second copy exists during recomputation.

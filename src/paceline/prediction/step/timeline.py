@@ -245,11 +245,11 @@ def with_exchange(parts: StepDurations, x: ExchangeSeconds, buckets: Array | Non
         exchange=(x.buckets if buckets is None else buckets).tolist(),
         gather_forward=gathers.get("gather_forward", ()),
         gather_backward=gathers.get("gather_backward", ()),
-        after=sum(gathers.get("gather_update", ())) + _beyond(sum(gathers.get("gather_next", ())), parts.forward),
+        after=sum(gathers.get("gather_update", ())) + _forward_excess(sum(gathers.get("gather_next", ())), parts.forward),
     )
 
 
-def _beyond(gathered: float, forward: Number) -> Number:
+def _forward_excess(gathered: float, forward: Number) -> Number:
     """Return the excess time of all-gathers over the next step's first forward pass, which waits layer by layer."""
     return np.maximum(0.0, gathered - forward) if isinstance(forward, np.ndarray) else max(0.0, gathered - forward)
 
@@ -295,7 +295,7 @@ def events(
                 own = forward[layer] - waited[layer]
                 yield Event(name=f"forward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=own)
                 if waited[layer]:
-                    yield _within(f"forward {names[layer]}{suffix}", clock + own, waited[layer])
+                    yield _all_to_all_event(f"forward {names[layer]}{suffix}", clock + own, waited[layer])
                 clock += forward[layer]
         for start, stop, _, after in reversed(spans):
             clock = begin + after
@@ -306,7 +306,7 @@ def events(
                     clock += again[layer]
                 first = waited_back[layer]
                 if first:
-                    yield _within(f"backward {names[layer]}{suffix}", clock, first)
+                    yield _all_to_all_event(f"backward {names[layer]}{suffix}", clock, first)
                 own, begins = backward[layer] - first, clock + first
                 yield Event(name=f"backward {names[layer]}{suffix}", lane="compute", start_s=begins, duration_s=own)
                 clock += backward[layer]
@@ -319,7 +319,7 @@ def events(
         yield input_event(parts.feed)
 
 
-def _within(name: str, start: float, seconds: float) -> Event:
+def _all_to_all_event(name: str, start: float, seconds: float) -> Event:
     """Return a layer's all-to-all as a bar: of vectors after its forward kernels, of gradients before its backward kernels."""
     return Event(name=f"alltoall {name}", lane="network", start_s=start, duration_s=seconds)
 

@@ -130,7 +130,7 @@ def queue(schedule: ClusterSchedule, axis: Axis = TRACE) -> str:
     start, end = span_of(schedule, axis)
     edges = np.linspace(start, end, POINTS + 1)
     arrivals = np.array([outcome.job.arrival_s for outcome in schedule.outcomes])
-    ends = np.array([_gone(outcome, end) for outcome in schedule.outcomes])
+    ends = np.array([_departure_s(outcome, end) for outcome in schedule.outcomes])
     spans = [span for outcome in schedule.outcomes for span in outcome.spans]
     begun, ended = np.array([span.start_s for span in spans]), np.array([span.end_s for span in spans])
     present = mean_of(edges, arrivals, ends, np.ones(len(arrivals)))
@@ -138,7 +138,7 @@ def queue(schedule: ClusterSchedule, axis: Axis = TRACE) -> str:
     return over_time(edges, {"waiting": np.maximum(present - running, 0), "running": running}, "jobs", axis)
 
 
-def _gone(outcome: JobOutcome, end: float) -> float:
+def _departure_s(outcome: JobOutcome, end: float) -> float:
     if math.isnan(outcome.end_s):
         return end if outcome.removed_s is None or math.isnan(outcome.removed_s) else outcome.removed_s
     return outcome.end_s

@@ -20,8 +20,8 @@ def live_page(view: LiveView) -> Page:
     page = Page("live schedule", f"{count(len(view.jobs), 'job')} under {view.policy}", _subtitle(view), list(_findings(view)))
     devices = sum(view.nodes.values())
     share = f"; {percent(view.held / devices)}" if devices else ""
-    running, waiting = _of(view, "running"), _of(view, "waits", "starts", "saves and stops")
-    done, over = _of(view, "done"), _of(view, "failed", "removed")
+    running, waiting = _jobs_in(view, "running"), _jobs_in(view, "waits", "starts", "saves and stops")
+    done, over = _jobs_in(view, "done"), _jobs_in(view, "failed", "removed")
     page.card("running", f"{len(running)}", f"{view.held} of {count(devices, 'device')} held{share}")
     longest = max(waiting, key=lambda job: job.waited_s, default=None)
     page.card("waiting", f"{len(waiting)}", f"{clean(longest.name, 24)} for {seconds(longest.waited_s)}" if longest else "")
@@ -36,7 +36,7 @@ def live_page(view: LiveView) -> Page:
             Section("Nodes over time", left_out or HINT, pictures=[picture], wide=True),
             Section("Queue", pictures=[figures.queue(schedule, axis)], wide=True),
         ]
-    rows = [[f"{_ago(ago)}", clean(name, 24), clean(what, 200)] for ago, name, what in view.events]
+    rows = [[f"{_age(ago)}", clean(name, 24), clean(what, 200)] for ago, name, what in view.events]
     page.sections.append(Section("What happened last", heads=("when", "job", "what"), rows=rows))
     return page
 
@@ -72,17 +72,17 @@ def _time(value: float) -> str:
     return seconds(value) if math.isfinite(value) else UNKNOWN
 
 
-def _ago(value: float) -> str:
+def _age(value: float) -> str:
     return f"{seconds(value)} ago" if value >= 1 else "now"
 
 
-def _of(view: LiveView, *states: str) -> list[JobNow]:
+def _jobs_in(view: LiveView, *states: str) -> list[JobNow]:
     return [job for job in view.jobs if job.state in states]
 
 
 def _subtitle(view: LiveView) -> str:
     nodes = f"{count(len(view.nodes), 'node')} up, {count(sum(view.nodes.values()), 'device')}"
-    decided = f"; the last decision {_ago(view.decided_s)}, one every {seconds(view.round_s)}" if view.decided_s >= 0 else ""
+    decided = f"; the last decision {_age(view.decided_s)}, one every {seconds(view.round_s)}" if view.decided_s >= 0 else ""
     return f"on {view.executor}: {nodes}{'' if view.is_over else decided}"
 
 

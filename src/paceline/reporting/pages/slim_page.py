@@ -59,7 +59,7 @@ def slim_page(record: SlimRecord) -> Page:
         *_widths(record),
         *_curve(record),
         _predictions(record, after),
-        *_kept(record),
+        *_kept_sections(record),
         *([Section("Notes", items=[clean(note, 1000) for note in record.notes])] if record.notes else []),
         Section("Training", heads=["what", "value"], rows=[[name, clean(value)] for name, value in training_rows(record)]),
         Section("Environment", heads=["what", "value"], rows=list(_environment(record))),
@@ -144,7 +144,7 @@ def _chosen(record: SlimRecord) -> int:
     return same[0] if same else -1
 
 
-def _kept(record: SlimRecord) -> Iterator[Section]:
+def _kept_sections(record: SlimRecord) -> Iterator[Section]:
     rows = [[clean(place) or "the network", clean(why, 500)] for place, why in record.kept.items()]
     if rows:
         yield Section("Kept whole", "Layers that the method did not make smaller, and why.", heads=["layer", "why"], rows=rows)

@@ -29,7 +29,7 @@ def asked_screen(asked: Asked, deeper: str = "") -> Screen:
     unfit = asked.named if not asked.fits else None
     same = unfit is not None and (unfit.device == choice.cluster.device or asked.divided)
     next_best = "This is the next that holds it." if same else "This is the cheapest listed of what holds it."
-    kept = _kept(asked.by_s, asked.in_time, seconds), _kept(asked.budget_usd, asked.in_budget, money)
+    kept = _chance(asked.by_s, asked.in_time, seconds), _chance(asked.budget_usd, asked.in_budget, money)
     usd = "costs unknown" if math.isnan(choice.usd) else money(choice.usd)
     figures = f"{clean(asked.workload)} on {where}: {seconds(choice.time_s)}{kept[0]}, {usd}{kept[1]}"
     compared = (PLANNED_ANEW,) if asked.upgrades else ()
@@ -58,13 +58,13 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("waits for", ", ".join(f"{name} {percent(share)}" for share, name in waits) or p.bottleneck)
     yield Pair("network", transport_line(asked.by_transport))
     span = time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
-    yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_kept(asked.by_s, asked.in_time, seconds)}")
+    yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_chance(asked.by_s, asked.in_time, seconds)}")
     if math.isnan(choice.usd):
         budget = "" if asked.budget_usd is None else ", so the budget is not checked"
         yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed{budget}; --price 2.50 names yours")
     else:
         ends = f"{money(choice.usd_low)} to {money(choice.usd_high)}"
-        yield Pair("costs", f"{money(choice.usd)} ({ends}){_sold(asked)}{_kept(asked.budget_usd, asked.in_budget, money)}")
+        yield Pair("costs", f"{money(choice.usd)} ({ends}){_sold(asked)}{_chance(asked.budget_usd, asked.in_budget, money)}")
     yield Pair("also try", _divided(asked))
     if asked.upgrades:
         yield GAP
@@ -107,7 +107,7 @@ def _sold(asked: Asked) -> str:
     return whose + (whole if asked.billed > used else "")
 
 
-def _kept(limit: float | None, chance: float | None, show: object) -> str:
+def _chance(limit: float | None, chance: float | None, show: object) -> str:
     """Format a limit with its probability: ``; within 3 d: 94 % likely``."""
     if limit is None or not callable(show):
         return ""

@@ -106,7 +106,7 @@ def device_screen(device: Device) -> Screen:
         title=f"{device.name} ({device.kind})",
         answer=tuple(answer),
         brief=f"{device.name}: {peak[0]}, {peak[2]}; {memory}, {format_byte_rate(device.memory_bandwidth.value)}",
-        why=(*_why(facts), *(item(f"price: {listing}") for listing in prices)),
+        why=(*_reason_blocks(facts), *(item(f"price: {listing}") for listing in prices)),
         why_holds="the source of every number",
     )
 
@@ -139,7 +139,7 @@ def link_screen(link: Link) -> Screen:
         title=f"{link.name} ({link.kind})",
         answer=(*([Paragraph(link.note)] if link.note else []), *(Pair(name, text) for name, _, text in facts)),
         brief=f"{link.name}: {facts[0][2]} in one direction, latency {facts[1][2]}",
-        why=tuple(_why(facts)),
+        why=tuple(_reason_blocks(facts)),
         why_holds="the source of every number",
     )
 
@@ -180,7 +180,7 @@ def _dated(sourced: Fact | Instance) -> str:
     return f"{sourced.source}; {'noted' if RECALLED in sourced.source else 'read'} {sourced.date}"
 
 
-def _why(facts: Facts) -> Iterator[Block]:
+def _reason_blocks(facts: Facts) -> Iterator[Block]:
     yield heading("Sources:")
     yield from (item(f"{name}, {text}: {_dated(fact)}") for name, fact, text in facts)
 

@@ -33,7 +33,7 @@ def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Scree
     """
     best = plan.best
     step = seconds(best.prediction.step_time_s)
-    behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _cut(plan) else []
+    behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _is_partial(plan) else []
     left = len(plan.by_devices) - len(_sizes(plan))
     behind += [count(left, "more number of devices", "more numbers of devices")] if left else []
     behind += [f"{count(len(plan.excluded), 'reason')} for exclusions"] if plan.excluded else []
@@ -89,7 +89,7 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
     yield Pair("ties", plan.ties)
     yield GAP
     yield Paragraph(plan.layouts)
-    if _cut(plan):
+    if _is_partial(plan):
         yield heading("The whole ranking:")
         yield ranking_table(plan.ranking)
         yield GAP
@@ -118,7 +118,7 @@ def _plan_why(plan: Plan) -> Iterator[Block]:
     yield from map(item, plan.assumptions)
 
 
-def _cut(plan: Plan) -> bool:
+def _is_partial(plan: Plan) -> bool:
     """Return whether the answer shows only a part of the ranking."""
     return len(plan.ranking) > SHOWN
 

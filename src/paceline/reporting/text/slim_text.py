@@ -40,7 +40,7 @@ def slim_screen(record: SlimRecord) -> Screen:
             heading("Widths"),
             *_widths(record),
             *(Paragraph(note) for note in record.notes),
-            *_kept(record.kept),
+            *_kept_blocks(record.kept),
         ),
         brief=f"{record.model}: {record.speedup:.2f}x faster, {_kept_text(record)}",
         why=(
@@ -123,7 +123,7 @@ def predicted_screen(prediction: SlimPrediction) -> Screen:
             *(Bar(name, seconds / every, (format_seconds(seconds),)) for name, seconds in slowest),
             *(Paragraph(note) for note in prediction.notes),
             *_figures(device),
-            *_kept(prediction.kept),
+            *_kept_blocks(prediction.kept),
         ),
         brief=f"{prediction.model}: {latency}; {meets}",
     )
@@ -212,7 +212,7 @@ def _widths(record: SlimRecord) -> Iterator[Block]:
         yield Paragraph(f"{len(record.widths) - len(shown)} layers that changed less are in slim.json.", "faint")
 
 
-def _kept(kept: object) -> Iterator[Block]:
+def _kept_blocks(kept: object) -> Iterator[Block]:
     if isinstance(kept, dict) and kept:
         yield GAP
         yield heading("Kept whole")

@@ -105,7 +105,7 @@ def prediction_screen(prediction: Metrics) -> Screen:
         title=f"{run_title(p)}, predicted",
         answer=tuple(_answer(p, waits)),
         brief=f"{run_title(p)}: {seconds(p.step_time_s)} a step ({step_range(p)}), {_memory(p)}, waits for {waits}",
-        why=tuple(_why(p)),
+        why=tuple(_reason_blocks(p)),
         why_holds=f"{count(len(p.assumptions), 'assumption')} with sources, the whole strategy, memory by use",
         alarm=getattr(p, "headline", ""),
     )
@@ -165,7 +165,7 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
             yield Paragraph(assumption, "warning")
 
 
-def _why(p: Metrics) -> Iterator[Block]:
+def _reason_blocks(p: Metrics) -> Iterator[Block]:
     yield Pair("strategy", strategy_text(p.strategy))
     uses: Mapping[str, float] = getattr(p, "memory", {})
     if uses:

@@ -21,7 +21,7 @@ def validation_screen(figures: Mapping[str, Any]) -> Screen:
         title=f"{name}, seen: {figures['info']} ({figures['seen']} rows); held out of the fit: {figures['hold_out']}",
         answer=tuple(_answer(figures)),
         brief=f"{name}, seen {figures['info']}: {points} points, mean error {error}, {inside} within the 80 % range",
-        why=tuple(_why(figures)),
+        why=tuple(_reason_blocks(figures)),
         why_holds="precisions of the products, reasons for rows left out",
     )
 
@@ -60,7 +60,7 @@ def _baselines(figures: Mapping[str, Any]) -> Iterator[Block]:
     yield Table(("Baselines", "points", "MAPE", "prediction, same rows"), rows)
 
 
-def _why(figures: Mapping[str, Any]) -> Iterator[Block]:
+def _reason_blocks(figures: Mapping[str, Any]) -> Iterator[Block]:
     for title, counts in (("Precision of the products:", figures.get("precisions")), ("Rows left out:", figures["skipped"])):
         if counts:
             yield heading(title)

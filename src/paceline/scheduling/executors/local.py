@@ -63,19 +63,19 @@ class LocalExecutor:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for an impossible placement."""
         record = self._records.known(name)
         check_fits(record.launch, placement, self.nodes())
-        self._tell(record.stopping(record.launch.grace_s, dict(placement)))
+        self._signal_once(record.stopping(record.launch.grace_s, dict(placement)))
         self.poll()
 
     def stop(self, name: str, grace_s: float) -> None:
         """Send the job its signal; a later ``poll`` kills it after ``grace_s`` seconds. Raises UserError for an unknown job."""
-        self._tell(self._records.known(name).stopping(grace_s))
+        self._signal_once(self._records.known(name).stopping(grace_s))
 
     def poll(self) -> Mapping[str, Observed]:
         """Return the present state of every job."""
         sessions = self._sessions()
-        return {record.launch.name: self._look(record, sessions.get(record.launch.name, [])) for record in self._records.all()}
+        return {record.launch.name: self._state(record, sessions.get(record.launch.name, [])) for record in self._records.all()}
 
-    def _look(self, record: JobRecord, session: list[int]) -> Observed:
+    def _state(self, record: JobRecord, session: list[int]) -> Observed:
         name = record.launch.name
         if not session:
             seen = ended(record, self._records.end(name))
@@ -128,7 +128,7 @@ class LocalExecutor:
         self._records.save(replace(record, handle=str(process.pid)))
         _CHILDREN.append(process)
 
-    def _tell(self, record: JobRecord) -> None:
+    def _signal_once(self, record: JobRecord) -> None:
         """Save the record, then send the signal to the job's script once."""
         before = self._records.known(record.launch.name)
         self._records.save(record)

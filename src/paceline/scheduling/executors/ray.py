@@ -96,17 +96,17 @@ class RayExecutor:
         """Stop the job; a later ``poll`` starts it at the new size. Raises UserError for an impossible placement."""
         record = self._records.known(name)
         self._check(record.launch, placement)
-        self._tell(record.stopping(record.launch.grace_s, dict(placement)))
+        self._request_stop(record.stopping(record.launch.grace_s, dict(placement)))
 
     def stop(self, name: str, grace_s: float) -> None:
         """Send the job its signal; a later ``poll`` kills it after ``grace_s`` seconds. Raises UserError for an unknown job."""
-        self._tell(self._records.known(name).stopping(grace_s))
+        self._request_stop(self._records.known(name).stopping(grace_s))
 
     def poll(self) -> Mapping[str, Observed]:
         """Return the present state of every job."""
-        return {record.launch.name: self._look(record) for record in self._records.all()}
+        return {record.launch.name: self._state(record) for record in self._records.all()}
 
-    def _look(self, record: JobRecord) -> Observed:
+    def _state(self, record: JobRecord) -> Observed:
         name, agents, told = record.launch.name, self._agents(record.launch.name), record.stop_since is not None
         waits = bool(agents) and self._group_state(name) in ("PENDING", "RESCHEDULING", "PREPARED")
         if agents and (waits and not told):
@@ -172,7 +172,7 @@ class RayExecutor:
                 f"job {launch.name} gets {counts} devices on its nodes", "torchrun needs the same number on every node"
             )
 
-    def _tell(self, record: JobRecord) -> None:
+    def _request_stop(self, record: JobRecord) -> None:
         before = self._records.known(record.launch.name)
         self._records.save(record)
         if before.stop_since is None:

@@ -101,7 +101,7 @@ class SlurmExecutor:
     def gpu_types(self) -> dict[str, str]:
         """Return the GPU type by node, as Slurm names it. Nodes with no or several types are left out."""
         types: dict[str, str] = {}
-        for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():
+        for line in self._slurm_output("sinfo", "--noheader", "-N", "--format=%N|%G").splitlines():
             name, _, gres = line.strip().partition("|")
             named = set(re.findall(r"(?:^|,)gpu:([^:,(]+):\d+", gres))
             if len(named) == 1:
@@ -135,25 +135,26 @@ class SlurmExecutor:
         if runs and entry is not None and record.launch.is_paceline and gives_nodes_back(record.placement, placement):
             kept = {node: placement[node] for node in sorted(placement, key=_natural)}
             hosts = "".join(f"{node}\n" * devices for node, devices in kept.items())
-            self._ask("scontrol", "update", f"JobId={entry.number}", "Requeue=0")  # it would come back on all of its nodes
+            # requeued, it would come back on all of its nodes
+            self._slurm_output("scontrol", "update", f"JobId={entry.number}", "Requeue=0")
             self._records.write(self._records.path(name, "shrink"), hosts)
             self._records.save(replace(record, placement=kept))
-            self._ask("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
+            self._slurm_output("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
             return
-        self._tell(record.stopping(record.launch.grace_s, dict(placement)), entry)
+        self._signal_once(record.stopping(record.launch.grace_s, dict(placement)), entry)
         self.poll()
 
     def stop(self, name: str, grace_s: float) -> None:
         """Signal the job's script, or remove a waiting job from the queue. Raises UserError, Unavailable."""
         record = self._records.known(name)
-        self._tell(record.stopping(grace_s), self._queue().get(name))
+        self._signal_once(record.stopping(grace_s), self._queue().get(name))
 
     def poll(self) -> Mapping[str, Observed]:
         """Return the present state of every job. Raises Unavailable."""
         queue = self._queue()
-        return {record.launch.name: self._look(record, queue.get(record.launch.name)) for record in self._records.all()}
+        return {record.launch.name: self._state(record, queue.get(record.launch.name)) for record in self._records.all()}
 
-    def _look(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
+    def _state(self, record: JobRecord, entry: _QueueLine | None) -> Observed:
         if entry is None or entry.state not in _PHASES:
             seen = self._ended(record, entry)
             if record.target is None or seen.phase == "done":
@@ -162,7 +163,7 @@ class SlurmExecutor:
             self._queue_up(record, self._look_at_nodes())
             return replace(seen, phase="waiting", placement=record.placement, since=record.since, code=None)
         if record.is_late and entry.state != "COMPLETING":
-            self._ask("scancel", str(entry.number))
+            self._slurm_output("scancel", str(entry.number))
         told = record.stop_since is not None
         return Observed(
             phase="stopping" if told else _PHASES[entry.state],
@@ -187,23 +188,23 @@ class SlurmExecutor:
         if not record.handle:
             return "", None
         try:
-            lines = self._ask("sacct", "-X", "-n", "-P", "-j", record.handle, "--format=State,ExitCode").splitlines()
+            lines = self._slurm_output("sacct", "-X", "-n", "-P", "-j", record.handle, "--format=State,ExitCode").splitlines()
         except Unavailable:
             return "", None
         words, _, code = lines[-1].partition("|") if lines else ("", "", "")
         state = (words.split() or [""])[0]  # "CANCELLED by 0", whose code says nothing
         return state, int(code.partition(":")[0]) if state in ("COMPLETED", "FAILED") and code[:1].isdigit() else None
 
-    def _tell(self, record: JobRecord, entry: _QueueLine | None) -> None:
+    def _signal_once(self, record: JobRecord, entry: _QueueLine | None) -> None:
         """Save the record, then tell the job to end once."""
         before = self._records.known(record.launch.name)
         self._records.save(record)
         if entry is None or entry.state not in _PHASES:
             return
         if _PHASES[entry.state] == "waiting":
-            self._ask("scancel", str(entry.number))
+            self._slurm_output("scancel", str(entry.number))
         elif before.stop_since is None:
-            self._ask("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
+            self._slurm_output("scancel", "--batch", f"--signal={record.launch.signal}", str(entry.number))
 
     def _queue_up(self, record: JobRecord, nodes: Mapping[str, tuple[int, str]]) -> None:
         """Save the record, then write the batch file and submit it."""
@@ -225,7 +226,7 @@ class SlurmExecutor:
         self._records.clear_end(name)
         self._records.path(name, "shrink").unlink(missing_ok=True)
         self._records.save(record)
-        number = self._ask("sbatch", "--parsable", str(script)).strip().partition(";")[0]
+        number = self._slurm_output("sbatch", "--parsable", str(script)).strip().partition(";")[0]
         self._records.save(replace(record, handle=number))
 
     def _queue(self) -> dict[str, _QueueLine]:
@@ -236,7 +237,7 @@ class SlurmExecutor:
         two runs would write one checkpoint.
         """
         entries: dict[str, _QueueLine] = {}
-        for line in self._ask("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%S|%r").splitlines():
+        for line in self._slurm_output("squeue", "--noheader", "--states=all", "--format=%i|%j|%T|%S|%r").splitlines():
             number, name, state, start, reason = (line.strip().split("|", 4) + [""] * 5)[:5]
             if not name.startswith(self._prefix) or not number.isdigit():
                 continue
@@ -245,7 +246,7 @@ class SlurmExecutor:
             if other is not None and other.state in _PHASES and state in _PHASES:
                 first, last = sorted((entry, other), key=lambda e: e.number)
                 if last.state != "COMPLETING":
-                    self._ask("scancel", str(last.number))
+                    self._slurm_output("scancel", str(last.number))
                 entry = first
             elif other is not None:
                 entry = max(entry, other, key=lambda e: (e.state in _PHASES, e.number))
@@ -259,7 +260,7 @@ class SlurmExecutor:
         """
         nodes: dict[str, tuple[int, str]] = {}
         draining = []
-        for line in self._ask("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
+        for line in self._slurm_output("sinfo", "--noheader", "-N", "--format=%N|%c|%G|%o|%T").splitlines():
             name, cpus, gres, address, state = (line.strip().split("|") + [""] * 5)[:5]
             drains = state.startswith(_DRAINING)
             away = state.endswith("*") or any(word in state for word in _AWAY if not drains)
@@ -280,7 +281,7 @@ class SlurmExecutor:
                 held.update(record.placement)
         return held
 
-    def _ask(self, *words: str) -> str:
+    def _slurm_output(self, *words: str) -> str:
         """Run a Slurm command and return its stdout. Raises Unavailable if Slurm does not answer, UserError if it refuses."""
         command = [*self._enter, *words]
         try:

@@ -48,7 +48,7 @@ def live_schedule(
     kinds = kinds or noted_nodes(journal)
     fleet, names = _fleet(nodes, spans, kinds)
     number = {name: place for place, name in enumerate(names)}
-    said = _said(journal)
+    said = _policy_reasons(journal)
     outcomes = tuple(
         JobOutcome(
             job=core_job(row, start_s),
@@ -130,7 +130,7 @@ def _fleet(nodes: Mapping[str, int], spans: Mapping[str, list[LiveSpan]], kinds:
     return replace(fleet, names=tuple(names)), names
 
 
-def _said(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]]:
+def _policy_reasons(journal: JournalReader) -> dict[str, list[tuple[float, set[str], str]]]:
     """Return the reasons of the policy by job, in order: time, placement as words, reason."""
     said: dict[str, list[tuple[float, set[str], str]]] = {}
     for at_s, name, what in journal.events():

@@ -120,7 +120,7 @@ def forecast(
     if not rows or not all(math.isfinite(work) for work in works):
         return None
     start_s = max(live.now_s, min(row.arrival_s for row in rows))
-    jobs = [_from(row, start_s) for row in rows]
+    jobs = [_forecast_job(row, start_s) for row in rows]
     entry = policy_named(policy)
 
     def simulated(side: int) -> ClusterSchedule:
@@ -159,7 +159,7 @@ def _limit(began: float) -> Callable[[float, int], None]:
     return check
 
 
-def _from(row: LiveRow, start_s: float) -> Job:
+def _forecast_job(row: LiveRow, start_s: float) -> Job:
     """Convert the job to the time of the forecast. A deadline in the past no longer counts."""
     job = core_job(replace(row, arrival_s=max(row.arrival_s, start_s)), start_s)
     due_s = row.arrival_s + row.launch.job.deadline_s - start_s

@@ -189,7 +189,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     def rows(self) -> dict[str, LiveRow]:
         """Return all jobs by name, in order of arrival. Raises UserError for a damaged file."""
-        table = self._ask("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place")
+        table = self._query("SELECT job, arrival_s, row FROM jobs ORDER BY arrival_s, place")
         try:
             rows = [_row(Launch.from_json(json.loads(launch)), arrival_s, json.loads(row)) for launch, arrival_s, row in table]
         except (ValueError, TypeError, KeyError) as error:
@@ -199,7 +199,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
     def spans(self, name: str) -> list[LiveSpan]:
         """Return the periods of a job in order."""
         query = "SELECT start_s, end_s, placement, reason FROM spans WHERE name = ? ORDER BY rowid"
-        table = self._ask(query, name)
+        table = self._query(query, name)
         return [LiveSpan(start, end, json.loads(placement), reason) for start, end, placement, reason in table]
 
     def events(self, name: str = "", last: int = -1) -> list[tuple[float, str, str]]:
@@ -209,7 +209,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """
         where, values = ("WHERE name = ?", [name]) if name else ("", [])
         query = f"SELECT at_s, name, what FROM events {where} ORDER BY rowid DESC LIMIT ?"
-        return [(at, of, what) for at, of, what in self._ask(query, *values, last)][::-1]
+        return [(at, of, what) for at, of, what in self._query(query, *values, last)][::-1]
 
     def facts(self) -> dict[str, Any]:
         """Return values that the runner recorded, by name.
@@ -221,7 +221,7 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         except (sqlite3.Error, ValueError):
             return {}  # an older version wrote it
 
-    def _ask(self, query: str, *values: object) -> list[Any]:
+    def _query(self, query: str, *values: object) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:

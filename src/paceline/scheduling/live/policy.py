@@ -78,7 +78,7 @@ class LiveAdapter:
             mine = np.asarray(decision.type_index) == group
             of_type = np.where(fleet.node_types == group, free, 0)
             of_group = np.where(mine, wanted, 0)
-            placed = repacked(of_type, held, of_group) if decision.repack else _kept(of_type, held, of_group, decision)
+            placed = repacked(of_type, held, of_group) if decision.repack else _placements(of_type, held, of_group, decision)
             places = [place or before for place, before in zip(placed, places, strict=True)]
         placements = {
             row.name: {names[node]: count for node, count in sorted(place)}
@@ -125,7 +125,7 @@ def restarts(live: Snapshot, usual_s: float) -> Array:
     return np.array([usual if row.restart_s is None else row.restart_s for row in live.rows])
 
 
-def _kept(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
+def _placements(free: Ints, held: Sequence[Numbered], wanted: Ints, decision: Decision) -> list[Numbered]:
     """Return placements on these nodes. Jobs that keep their size stay; the others follow in the policy's order."""
     left = free.copy()
     places: list[Numbered] = [

@@ -67,21 +67,21 @@ class LivePredictions:
     def check(self, jobs: Iterable[Launch]) -> None:
         """Raise UserError for wrong words of a ``paceline train`` command, or an unknown network."""
         for launch in jobs:
-            self._of(launch)
+            self._trained_network(launch)
 
     def unpredicted(self, rows: Sequence[LiveRow], fleet: Fleet) -> dict[str, str]:
         """Reasons of jobs that are not predicted, by name. Raises UserError for an unknown network."""
         surfaces = self._surfaces(fleet, rows)
         whys = {}
         for row in rows:
-            trained = self._of(row.launch)
+            trained = self._trained_network(row.launch)
             if trained is None:
                 whys[row.name] = "its network is unknown"
             elif not surfaces.holding(trained.name, row.launch):
                 whys[row.name] = surfaces.why_not(trained.name, row.launch)
         return whys
 
-    def _of(self, launch: Launch) -> _Trained | None:
+    def _trained_network(self, launch: Launch) -> _Trained | None:
         """Return the network that a job trains; None if unknown."""
         key = launch.command, launch.job.model
         if key not in self._trained:
@@ -110,7 +110,7 @@ class LivePredictions:
         networks: dict[str, Network] = {}
         batches: dict[str, set[int]] = defaultdict(set)
         for row in rows:
-            if trained := self._of(row.launch):
+            if trained := self._trained_network(row.launch):
                 networks[trained.name] = trained.network
                 batches[trained.name] |= {max(row.launch.global_batch // size, 1) for size in row.launch.sizes}
         key = fleet, *((name, frozenset(batches[name])) for name in sorted(batches))
@@ -119,7 +119,7 @@ class LivePredictions:
         return self._kept[key]
 
     def _teach(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> None:
-        trained = self._of(row.launch)
+        trained = self._trained_network(row.launch)
         if trained is None:
             return
         if row.phase == "done" and (steps := row.progress.get("step", 0.0)):
@@ -127,7 +127,7 @@ class LivePredictions:
         for report in reversed(row.reports):  # the last report of a size counts
             device = self._device(report)
             if surface := surfaces.get(trained.name, device):
-                pool.see(trained.name, device, *_seen(report, row.launch.global_batch, surface))
+                pool.see(trained.name, device, *_reported_step(report, row.launch.global_batch, surface))
 
     def _device(self, report: Report) -> str:
         """Return the device of a placement; ``UNKNOWN`` if its nodes have several."""
@@ -135,7 +135,7 @@ class LivePredictions:
         return devices.pop() if len(devices) == 1 else UNKNOWN
 
     def _outlook(self, pool: EstimatePool, row: LiveRow, surfaces: _Surfaces) -> Outlook:
-        trained = self._of(row.launch)
+        trained = self._trained_network(row.launch)
         devices = surfaces.holding(trained.name, row.launch) if trained else ()
         if trained is None or not devices:
             return ReportedOutlook(row)
@@ -157,7 +157,7 @@ class _Surfaces:
         self.fleet, self._predictions, self._batches = fleet, predictions, batches
         self._found: dict[tuple[str, str], PredictedSpeed | UserError] = {}
 
-    def _ask(self, name: str, device: str) -> PredictedSpeed | UserError:
+    def _surface(self, name: str, device: str) -> PredictedSpeed | UserError:
         key = name, device
         if key not in self._found:
             try:
@@ -172,7 +172,7 @@ class _Surfaces:
 
     def get(self, name: str, device: str) -> PredictedSpeed | None:
         """Return the steps of a network on a device; None if it cannot be predicted."""
-        found = self._ask(name, device)
+        found = self._surface(name, device)
         return None if isinstance(found, UserError) else found
 
     def of(self, name: str, device: str) -> PredictedSpeed:
@@ -192,7 +192,7 @@ class _Surfaces:
         allowed = self._allowed(launch)
         if not allowed:
             return f"it runs on {', '.join(launch.job.device_types)}, and no node has such"
-        found = self._ask(name, allowed[0])
+        found = self._surface(name, allowed[0])
         if isinstance(found, UserError):
             return found.message
         return f"{launch.global_batch} samples a step do not fit {launch.sizes[-1]} {allowed[0]}"
@@ -201,7 +201,7 @@ class _Surfaces:
         return [device for device in self.fleet.types if not launch.job.device_types or device in launch.job.device_types]
 
 
-def _seen(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:
+def _reported_step(report: Report, batch: int, surface: PredictedSpeed) -> tuple[tuple[int, int, int], tuple[float, float]]:
     """Return (nodes, devices, local batch) of reports, and seconds of (step, exposed part of its exchange).
 
     If a job does not report its exchange, the predicted share is assumed.

@@ -159,7 +159,7 @@ class Runner:
         try:
             nodes = self._executor.nodes()
             observed = self._executor.poll()
-            rows = {name: self._seen(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
+            rows = {name: self._updated_row(row, observed.get(name), dict(nodes), now_s) for name, row in rows.items()}
             self._last_s = now_s
             facts = {"decided_s": now_s} if decide else {}
             self._journal.remember(nodes=dict(nodes), looked_s=now_s, round_s=self._round_s, **facts)
@@ -181,7 +181,7 @@ class Runner:
             self._say(f"no answer, asked again next round: {error}")
         return self._leaving or not all(row.is_over for row in self._journal.rows().values())
 
-    def _seen(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
+    def _updated_row(self, row: LiveRow, seen: Observed | None, nodes: Mapping[str, int], now_s: float) -> LiveRow:
         """Return the row updated by an observation. Events and spans are recorded."""
         if seen is None or row.is_over:
             return row

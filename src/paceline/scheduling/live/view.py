@@ -116,7 +116,7 @@ def live_view(path: Path, now_s: float) -> LiveView:
         held=sum(sum(placement.values()) for placement in held.values()),
         end_s=now_s - min((row.arrival_s for row in rows.values()), default=now_s),
         jobs=tuple(
-            _job(row, spans[row.name], held[row.name], now_s, _why(row, held, free, policy, said, now_s))
+            _job(row, spans[row.name], held[row.name], now_s, _row_reason(row, held, free, policy, said, now_s))
             for row in rows.values()
         ),
         events=tuple((now_s - at, name, what) for at, name, what in reversed(events)),
@@ -154,7 +154,7 @@ def _state(row: LiveRow, now_s: float) -> str:
     return {"running": "running", "stopping": "saves and stops"}.get(row.phase, "starts" if row.target else "waits")
 
 
-def _why(
+def _row_reason(
     row: LiveRow, held: Mapping[str, Mapping[str, int]], free: int, policy: str, said: Mapping[str, str], now_s: float
 ) -> str:
     if row.is_over:

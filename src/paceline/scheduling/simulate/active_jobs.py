@@ -200,7 +200,7 @@ class ActiveJobs:
                 placements[index] = tuple((node + nodes.start, count) for node, count in placement)
         moved = [index for index, to in placements.items() if not changed[index] and to != self.placements[index]]
         free = self.settings.moves_free
-        going = {index for index in moved if free and self._alike(placements[index], self.placements[index])}
+        going = {index for index in moved if free and self._equally_fast(placements[index], self.placements[index])}
         for index in going:
             self._release(index)
         for index in moved:
@@ -210,7 +210,7 @@ class ActiveJobs:
                 changed[index] = True
         return placements
 
-    def _alike(self, one: Placement, other: Placement) -> bool:
+    def _equally_fast(self, one: Placement, other: Placement) -> bool:
         """Return whether a job is equally fast on both placements."""
         return shape(one) == shape(other) and self.fleet.crossed(one) == self.fleet.crossed(other)
 

@@ -136,7 +136,7 @@ def compare(simulated: Mapping[str, SimulatedSchedule], seed: int = 0) -> list[P
 
 def paired(base: str, first: SimulatedSchedule, name: str, other: SimulatedSchedule, seed: int = 0) -> Paired:
     """Compare one policy with another, job by job."""
-    before, after = _together(first, other)
+    before, after = _common_completions(first, other)
     fewer = first.metrics.ended - other.metrics.ended
     return Paired(policy=name, base=base, jobs=len(before), fewer=fewer, **difference(before, after, seed))
 
@@ -156,7 +156,7 @@ def difference(before: Array, after: Array, seed: int = 0) -> dict[str, float]:
     return dict(zip(_FIGURES, map(float, values), strict=True))
 
 
-def _together(first: SimulatedSchedule, other: SimulatedSchedule) -> tuple[Array, Array]:
+def _common_completions(first: SimulatedSchedule, other: SimulatedSchedule) -> tuple[Array, Array]:
     """Return the completion times of the jobs that ended under both."""
     times = {outcome.job.name: outcome.jct_s for outcome in other.schedule.outcomes}
     pairs = [(outcome.jct_s, times[outcome.job.name]) for outcome in first.schedule.outcomes]

@@ -79,7 +79,7 @@ def _fair_s(job: Job, fleet: Fleet, share: float, alone: Alone) -> float:
     seconds, weights = [], []
     for index, group in enumerate(fleet.groups):
         if "devices" in job.adapts:
-            time_s = _between(job, index, min(share, float(group.devices)), alone)
+            time_s = _alone_on_share(job, index, min(share, float(group.devices)), alone)
         else:
             time_s = alone(job, index, job.devices) * max(job.devices / share, 1.0)
         if not math.isnan(time_s):
@@ -88,7 +88,7 @@ def _fair_s(job: Job, fleet: Fleet, share: float, alone: Alone) -> float:
     return float(np.average(seconds, weights=weights)) if seconds else math.nan
 
 
-def _between(job: Job, group: int, share: float, alone: Alone) -> float:
+def _alone_on_share(job: Job, group: int, share: float, alone: Alone) -> float:
     if share < 1:
         return alone(job, group, 1) / share
     low = math.floor(share)

@@ -15,7 +15,7 @@ def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -
     Args:
         places: file and row of each job.
     """
-    most = [_most(job, fleet) for job in jobs]
+    most = [_usable_devices(job, fleet) for job in jobs]
     least = [job.min_devices if "devices" in job.adapts else job.devices for job in jobs]
     for index, job in enumerate(jobs):
         name = (f"{places[index]}: " if places else "") + f"job {shorten(job.name, 40)!r}"
@@ -36,7 +36,7 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
     Raises:
         UserError: no job fits.
     """
-    stay = tuple(job for job in jobs if job.devices <= (_most(job, fleet) or job.devices))
+    stay = tuple(job for job in jobs if job.devices <= (_usable_devices(job, fleet) or job.devices))
     if not stay and jobs:
         least = min(job.devices for job in jobs)
         raise UserError(f"all {len(jobs):,} jobs are larger than the cluster", f"give one of {least:,} devices or more")
@@ -45,6 +45,6 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
     return stay, (f"{left_out:,} of {len(jobs):,} jobs left out: {why}.",) if left_out else ()
 
 
-def _most(job: Job, fleet: Fleet) -> int:
+def _usable_devices(job: Job, fleet: Fleet) -> int:
     """Return the devices of the largest type that a job may use; 0 if it may use none."""
     return max((group.devices for group in fleet.groups if job.may_use(group.device)), default=0)

@@ -224,9 +224,9 @@ class ProfiledRun:
     def seconds_left(self, device_type: int, most: int) -> Array:
         """Return the seconds to the end by number of devices; see ``Outlook``."""
         with np.errstate(divide="ignore"):
-            return self._left() / self.goodput(device_type, most)
+            return self._remaining_progress() / self.goodput(device_type, most)
 
-    def _left(self) -> float:
+    def _remaining_progress(self) -> float:
         """Return the remaining progress as far as it is known; NaN if unknown."""
         ends = self.profile.epochs.ends
         done = float(ends[self.epoch]) - self.to_next

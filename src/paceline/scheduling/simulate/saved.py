@@ -63,14 +63,14 @@ def _job(job: Job) -> dict[str, Any]:
 
 def _value(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return frozenset(value) if name == "adapts" else tuple(map(_back, value))
-    return _back(value)
+        return frozenset(value) if name == "adapts" else tuple(map(_parsed, value))
+    return _parsed(value)
 
 
-def _back(value: Any) -> Any:
+def _parsed(value: Any) -> Any:
     """Invert ``_number``, with tuples for lists."""
     if isinstance(value, list):
-        return tuple(map(_back, value))
+        return tuple(map(_parsed, value))
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
@@ -94,15 +94,15 @@ def _span(span: Span) -> list[Any]:
 def _read(name: str, item: Mapping[str, Any], fleet: Fleet, jobs: Sequence[Job]) -> SimulatedSchedule:
     outcomes = []
     for job, given in zip(jobs, item["outcomes"], strict=True):
-        spans = [Span(start, end, device, _back(at), *rest) for start, end, device, at, *rest in given["spans"]]
-        also = {key: _back(value) for key, value in given.items() if key != "spans"}
+        spans = [Span(start, end, device, _parsed(at), *rest) for start, end, device, at, *rest in given["spans"]]
+        also = {key: _parsed(value) for key, value in given.items() if key != "spans"}
         outcomes.append(JobOutcome(job=job, spans=spans, **also))
     missing: dict[str, Any] = {"decision_s": (), "active": ()}
-    rest = {key: _back(value) for key, value in item["schedule"].items()}
+    rest = {key: _parsed(value) for key, value in item["schedule"].items()}
     return SimulatedSchedule(
         policy=name,
         schedule=ClusterSchedule(fleet=fleet, outcomes=tuple(outcomes), **{**missing, **rest}),
-        settings=ClusterSettings(**{key: _back(value) for key, value in item["settings"].items()}),
+        settings=ClusterSettings(**{key: _parsed(value) for key, value in item["settings"].items()}),
         adapts=frozenset(item["adapts"]),
         knowledge=item["knowledge"],
         ratios=item.get("ratios"),

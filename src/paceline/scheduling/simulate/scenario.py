@@ -141,7 +141,7 @@ class Scenario:
                 return "strategy", planned.job, lambda job: planned.run(job, self.knowledge == "measured")
             stated, profile = self.predictions.profile(job)
             fitting = replace(job, device_types=tuple(profile.speeds))
-            return "prediction", fitting, self._going(profile, pool, stated.batch, DDP.name)
+            return "prediction", fitting, self._run_factory(profile, pool, stated.batch, DDP.name)
         if not job.duration_s:
             known = f"profiles: {', '.join(self.profiles)}" if self.profiles else "no profiles were given"
             what = f"no profile of {job.model!r}, and no duration" if job.model else "neither a model nor a duration"
@@ -163,9 +163,9 @@ class Scenario:
         for group in self.fleet.groups:
             if job.may_use(group.device):
                 profile.speed(group.device)
-        return self._going(profile, pool, job.batch)
+        return self._run_factory(profile, pool, job.batch)
 
-    def _going(
+    def _run_factory(
         self, profile: ModelProfile, pool: EstimatePool | None, batch: int, strategy: str = ""
     ) -> Callable[[Job], JobRun]:
         """Return the function that creates the run of a job by its measured or predicted profile."""

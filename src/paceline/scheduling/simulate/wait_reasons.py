@@ -122,7 +122,7 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
         when = format_seconds(outcome.removed_s or 0.0)
         yield f"{simulated.policy} removed it {when} after the trace's start: {outcome.removed.rstrip('.')}."
         return
-    holders, waiting = _at(schedule, outcome, moment)
+    holders, waiting = _others_at(schedule, outcome, moment)
     held = dict.fromkeys(schedule.fleet.types, 0)
     for span in holders:
         held[span.device] += _devices(span)
@@ -149,10 +149,10 @@ def _why_wait(simulated: SimulatedSchedule, outcome: JobOutcome, moment: float, 
     gave = [
         other.job.name
         for other in schedule.outcomes
-        if other is not outcome and _gave(other, until, simulated.settings.round_s)
+        if other is not outcome and _shrank(other, until, simulated.settings.round_s)
     ]
     if gave:
-        yield f"It started when {_few(gave)} ended or gave devices back."
+        yield f"It started when {_short_list(gave)} ended or gave devices back."
 
 
 def _decisions(simulated: SimulatedSchedule, from_s: float, to_s: float) -> int:
@@ -172,7 +172,7 @@ def _why_devices(simulated: SimulatedSchedule, outcome: JobOutcome, span: Span, 
         by = f"; {simulated.policy} changes no sizes" if "devices" in job.adapts else ""
         yield f"Rigid: it gets the {job.devices} that it asked for, or none{by}."
     else:
-        holders, waiting = _at(simulated.schedule, outcome, span.start_s)
+        holders, waiting = _others_at(simulated.schedule, outcome, span.start_s)
         share = simulated.schedule.fleet.devices / (len(holders) + len(waiting) + 1)
         asked = f", it had asked for {job.devices}" if job.devices != devices else ", as many as it asked for"
         yield f"The policy {simulated.policy} gave {devices}{asked}; an equal share of all jobs was {share:.3g}."
@@ -204,7 +204,7 @@ def _fits_one(simulated: SimulatedSchedule, span: Span) -> bool:
     return _devices(span) <= largest[span.device]
 
 
-def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list[Span], list[JobOutcome]]:
+def _others_at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list[Span], list[JobOutcome]]:
     """Return the spans of other jobs that hold devices at a moment, and the jobs that wait then."""
     holders, waiting = [], []
     for other in schedule.outcomes:
@@ -219,7 +219,7 @@ def _at(schedule: ClusterSchedule, own: JobOutcome, moment: float) -> tuple[list
     return holders, waiting
 
 
-def _gave(other: JobOutcome, until: Span, round_s: float) -> bool:
+def _shrank(other: JobOutcome, until: Span, round_s: float) -> bool:
     """Return whether a job held fewer devices of the type at the start of the span than in the previous round."""
     same = [span for span in other.spans if span.device == until.device and span.start_s < span.end_s]
     ended = sum(_devices(span) for span in same if until.start_s - round_s <= span.end_s <= until.start_s)
@@ -235,5 +235,5 @@ def _jobs(number: int) -> str:
     return f"{number:,} job{'s' * (number != 1)}" if number else "no job"
 
 
-def _few(names: Sequence[str]) -> str:
+def _short_list(names: Sequence[str]) -> str:
     return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")

@@ -103,7 +103,7 @@ class BestStrategies:
     def why_not(self, devices: int) -> str:
         """Return why nothing runs on a number of devices: the stated choices are illegal there, or do not fit the memory."""
         cluster = self.group.part(packed(devices, self.group.devices_per_node))
-        if self.stated is not None and not (legal := list(self._whole(cluster))):
+        if self.stated is not None and not (legal := list(self._undivided_candidates(cluster))):
             try:
                 Strategy.of(**{**self._usual, **self.stated, "world_size": devices, "global_batch_size": self.batch})
             except UserError as error:
@@ -122,7 +122,7 @@ class BestStrategies:
         return (prediction.high_s - prediction.low_s) / 2 / prediction.step_time_s
 
     def _searched(self, cluster: Cluster) -> BestStrategy | None:
-        whole = list(self._whole(cluster))
+        whole = list(self._undivided_candidates(cluster))
         scored = self._predicted(whole) if whole else []
         if self.stated is None and cluster.world_size > 1:
             scored += self._divided(cluster)
@@ -137,10 +137,10 @@ class BestStrategies:
             if fits and seconds == seconds
         ]
 
-    def _whole(self, cluster: Cluster) -> Iterator[Candidate]:
+    def _undivided_candidates(self, cluster: Cluster) -> Iterator[Candidate]:
         """Return candidates: the stated choices, or every sharding and recomputation, with every number of micro steps."""
         shardings = TORCH_SHARDINGS if cluster.world_size > 1 else (DDP.name,)
-        free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._again)]
+        free = [{"sharding": sharding, "recompute": again} for sharding, again in product(shardings, self._recomputations)]
         for chosen in free if self.stated is None else [self.stated]:
             stated = chosen.get("grad_accum_steps")
             for times in powers(self.batch) if stated is None else [stated]:
@@ -149,7 +149,7 @@ class BestStrategies:
                     yield cluster, Strategy.of(**choices, global_batch_size=self.batch)
 
     @cached_property
-    def _again(self) -> tuple[str, ...]:
+    def _recomputations(self) -> tuple[str, ...]:
         """Return the recomputation choices to try."""
         tried = (NO_RECOMPUTE, FULL_RECOMPUTE) if saves_memory(self.workload) else (NO_RECOMPUTE,)
         return tuple(again.name for again in tried)
@@ -160,7 +160,7 @@ class BestStrategies:
             precisions=(self._usual["precision"],),
             virtual_stages=(1,),
             shardings=TORCH_SHARDINGS,
-            recomputes=self._again,
+            recomputes=self._recomputations,
             balanced=False,
             node_groups=False,
             optimizer=self._usual["optimizer"],

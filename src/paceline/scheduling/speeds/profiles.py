@@ -89,7 +89,7 @@ class MeasuredSpeed(StepSpeed):
     _packed: PackedSteps = field(default_factory=PackedSteps, repr=False, compare=False)
 
     @cached_property
-    def _between(self) -> LinearNDInterpolator:
+    def _interpolator(self) -> LinearNDInterpolator:
         return LinearNDInterpolator(*self.points)
 
     @cached_property
@@ -128,7 +128,7 @@ class MeasuredSpeed(StepSpeed):
     def _look_up(self, placement: tuple[int, ...], local: int) -> tuple[float, float]:
         table = self.tables.get(_rotation(placement))
         if table is None:
-            step, exchange = self._between([min(len(placement), MOST_NODES), sum(placement), local])[0]
+            step, exchange = self._interpolator([min(len(placement), MOST_NODES), sum(placement), local])[0]
         elif table[0][0] <= local <= table[0][-1]:
             step, exchange = (np.interp(local, table[0], column) for column in table[1:])
         else:

@@ -53,7 +53,7 @@ def read_trace(path: str | Path, where: Mapping[str, str] | None = None) -> Trac
         values = list(dict.fromkeys(row.text(column) for row in rows))
         if len(values) > 1:
             raise UserError(
-                f"{Path(path).name} holds {len(values)} traces by {column}: {_few(values)}",
+                f"{Path(path).name} holds {len(values)} traces by {column}: {_short_list(values)}",
                 f"choose `where` {column}={values[0]}",
             )
     trace = form.read(rows)
@@ -87,5 +87,5 @@ def _chosen(rows: list[Row], columns: Sequence[str], where: Mapping[str, str]) -
     return rows
 
 
-def _few(values: Sequence[str]) -> str:
+def _short_list(values: Sequence[str]) -> str:
     return ", ".join(values[:_SHOWN]) + (f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else "")

@@ -117,7 +117,7 @@ def alone(
     Args:
         copies: number of sessions of the graph that take turns.
     """
-    took, call = _fastest([_calls(nodes, weights, given, threads, copies), _nothing(threads)], threads)
+    took, call = _fastest([_calls(nodes, weights, given, threads, copies), _empty_calls(threads)], threads)
     return max(took - call, 0.0)
 
 
@@ -143,7 +143,7 @@ def _calls(
 
 
 @functools.cache
-def _nothing(threads: int) -> list[Call]:
+def _empty_calls(threads: int) -> list[Call]:
     return _calls([made("Shape", "x")], {}, {"x": numbers(1)}, threads)
 
 
@@ -174,7 +174,7 @@ def clock_for(threads: int) -> Callable[[], float]:
 @functools.cache
 def call_seconds(threads: int = 1) -> float:
     """Return the cost of a runtime's call with an empty node."""
-    return _fastest([_nothing(threads)], threads)[0]
+    return _fastest([_empty_calls(threads)], threads)[0]
 
 
 @functools.cache

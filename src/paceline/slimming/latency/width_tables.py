@@ -141,7 +141,7 @@ class Grid:
         """Interpolate linearly between the points; constant beyond the ends."""
         values: Any = self.values
         for axis, each in zip(self.axes, place, strict=True):
-            number, share = _between(axis, each)
+            number, share = _position(axis, each)
             values = values[number] + (values[number + 1] - values[number]) * share if share else values[number]
         return float(values)
 
@@ -190,7 +190,7 @@ class WidthTable:
         return cls(entering, leaving, times, float(data["unaligned"]), kernels)
 
 
-def _between(points: Ints, width: float) -> tuple[int, float]:
+def _position(points: Ints, width: float) -> tuple[int, float]:
     """Return the point before a width, and the fraction of the distance to the next; constant beyond the ends."""
     if len(points) == 1:
         return 0, 0.0

@@ -102,7 +102,7 @@ def ranks_for(
         chosen = {name: _fastest(every, error) for name, every in options.items()}
     else:
         assert budget_s is not None
-        chosen = _within(options, budget_s, whole_s)
+        chosen = _splits_in_budget(options, budget_s, whole_s)
     splits = {name: each for name, each in chosen.items() if each.form != "whole"}
     replacements = {name: _settings((each.form, each.ranks)) for name, each in splits.items()}
     return RankChoice(SlimPlan({}, {}, {}, replacements), splits, whole, kept, whole_s - _saved(chosen, options))
@@ -187,7 +187,7 @@ def _saved(chosen: Mapping[str, Split], options: Mapping[str, list[Split]]) -> f
     return sum(options[name][0].seconds - each.seconds for name, each in chosen.items())
 
 
-def _within(options: Mapping[str, list[Split]], budget_s: float, whole_s: float) -> dict[str, Split]:
+def _splits_in_budget(options: Mapping[str, list[Split]], budget_s: float, whole_s: float) -> dict[str, Split]:
     """Take the split with the best saving for its error, repeatedly, until the budget is met."""
     chosen = {name: every[0] for name, every in options.items()}
     while whole_s - _saved(chosen, options) > budget_s:

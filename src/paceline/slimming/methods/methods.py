@@ -130,7 +130,7 @@ class Method(ABC):
 
     def check(self, slim: Task) -> None:
         """Check the budget. Raises UserError for a budget that cannot be met, or that this method does not support."""
-        _alike(slim)
+        _equal_removals(slim)
 
     def measure(self, slim: Task) -> dict[str, Any]:
         """Return the measurements needed before training as plain data, except the whole network's latency."""
@@ -157,7 +157,7 @@ class Method(ABC):
         return ()
 
 
-def _alike(slim: Task) -> set[int]:
+def _equal_removals(slim: Task) -> set[int]:
     """Return the structures to remove for the budget if a layer's are equally important. Raises UserError if none meet it."""
     alike = dict.fromkeys((each.number for each in slim.structures.every), 1.0)
     return widths_for(slim.structures, alike, slim.cost, slim.goal, slim.round_to, slim.show)
@@ -201,7 +201,7 @@ class RemoveStructures(Method):
         importance = dict(zip(norms.numbers, norms.importance().tolist(), strict=True))
         removed = widths_for(slim.structures, importance, slim.cost, slim.goal, slim.round_to, slim.show)
         seconds = None if slim.budget.kind == "size" else slim.times.seconds(removed)
-        cut = _cut(sum(importance[number] > 0 for number in removed), len(removed), "structures")
+        cut = _nonzero_note(sum(importance[number] > 0 for number in removed), len(removed), "structures")
         return Planned(SlimPlan.of(slim.structures, removed), seconds, slim.structures.kept, cut)
 
 
@@ -211,7 +211,7 @@ def _side(pair: RemovableStructure) -> int:
     return last - first - 1
 
 
-def _cut(left: int, removed: int, what: str) -> tuple[str, ...]:
+def _nonzero_note(left: int, removed: int, what: str) -> tuple[str, ...]:
     """Return a note if some removed structures were not zero yet."""
     if not left:
         return ()
@@ -239,7 +239,7 @@ class Compact(Method):
 
     def plan(self, slim: Task) -> Planned:
         """Return the plan that replaces the whole network by the student."""
-        removed = _alike(slim)
+        removed = _equal_removals(slim)
         settings = compact_student.widest(slim.model, slim.inputs, slim.round_to)
         shapes = {name: tuple(each.shape) for name, each in slim.model.named_parameters()}
         plan = SlimPlan({}, {}, shapes, {"": compact_student.without(settings, slim.structures, removed)})
@@ -365,7 +365,7 @@ class Sparse(Replace):
             weight = slim.model.get_submodule(layer).get_parameter("weight")
             count = round(sparsity * weight.numel())
             wanted, left = wanted + count, left + max(count - weight.numel() + int(weight.count_nonzero()), 0)
-        cut = _cut(left, wanted, "weights") if left > UNSETTLED * wanted else ()
+        cut = _nonzero_note(left, wanted, "weights") if left > UNSETTLED * wanted else ()
         return Planned(SlimPlan({}, {}, {}, replacements), float(slim.table["sparse_s"]), slim.table.get("kept", {}), cut)
 
 

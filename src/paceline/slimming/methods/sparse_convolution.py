@@ -106,7 +106,7 @@ def _(
     return nn.functional.conv2d(x, weight, bias, stride, padding, dilation, groups)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, bias, *ctx.settings = inputs
     ctx.biases = None if bias is None else [len(bias)]
     ctx.save_for_backward(x, weight)
@@ -123,7 +123,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return (*found, None, None, None, None)
 
 
-sparse_convolution.register_autograd(_backward, setup_context=_keep)
+sparse_convolution.register_autograd(_backward, setup_context=_save_for_backward)
 
 _kernels: Any = WeakTensorKeyDictionary()
 

@@ -30,13 +30,13 @@ class RecurrentStack(nn.Module):
         """Run ``x`` through all layers. ``states``: as returned, hidden and cell states, or hidden states only."""
         ends = []
         for number, layer in enumerate(self.layers):
-            x, end = layer(self.drop(x) if number else x, None if states is None else self._of(states, number))
+            x, end = layer(self.drop(x) if number else x, None if states is None else self._layer_state(states, number))
             ends.append(end)
         if self._has_cells:
             return x, tuple([one for end in ends for one in end[part].unbind(0)] for part in range(2))
         return x, [one for end in ends for one in end.unbind(0)]
 
-    def _of(self, states: Any, number: int) -> Any:
+    def _layer_state(self, states: Any, number: int) -> Any:
         """Return the state of layer ``number``: a tensor, or a tuple of hidden and cell state."""
         if self._has_cells:
             return tuple(self._part(state, number) for state in states)

@@ -88,7 +88,7 @@ class _Trial:
 
     def why_not(self, layers: Collection[Sequence[RemovableStructure]]) -> str:
         """Return the reason why these layers cannot lose structures; empty if they can."""
-        for part in (_half, _last):
+        for part in (_every_second, _last):
             if why := self.without({each.number for every in layers for each in part(every)}):
                 return why
         return ""
@@ -121,7 +121,7 @@ class _Trial:
         return ""
 
 
-def _half(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
+def _every_second(every: Sequence[RemovableStructure]) -> Sequence[RemovableStructure]:
     """Return every second structure, or the outer ones of a kernel."""
     return every[: (len(every) + 1) // 2] if every[0].nested else every[1::2]
 

@@ -63,7 +63,7 @@ class Roll:
         """Return the ranks whose heartbeat has stopped, possibly none; None if the store does not answer."""
         try:
             if self._store.add("lost/told", 0):
-                return self._heard(str(self._store.get("lost/ranks").decode()))
+                return self._shared_verdict(str(self._store.get("lost/ranks").decode()))
             time.sleep(SETTLE_S)
             before = [self._store.add(f"beat/{rank}", 0) for rank in self._ranks]
             time.sleep(PATIENCE_S)
@@ -72,11 +72,11 @@ class Roll:
             lost = ", ".join(str(rank) for rank, one, two in beats if one == two and rank != self._rank)
             self._store.set("lost/ranks", lost)
             self._store.add("lost/told", 1)
-            return self._heard(lost)
+            return self._shared_verdict(lost)
         except Exception:
             return None
 
-    def _heard(self, lost: str) -> str:
+    def _shared_verdict(self, lost: str) -> str:
         """Return the verdict after all ranks have it, because rank 0 may host the store and end after this."""
         self._store.add("lost/heard", 1)
         alive = len(self._ranks) - len(lost.split(", ") if lost else ())

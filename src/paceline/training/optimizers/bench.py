@@ -184,12 +184,12 @@ class _Room:
 
 
 def _measure(optimizer: str, variant: str, network: str, room: _Room, repetitions: int) -> OptimizerSpeed:
-    ours = _ours(optimizer, room.parameters, variant)
+    ours = _own_optimizer(optimizer, room.parameters, variant)
     others, absent = peers(optimizer, room.parameters)
     on_gpu = room.device.type == "cuda"
     kernels = ("triton" if gpu() else "") if on_gpu else (f"native {native.isa()}" if built() else "")
     if kernels:
-        others["paceline foreach"] = _ours(optimizer, room.parameters, variant, foreach=True).step
+        others["paceline foreach"] = _own_optimizer(optimizer, room.parameters, variant, foreach=True).step
     adamw = torch.optim.AdamW(room.parameters, lr=RATE, weight_decay=LAMB_DECAY, fused=True)
     taken = _in_turn(room, {OURS: ours.step, **others, ADAMW: adamw.step}, repetitions)
     median = {name: statistics.median(times) for name, times in taken.items()}
@@ -223,7 +223,7 @@ def _measure(optimizer: str, variant: str, network: str, room: _Room, repetition
     )
 
 
-def _ours(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: bool | None = None) -> Layerwise:
+def _own_optimizer(optimizer: str, parameters: Sequence[Tensor], variant: str, foreach: bool | None = None) -> Layerwise:
     if optimizer == "lamb":
         return LAMB(parameters, RATE, weight_decay=LAMB_DECAY, variant=variant, foreach=foreach)
     return LARS(parameters, RATE, MOMENTUM, LARS_DECAY, trust_coefficient=COEFFICIENT, variant=variant, foreach=foreach)

@@ -34,7 +34,7 @@ def _place(tensors, starts, sizes, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _at(addresses, tensor):
+def _pointer_at(addresses, tensor):
     return tl.load(addresses + tensor).to(tl.pointer_type(tl.float32))
 
 
@@ -58,8 +58,8 @@ def _totals(partials, firsts, sums, n, programs, ROW: tl.constexpr):
 @triton.jit
 def _lars_sums(w, g, tensors, starts, sizes, scale, partials, programs, decay, BLOCK: tl.constexpr):
     tensor, k, own = _place(tensors, starts, sizes, BLOCK)
-    weight = tl.load(_at(w, tensor) + k, mask=own, other=0.0)
-    gradient = tl.load(_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
+    weight = tl.load(_pointer_at(w, tensor) + k, mask=own, other=0.0)
+    gradient = tl.load(_pointer_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
     _add_up(weight, partials, 0, programs)
     _add_up(gradient + decay * weight, partials, 1, programs)
 
@@ -70,23 +70,23 @@ def _lars_step(
 ):
     tensor, k, own = _place(tensors, starts, sizes, BLOCK)
     own = own & (tl.load(finite) != 0)
-    weight = tl.load(_at(w, tensor) + k, mask=own, other=0.0)
-    gradient = tl.load(_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
+    weight = tl.load(_pointer_at(w, tensor) + k, mask=own, other=0.0)
+    gradient = tl.load(_pointer_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
     change = (gradient + decay * weight) * tl.load(gain + tensor)
-    buffer = momentum * tl.load(_at(v, tensor) + k, mask=own, other=0.0) + change
-    tl.store(_at(v, tensor) + k, buffer, mask=own)
+    buffer = momentum * tl.load(_pointer_at(v, tensor) + k, mask=own, other=0.0) + change
+    tl.store(_pointer_at(v, tensor) + k, buffer, mask=own)
     if NESTEROV:
         buffer = change + momentum * buffer
-    tl.store(_at(w, tensor) + k, weight - tl.load(rate) * buffer, mask=own)
+    tl.store(_pointer_at(w, tensor) + k, weight - tl.load(rate) * buffer, mask=own)
 
 
 @triton.jit
 def _lamb(w, g, m, v, scale, correct1, correct2, tensor, k, own, beta1, rest1, beta2, rest2, eps, decay):
     """Return weight, gradient, new moments and update."""
-    weight = tl.load(_at(w, tensor) + k, mask=own, other=0.0)
-    gradient = tl.load(_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
-    first = beta1 * tl.load(_at(m, tensor) + k, mask=own, other=0.0) + rest1 * gradient
-    second = beta2 * tl.load(_at(v, tensor) + k, mask=own, other=0.0) + rest2 * (gradient * gradient)
+    weight = tl.load(_pointer_at(w, tensor) + k, mask=own, other=0.0)
+    gradient = tl.load(_pointer_at(g, tensor) + k, mask=own, other=0.0) * tl.load(scale)
+    first = beta1 * tl.load(_pointer_at(m, tensor) + k, mask=own, other=0.0) + rest1 * gradient
+    second = beta2 * tl.load(_pointer_at(v, tensor) + k, mask=own, other=0.0) + rest2 * (gradient * gradient)
     root = tl.sqrt_rn(second) * tl.load(correct2 + tensor) + eps
     # where there is no element, eps may be 0 too
     update = tl.div_rn(first * tl.load(correct1 + tensor), tl.where(own, root, 1.0)) + decay * weight
@@ -151,9 +151,9 @@ def _lamb_step(
     weight, _, first, second, update = _lamb(
         w, g, m, v, scale, correct1, correct2, tensor, k, own, beta1, rest1, beta2, rest2, eps, decay
     )
-    tl.store(_at(m, tensor) + k, first, mask=own)
-    tl.store(_at(v, tensor) + k, second, mask=own)
-    tl.store(_at(w, tensor) + k, weight - tl.load(rate + tensor) * update, mask=own)
+    tl.store(_pointer_at(m, tensor) + k, first, mask=own)
+    tl.store(_pointer_at(v, tensor) + k, second, mask=own)
+    tl.store(_pointer_at(w, tensor) + k, weight - tl.load(rate + tensor) * update, mask=own)
 
 
 class _Blocks(NamedTuple):

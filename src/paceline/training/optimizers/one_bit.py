@@ -47,24 +47,24 @@ class _OneBit(torch.optim.Optimizer):
                 f"freeze_step={freeze_step!r}", "give a whole number of steps from 1 on; the papers take 15 to 25 %"
             )
         self.freeze_step, self.skipped_compressed = freeze_step, 0
-        for _, parameter in self._each():
+        for _, parameter in self._entries():
             if parameter.dtype != torch.float32:
                 raise UserError(f"a parameter is {parameter.dtype}", "1-bit optimizers take fp32 ones; use torch.autocast")
         self.hook, tensors = attach_momentum(model, block, options)
         self._specs: Mapping[int, TensorSpec] = tensors
-        absent = [spec.name for key, spec in tensors.items() if key not in {id(p) for _, p in self._each()}]
-        foreign = [p for _, p in self._each() if p.requires_grad and id(p) not in tensors]
+        absent = [spec.name for key, spec in tensors.items() if key not in {id(p) for _, p in self._entries()}]
+        foreign = [p for _, p in self._entries() if p.requires_grad and id(p) not in tensors]
         if absent or foreign:
             what = f"{', '.join(absent)} of the model" if absent else "a parameter that the model does not exchange"
             raise UserError(f"the optimizer and the model differ in {what}", "give both the same parameters")
 
-    def _each(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    def _entries(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
         return ((group, p) for group in self.param_groups for p in group["params"])
 
     @property
     def steps_done(self) -> int:
         """Number of steps so far, from the state of the parameters."""
-        return max((int(self.state[p]["step"]) for _, p in self._each() if "step" in self.state.get(p, {})), default=0)
+        return max((int(self.state[p]["step"]) for _, p in self._entries() if "step" in self.state.get(p, {})), default=0)
 
     @property
     def frozen(self) -> bool:
@@ -132,7 +132,7 @@ class _OneBit(torch.optim.Optimizer):
 
     def _frozen_step(self) -> None:
         own: dict[str, Tensor] = {}
-        for group, p in self._each():
+        for group, p in self._entries():
             if id(p) not in self._specs:
                 continue
             beta = group["betas"][0]
@@ -144,7 +144,7 @@ class _OneBit(torch.optim.Optimizer):
             self.skipped_compressed += 1
             return
         since = self.steps_done - self.freeze_step + 1
-        for group, p in self._each():
+        for group, p in self._entries():
             if id(p) in self._specs:
                 state = self.state[p]
                 # Signs cannot represent 0: elements that had no gradient before the freeze would explode over their variance.
@@ -265,10 +265,10 @@ class OneBitLamb(_OneBit, LAMB):
         self._connect(model, freeze_step, block, run)
 
     def _warm_step(self, closure: Callable[[], Any] | None) -> Any:
-        weights = [p.detach().clone() for _, p in self._each()] if self.steps_done >= self.freeze_step - AVERAGED else []
+        weights = [p.detach().clone() for _, p in self._entries()] if self.steps_done >= self.freeze_step - AVERAGED else []
         loss = LAMB.step(self, closure)
         with torch.no_grad():
-            for before, (group, p), excluded in zip(weights, self._each(), self._excluded_each(), strict=bool(weights)):
+            for before, (group, p), excluded in zip(weights, self._entries(), self._excluded_each(), strict=bool(weights)):
                 state = self.state.get(p, {})
                 if "exp_avg" in state and not excluded:
                     update = self._direction_of(group, state, int(state["step"])).add_(before, alpha=group["weight_decay"])

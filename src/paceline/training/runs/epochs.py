@@ -128,7 +128,7 @@ class Epochs:
             try:
                 RunDir(run.out).write_progress(_reached(trainer, self.curve[-1]))
             except UserError as error:  # whoever watches sees an older one
-                self._say(str(error))
+                self._report(str(error))
         self._progress.epoch_done(self.curve[-1])
         if stop:
             self._stop(stop, done, 0)
@@ -151,7 +151,7 @@ class Epochs:
         trainer = self._trainer
         shared = shared_state(trainer, self.curve) if trainer.rank == 0 else {}
         if failed := self.writer.save(epoch, step, shared, own_part(trainer)):
-            self._say(failed)
+            self._report(failed)
         self._saved_at = time.monotonic()
 
     def _stop(self, number: int, epoch: int, step: int) -> None:
@@ -177,9 +177,9 @@ class Epochs:
 
     def _say_failure(self) -> None:
         if failed := self.writer.failure():
-            self._say(failed)
+            self._report(failed)
 
-    def _say(self, failed: str) -> None:
+    def _report(self, failed: str) -> None:
         text = f"{self._run.label}: rank {self._trainer.rank}: {failed}; training continues, what was saved before is kept"
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)

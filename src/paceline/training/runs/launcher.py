@@ -139,7 +139,7 @@ def run_workers(command: Sequence[str], workers: int, interruption: Interruption
         stop_file = Path(folder) / "stop"
         if interruption is not None:
             variables[STOP_FILE] = str(stop_file)
-            interruption.ask = partial(_ask, stop_file)
+            interruption.ask = partial(_request_stop, stop_file)
         ended = threading.Event()
         if interruption is not None and sys.platform == "linux":
             threading.Thread(target=_end_suspended, args=(stop_file, ended), name="paceline-suspended", daemon=True).start()
@@ -184,7 +184,7 @@ def _end_suspended(stop_file: Path, ended: threading.Event) -> None:
         os.close(descriptor)
 
 
-def _ask(stop_file: Path, number: int, at_once: bool) -> None:
+def _request_stop(stop_file: Path, number: int, at_once: bool) -> None:
     stop_file.write_text(f"{number} {AT_ONCE}" if at_once else f"{number}")
 
 
@@ -259,7 +259,7 @@ def probe(workers: int) -> Cluster:
         return Cluster.from_json(json.loads(path.read_text()))
 
 
-def _left(failure: ProcessFailure) -> Mapping[str, Any]:
+def _rank_error(failure: ProcessFailure) -> Mapping[str, Any]:
     """Return the error that a rank has left; empty if there is none."""
     data = failure.error_file_data
     return data if "mistake" in data else {}
@@ -267,7 +267,7 @@ def _left(failure: ProcessFailure) -> Mapping[str, Any]:
 
 def _only_lost(failures: Mapping[int, ProcessFailure]) -> bool:
     """Return whether a restart may help: ranks were killed, ended silently or lost another, and no rank has an error."""
-    return all(_left(failure).get("lost", True) for failure in failures.values())
+    return all(_rank_error(failure).get("lost", True) for failure in failures.values())
 
 
 def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]:
@@ -277,10 +277,10 @@ def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]
     connections to it, and come after its own error if they are recognized as such. Ranks that the launcher ended (by SIGTERM,
     then SIGKILL) come last.
     """
-    hung = any("timed out" in str(_left(failure).get("message", "")).lower() for failure in failures.values())
+    hung = any("timed out" in str(_rank_error(failure).get("message", "")).lower() for failure in failures.values())
 
     def order(item: tuple[int, ProcessFailure]) -> tuple[int, int]:
-        code, left = item[1].exitcode, _left(item[1])
+        code, left = item[1].exitcode, _rank_error(item[1])
         if code == -signal.SIGTERM or (hung and code == -signal.SIGKILL):
             return 5, item[1].timestamp
         said = 2 if not left else 1 if left["mistake"] else 4 if left.get("lost") else 3
@@ -290,7 +290,7 @@ def _first(failures: Mapping[int, ProcessFailure]) -> tuple[int, ProcessFailure]
 
 
 def _error(rank: int, failure: ProcessFailure) -> UserError | WorkerFailed:
-    code, left = failure.exitcode, _left(failure)
+    code, left = failure.exitcode, _rank_error(failure)
     if left.get("mistake"):
         return UserError(left["message"], left["fix"])
     worker = f"worker rank {rank} (process {failure.pid})"

@@ -101,7 +101,7 @@ class LocalTrainer(Trainer):
         times.sent.append(meter.sent_bytes if ended else 0)
         if ended and not self.strategy.local.sync_delay:
             later = self.sync.began_s - began
-            clock.events.extend(_later(event, later) for event in meter.events)
+            clock.events.extend(_shifted(event, later) for event in meter.events)
         times.events.append(list(clock.events))
         self._drop_events()
         return loss.detach()
@@ -141,7 +141,7 @@ class LocalTrainer(Trainer):
             self.optimizer.load_state_dict(own["optimizer"])
 
 
-def _later(event: Event, seconds: float) -> Event:
+def _shifted(event: Event, seconds: float) -> Event:
     return Event(
         name=event.name,
         lane=event.lane,

@@ -86,12 +86,12 @@ def load_shared_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
     """Load an optimizer's state of a checkpoint, from any number of ranks, into an optimizer of sharded parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     placed = {
-        index: {name: _own(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
+        index: {name: _loaded(v, parameters[index]) for name, v in values.items()} for index, values in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": placed})
 
 
-def _own(value: Any, parameter: Any) -> Any:
+def _loaded(value: Any, parameter: Any) -> Any:
     """Return a value of the optimizer's state that is not on the disk any more."""
     placed = as_sharded(value, parameter)
     return placed.clone() if placed is value and isinstance(value, Tensor) else placed

@@ -75,7 +75,7 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
     """
     file = Path(path)
     if file.is_dir():
-        return _whole(checkpoint.load(file, mapped=True))
+        return _loaded_weights(checkpoint.load(file, mapped=True))
     try:
         state: Any = torch.load(file, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
@@ -85,13 +85,13 @@ def weights_in(path: str | Path) -> Mapping[str, Tensor]:
         raise UserError(f"{file} cannot be read: {why}", "save model.state_dict() with torch.save") from error
     if isinstance(state, Mapping):
         # of a run whose ranks share weights out, their rows are in other files
-        state = _whole(checkpoint.read(file, mapped=True)) if state.get("sharers") else state.get("model", state)
+        state = _loaded_weights(checkpoint.read(file, mapped=True)) if state.get("sharers") else state.get("model", state)
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
         raise UserError(f"{file} holds no weights", "save model.state_dict() with torch.save")
     return state
 
 
-def _whole(state: Mapping[str, Any]) -> dict[str, Any]:
+def _loaded_weights(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights of a checkpoint whose tensors are still on the disk."""
     return {name: value.clone() if isinstance(value, Tensor) else value for name, value in whole(state["model"]).items()}
 

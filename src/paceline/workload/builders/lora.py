@@ -108,7 +108,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
             layers.append(_frozen(layer))
             continue
         shared = shared and layer.activation_bytes == 0
-        layers.append(_beside(layer, product, lora.rank, shared) if index in chosen else _frozen(layer))
+        layers.append(_with_adapter(layer, product, lora.rank, shared) if index in chosen else _frozen(layer))
         shared = shared or index in chosen
     return replace(
         table,
@@ -165,7 +165,7 @@ def _frozen(layer: Layer) -> Layer:
     return replace(layer, operations=operations)
 
 
-def _beside(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
+def _with_adapter(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
     """Return a frozen product and its adapter, which keeps its input unless another layer does.
 
     Args:

@@ -239,14 +239,14 @@ def blocks(
     inside = _attend(shape, s, s, "attention.", fused, sliding)
     forward = _mixture(shape, shape.experts, s) if shape.experts else _feed_forward(shape, s)
     if shape.parallel:
-        return _beside(shape, s, inside, forward)
+        return _parallel_block(shape, s, inside, forward)
     parts = _residual("attention", shape, s, inside)
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
     return parts + _residual("mlp", shape, s, forward)
 
 
-def _beside(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: list[LayerSpec]) -> list[LayerSpec]:
+def _parallel_block(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: list[LayerSpec]) -> list[LayerSpec]:
     """Return attention and feed-forward network that both read the block's input, and the sum of both results and the input."""
     h, x = shape.hidden, WORD * s * shape.hidden
     own = [norm(shape, "mlp_norm", s, h, kept=False, sums=1)] if shape.parallel == 2 else []

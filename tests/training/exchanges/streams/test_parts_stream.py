@@ -24,11 +24,11 @@ def test_elements_are_the_gradients_own_memory():
     a, b, c = (torch.full((size,), float(size)) for size in (3, 5, 4))
     stream = IntegerStream(codecs.get("int4"), slices(a, b, c), Key(1, 2), 0, 1)
     assert stream.count == 12
-    pieces, here = stream._of(2, 9)
+    pieces, here = stream._pieces(2, 9)
     assert [piece.tolist() for piece in pieces] == [[3.0], [5.0] * 5, [4.0]] and here == slice(0, 3)
     pieces[1][0] = 9
     assert b[0] == 9
-    pieces, here = stream._of(3, 8)
+    pieces, here = stream._pieces(3, 8)
     assert [piece.size for piece in pieces] == [5] and here == slice(1, 2)
 
 

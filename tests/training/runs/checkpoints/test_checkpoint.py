@@ -201,7 +201,11 @@ def test_a_process_that_dies_while_it_saves_leaves_a_whole_checkpoint(tmp_path, 
     checkpoint.save(tmp_path, run_in(tmp_path), 1, {"model": {}, "curve": []})
     checkpoint.save(tmp_path, run_in(tmp_path), 2, {"model": {}, "curve": []})
     if (child := os.fork()) == 0:
-        name, owner = {"write": ("fsync", os), "keep": ("_keep", checkpoint), "replace": ("sync_directory", checkpoint)}[at]
+        name, owner = {
+            "write": ("fsync", os),
+            "keep": ("_link_previous", checkpoint),
+            "replace": ("sync_directory", checkpoint),
+        }[at]
         setattr(owner, name, lambda *_: os._exit(9))
         checkpoint.save(tmp_path, run_in(tmp_path), 3, {"model": {}, "curve": []})
         os._exit(0)

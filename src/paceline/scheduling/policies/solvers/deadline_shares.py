@@ -23,11 +23,11 @@ class FreeDevices:
     def take(self, plan: SharePlan) -> None:
         """Remove the devices of a plan."""
         for start, end, size in plan.stretches:
-            first, last = self._cut(start), self._cut(end)
+            first, last = self._period_at(start), self._period_at(end)
             for index in range(first, last):
                 self.devices[index] -= size
 
-    def _cut(self, moment: float) -> int:
+    def _period_at(self, moment: float) -> int:
         """Return the index of the period that begins at ``moment``, splitting one if needed."""
         index = bisect_left(self.moments, moment)
         if index == len(self.moments) or self.moments[index] != moment:

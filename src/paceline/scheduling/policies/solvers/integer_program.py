@@ -63,7 +63,7 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
     left = capacity - held.astype(np.int64)
     worth = np.flatnonzero((choices.cost < 0) & ~fixed)  # other choices are never better than none
     if len(worth) <= DIRECT:
-        return _with(fixed, _solved(choices, worth, left, deadline))
+        return _fixed_with(fixed, _solved(choices, worth, left, deadline))
     priced = _priced(choices, worth, left, deadline)
     if priced is None:
         return None
@@ -75,11 +75,11 @@ def least_sum(choices: Choices, capacity: Ints, time_limit_s: float = TIME_LIMIT
         best = best if solution is None else solution
         done = solution is not None and choices.cost[solution].sum() <= bound + GAP * abs(bound)
         if done or near.all() or time.monotonic() >= deadline:
-            return _with(fixed, best)
+            return _fixed_with(fixed, best)
         tolerance *= 8
 
 
-def _with(fixed: Bools, chosen: Ints | None) -> Bools | None:
+def _fixed_with(fixed: Bools, chosen: Ints | None) -> Bools | None:
     if chosen is None:
         return None
     taken = fixed.copy()

@@ -229,7 +229,7 @@ class PowerSGD(HookBase):
         return {
             "low_rank": self.rank,
             "min_rate": self.min_rate,
-            "groups": self._cut(),
+            "groups": self._tensor_groups(),
             "step": self.step,
             "iter": self.state.iter,
             "seed": self.seed,
@@ -243,7 +243,7 @@ class PowerSGD(HookBase):
             **kept,
         }
 
-    def _cut(self) -> list[list[str]]:
+    def _tensor_groups(self) -> list[list[str]]:
         return [[f"{t.name} {list(t.shape)}" for t in members] for members in self._groups.members]
 
     def _empty(self, name: str) -> dict[int, torch.Tensor]:
@@ -275,7 +275,7 @@ class PowerSGD(HookBase):
             own = {**by_rank[0], "error_dict": {i: (t / before).float() for i, t in total.items()}}
         draws = _draws(own["rng"])
         for name in _MEMORIES:
-            setattr(self.state, name, {i: self._own(name, t) for i, t in own[name].items() if bool(t.any())})
+            setattr(self.state, name, {i: self._in_hook_form(name, t) for i, t in own[name].items() if bool(t.any())})
         self.state.iter, self.step, self.seed = own["iter"], own["step"], own["seed"]
         self.meter.nonfinite_steps, self._factor = own["nonfinite_steps"], own["factor"]
         self.state.rng = draws
@@ -283,7 +283,7 @@ class PowerSGD(HookBase):
     def _check(self, state: Mapping[str, Any]) -> None:
         """Raise UserError if the state is damaged, or its residuals and factors belong to other groups."""
         check_entries(state, _KINDS)
-        if state.get("groups") != self._cut():
+        if state.get("groups") != self._tensor_groups():
             raise UserError(
                 "the state is of another model or other groups", "attach to the same model, with the same bucket_cap_mb"
             )
@@ -292,7 +292,7 @@ class PowerSGD(HookBase):
             if not is_tensors(state[name]) or any(sizes.get(i) != values.numel() for i, values in state[name].items()):
                 raise damaged([name])
 
-    def _own(self, name: str, values: torch.Tensor) -> torch.Tensor:
+    def _in_hook_form(self, name: str, values: torch.Tensor) -> torch.Tensor:
         """Convert a stored residual or factor to the form of this hook."""
         device = self.wire.device
         if name != "error_dict" or self._keeping.in_place(device):

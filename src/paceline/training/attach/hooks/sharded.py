@@ -168,7 +168,7 @@ class ShardedHook:
         """Return the state for resumption: position and seed of the draws, and each rank's residuals as DTensors over the
         ranks. Save it with ``torch.distributed.checkpoint``, which also accepts the hook itself. Every rank must call this.
         """
-        owed = {kind: {name: h.saved(values) for name, _, h, values in self._owed(kind)} for kind in KINDS}
+        owed = {kind: {name: h.saved(values) for name, _, h, values in self._values(kind)} for kind in KINDS}
         return {**self._plain_state(), **owed}
 
     def _plain_state(self) -> HookState:
@@ -191,7 +191,7 @@ class ShardedHook:
         self._check(state)
         found: list[tuple[torch.Tensor, DTensor]] = []
         for kind in KINDS:
-            for name, _, holding, values in self._owed(kind):
+            for name, _, holding, values in self._values(kind):
                 saved = _entry(state, kind, name)
                 if not isinstance(saved, DTensor) or saved.shape != holding.saved(values).shape:
                     raise UserError(
@@ -212,7 +212,7 @@ class ShardedHook:
         """
         own = self._plain_state()
         for kind in KINDS:
-            own[kind] = {name: holding.part(values, copied) for name, _, holding, values in self._owed(kind)}
+            own[kind] = {name: holding.part(values, copied) for name, _, holding, values in self._values(kind)}
         return own
 
     def load_own_states(self, states: Sequence[HookState]) -> None:
@@ -229,7 +229,7 @@ class ShardedHook:
             self._check(state)
         found: list[tuple[torch.Tensor, torch.Tensor]] = []
         for kind in KINDS:
-            for name, tensor, holding, values in self._owed(kind):
+            for name, tensor, holding, values in self._values(kind):
                 parts = [part for state in states if (part := _entry(state, kind, name)) is not None]
                 if not parts or not all(is_part(part) for part in parts):
                     raise UserError(
@@ -258,7 +258,7 @@ class ShardedHook:
         plain = {key: value for key, value in own.items() if key not in KINDS}
         read({name: plain}, path)
         self._check(plain)
-        owed = [(f"{name}.{kind}.{label}", own[kind][label], *of) for kind in KINDS for label, *of in self._owed(kind)]
+        owed = [(f"{name}.{kind}.{label}", own[kind][label], *of) for kind in KINDS for label, *of in self._values(kind)]
         for key_, _, tensor, _, _ in owed:
             if key_ not in sizes:
                 raise UserError(f"the checkpoint has no {key_}", "load it into the model that saved it")
@@ -291,14 +291,14 @@ class ShardedHook:
         self._say_what_waits()
 
     def _say_what_waits(self) -> None:
-        owed = [float(v.float().square().sum()) for _, _, _, v in self._owed("residual")] if self.units[0].owners == 1 else ()
+        owed = [float(v.float().square().sum()) for _, _, _, v in self._values("residual")] if self.units[0].owners == 1 else ()
         if any(owed):
             norm = f"{math.sqrt(sum(owed)):.3g}"
             self._say_once(
                 "owed", f"residuals of norm {norm} stay in the state until gradients are exchanged; FSDP2 may not on one rank"
             )
 
-    def _owed(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
+    def _values(self, kind: str) -> Iterator[tuple[str, ShardedTensor, Holding, torch.Tensor]]:
         """Yield name, tensor and place of all residuals (or momentum) of this rank, with their values."""
         for unit in self.units:
             reducer = self._reducers[unit]

@@ -53,7 +53,7 @@ class Fragment:
     def difference(self, into: torch.Tensor) -> torch.Tensor:
         """Write the pseudo-gradient into the first elements of ``into``, and return it."""
         out = into[: self.elements]
-        for part, anchor, p in zip(self._of(out), self._of(self.anchor), self.weights, strict=True):
+        for part, anchor, p in zip(self._tensors_of(out), self._tensors_of(self.anchor), self.weights, strict=True):
             torch.sub(anchor, p, out=part)
         return out
 
@@ -67,13 +67,13 @@ class Fragment:
     @torch.no_grad()
     def take(self, own_share: float = 0.0) -> None:
         """Set the weights to the anchor, mixed with a share of the present weights."""
-        for anchor, p in zip(self._of(self.anchor), self.weights, strict=True):
+        for anchor, p in zip(self._tensors_of(self.anchor), self.weights, strict=True):
             if own_share:
                 p.lerp_(anchor.to(p.dtype), 1 - own_share)
             else:
                 p.copy_(anchor)
 
-    def _of(self, flat: torch.Tensor) -> list[torch.Tensor]:
+    def _tensors_of(self, flat: torch.Tensor) -> list[torch.Tensor]:
         return [
             part.view(p.shape) for part, p in zip(flat.split([t.elements for t in self.tensors]), self.weights, strict=True)
         ]

@@ -202,7 +202,7 @@ def check_root(model: nn.Module) -> None:
 
     FSDP2 determines the root in the first forward pass. Until then, this searches its modules for one that contains the model.
     """
-    around = _around(model)
+    around = _containers(model)
     if not around and may_be_root(model):
         return
     whole = ""
@@ -231,10 +231,10 @@ def after_each_backward(model: nn.Module, then: Callable[[], None]) -> None:
     """
     states: set[Any] = {m._get_fsdp_state() for m in model.modules() if isinstance(m, FSDPModule)}
     for state in states:
-        state._root_post_backward_final_callback = partial(_both, state._root_post_backward_final_callback, then)
+        state._root_post_backward_final_callback = partial(_in_turn, state._root_post_backward_final_callback, then)
 
 
-def _both(first: Callable[[], None], then: Callable[[], None]) -> None:
+def _in_turn(first: Callable[[], None], then: Callable[[], None]) -> None:
     first()
     then()
 
@@ -262,7 +262,7 @@ class _LookAtGradients:
         self._unseen.clear()
 
 
-def _around(model: nn.Module) -> list[tuple[nn.Module, str]]:
+def _containers(model: nn.Module) -> list[tuple[nn.Module, str]]:
     """Return the sharded modules that contain a model, with its name there."""
     from torch.distributed._composable_state import _module_state_mapping
 

@@ -52,7 +52,7 @@ class IntegerStream(PartsStream):
             return few.encode(0, few.count, workers, buffers=buffers)
         more = self._sums.pop((start, stop)) if workers > 1 else []
         out = buffers.take(codecs.max_payload_bytes(self._codec, stop - start))
-        parts, _ = self._of(start, stop)
+        parts, _ = self._pieces(start, stop)
         return torch.as_tensor(integer_parts.encode(self._codec, parts, more, self._key, self._first + start, out))
 
     def length(self, start: int, stop: int, workers: int, exact: bool = False) -> int:
@@ -75,7 +75,7 @@ class IntegerStream(PartsStream):
         """Replace elements by the sum of all messages; see ``Stream``."""
         if stop == start:
             return
-        parts, _ = self._of(start, stop)
+        parts, _ = self._pieces(start, stop)
         if few := self._few_elements(start, stop):
             few.set_sum(messages, 0, few.count)
             means = few.values.numpy() / np.float32(self._divisor)
@@ -89,6 +89,6 @@ class IntegerStream(PartsStream):
         if codecs.max_payload_bytes(self._codec, stop - start) <= HEADER_BYTES + 4 * (stop - start):
             return None
         if (start, stop) not in self._few:
-            copy = torch.from_numpy(np.concatenate(self._of(start, stop)[0]))
+            copy = torch.from_numpy(np.concatenate(self._pieces(start, stop)[0]))
             self._few[start, stop] = CodecStream(self._codec, copy, self._key, self._first + start)
         return self._few[start, stop]

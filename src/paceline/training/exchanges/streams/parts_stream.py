@@ -72,7 +72,7 @@ class PartsStream(ABC):
     def set_sum(self, messages: Sequence[torch.Tensor], start: int, stop: int, buffers: Buffers = FRESH) -> None:
         """Replace elements by the sum of all messages; see ``Stream``."""
 
-    def _of(self, start: int, stop: int) -> tuple[list[F32], slice]:
+    def _pieces(self, start: int, stop: int) -> tuple[list[F32], slice]:
         """Return the pieces of gradients that are elements ``start`` to ``stop``, with the indices of the gradients."""
         here = slice(bisect_right(self._stops, start), bisect_left(self._starts, stop))
         of = zip(self._gradients[here], self._starts[here], strict=True)

@@ -58,7 +58,7 @@ class TernaryStream(PartsStream):
         out = buffers.take(self._bytes(start, stop, workers))
         if workers > 1:
             return torch.as_tensor(ternary_parts.add(self._sums.pop((start, stop)), stop - start, out))
-        parts, here = self._of(start, stop)
+        parts, here = self._pieces(start, stop)
         bounds, factors = self._bounds[here], self._factors[here]
         return torch.as_tensor(ternary_parts.encode(parts, bounds, factors, self._key, self._first + start, out))
 
@@ -79,7 +79,7 @@ class TernaryStream(PartsStream):
         if len(messages) > 1:
             out = buffers.take(self._bytes(start, stop, len(messages)))
             total = torch.as_tensor(ternary_parts.add(messages, stop - start, out))
-        parts, here = self._of(start, stop)
+        parts, here = self._pieces(start, stop)
         ternary_parts.decode(total, parts, self._means[here], past_caches=self._past_caches)
 
     def _bytes(self, start: int, stop: int, workers: int) -> int:

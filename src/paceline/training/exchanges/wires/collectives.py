@@ -238,7 +238,7 @@ class Wire:
             expected = [
                 _announced(m, elements[rank], self.job_rank(rank)) if m.numel() else 0 for rank, m in enumerate(lengths)
             ]
-            most = sum(_most(count) for count, other in zip(elements, others, strict=True) if other)
+            most = sum(_largest_message(count) for count, other in zip(elements, others, strict=True) if other)
         arrived: Sequence[torch.Tensor] = yield self.all_to_all(outgoing, [size or 0 for size in expected], name, buffers, most)
         return arrived
 
@@ -250,7 +250,7 @@ class Wire:
         if expected is None:
             announced = yield self.shift(_length(message, buffers), 8, "sizes", buffers)
             expected = _announced(announced, elements, self.job_rank((self.rank - 1) % self.world_size))
-            most = _most(elements)
+            most = _largest_message(elements)
         arrived: torch.Tensor = yield self.shift(message, expected, name, buffers, most)
         return arrived
 
@@ -291,13 +291,13 @@ def _is_intact(message: torch.Tensor) -> bool:
 
 def _announced(message: torch.Tensor, elements: int, rank: int) -> int:
     """Return the announced length, if it is possible."""
-    length, most = int(message.view(torch.int64)), _most(elements)
+    length, most = int(message.view(torch.int64)), _largest_message(elements)
     if not 0 <= length <= most:
         raise PayloadError(f"rank {rank} announces a message of {length} bytes; its {elements} elements take {most} at most")
     return length
 
 
-def _most(elements: int) -> int:
+def _largest_message(elements: int) -> int:
     """Return the largest bytes of a message of this many elements, which are those of fp32."""
     return HEADER_BYTES + 4 * elements if elements else 0
 

@@ -62,7 +62,7 @@ def save(
     dropped = _part_files(gone) - _part_files(stays)
     try:
         if keeps:
-            _keep(path, previous)
+            _link_previous(path, previous)
         temporary.replace(path)
         _passed_over.discard(path.resolve())
         sync_directory(directory)
@@ -131,7 +131,7 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def _keep(path: Path, previous: Path) -> None:
+def _link_previous(path: Path, previous: Path) -> None:
     """Link the file as ``previous`` too, so that there is a newest one at any time."""
     link = previous.with_name(f".{previous.name}.tmp")
     link.unlink(missing_ok=True)

@@ -56,7 +56,7 @@ class SharedTensor:
 def rows_of(state: Any) -> Any:
     """Return this rank's ``Rows`` of every sharded tensor in a state, in equal mappings. They share the tensor's memory."""
     if _is_shared(state):
-        first, _ = _own(state)
+        first, _ = _own_rows(state)
         return state.to_local(), first, tuple(state.shape)
     if not isinstance(state, Mapping):
         return {}
@@ -111,11 +111,11 @@ def as_sharded(value: Any, like: Any) -> Any:
     mesh, placements = like.device_mesh, like.placements
     if isinstance(value, Tensor):
         return distribute_tensor(value.to(like.device), mesh, placements, src_data_rank=None)
-    rows = value.rows(*_own(like)).to(like.device)
+    rows = value.rows(*_own_rows(like)).to(like.device)
     return DTensor.from_local(rows, mesh, placements, run_check=False, shape=like.shape, stride=like.stride())
 
 
-def _own(tensor: DTensor) -> tuple[int, int]:
+def _own_rows(tensor: DTensor) -> tuple[int, int]:
     """Return this rank's rows, as the first one and the end."""
     (dimension,) = [d for d, placement in enumerate(tensor.placements) if not placement.is_replicate()]
     if tensor.placements[dimension] != Shard(0):

@@ -8,8 +8,8 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.hardware.prices import price
-from paceline.planning.ask.question import FEW, TrainingQuestion
 from paceline.planning.ask.rentals import rentals
+from paceline.planning.ask.training_question import FEW, TrainingQuestion
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY
 from paceline.workload import Workload

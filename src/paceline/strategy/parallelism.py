@@ -533,7 +533,7 @@ class Parallelism:
         """Number of devices that share the experts of a block."""
         return self.expert * self.expert_tensor
 
-    @property
+    @cached_property
     def whole(self) -> bool:
         """True if each device holds the whole network."""
         return self.model_devices == 1 and self.expert_devices == 1
@@ -567,7 +567,7 @@ class Parallelism:
             gradient_bits=self.gradient_bits,
         )
 
-    @property
+    @cached_property
     def real_sharding(self) -> Sharding:
         """The field ``sharding``, or its form for replicas divided among several devices."""
         return self.sharding if self.whole else self.sharding.divided

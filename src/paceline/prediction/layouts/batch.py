@@ -278,10 +278,11 @@ class _SameExchange:
         rows = []
         for s in self.strategies:
             key = s.precision, s.optimizer, s.parallelism.recomputation
-            if key not in bytes_of:
+            row = bytes_of.get(key)
+            if row is None:
                 fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
-            rows.append(bytes_of[key])
+                row = bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
+            rows.append(row)
         table = np.array(rows)
         needed: Array = table[:, 0] + table[:, 1] * self.micro
         return needed

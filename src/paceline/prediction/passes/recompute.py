@@ -124,7 +124,8 @@ def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Reco
 
 def check_recompute(workload: Workload, mesh: Parallelism) -> None:
     """Raise UserError if a named part is in no block, or if more blocks recompute than the fullest part of a stage has."""
-    _check_parts(workload, mesh.recompute.parts)
+    if mesh.recompute.parts:
+        _check_parts(workload, mesh.recompute.parts)
     if not mesh.recompute_layers:
         return
     blocks, parts = len(block_names(workload)), mesh.pipeline * mesh.virtual_stages

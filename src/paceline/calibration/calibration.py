@@ -24,8 +24,7 @@ class Calibration:
     """Short measurements with all ranks of a node at work, so that the numbers include contention among them.
 
     Attributes:
-        forward_s, backward_s, optimizer_s: seconds of one step of this workload at ``micro_batch_size`` on one rank,
-            without any exchange.
+        forward_s, backward_s, optimizer_s: seconds of a step at ``micro_batch_size`` on one rank, without any exchange.
         allreduce, direct: seconds of an all-reduce, and of any other collective, for one chunk, as a function of the bytes
             that the busiest rank sends (``Phase.sent``).
         encode, reduce, decode: seconds of the codec for one chunk, as a function of its elements (encode, decode) or of

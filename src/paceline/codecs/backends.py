@@ -43,9 +43,7 @@ class DeviceBackend(Backend, Protocol):
         ``encode``."""
 
     def read(self, codec: Codec, head: bytes, sums: tuple[int, int], body: Any, out: Any, mode: int) -> None:
-        """Decode a payload if the checksums of ``head`` and ``body`` equal ``sums``. Otherwise raise PayloadError; ``out``
-        is then unchanged.
-        """
+        """Decode a payload if checksums of ``head`` and ``body`` equal ``sums``, else raise PayloadError and leave ``out``."""
 
 
 @cache

@@ -16,8 +16,7 @@ def parse_oversubscription(text: str) -> float:
 
 
 def on_leaves(machines: Cluster, leaf_nodes: int, oversubscription: float) -> Cluster:
-    """Return the cluster below leaf switches of this size and oversubscription. With ``leaf_nodes`` 0 and ``oversubscription``
-    1, no switch blocks.
+    """Return the cluster below such leaf switches. With ``leaf_nodes`` 0 and ``oversubscription`` 1, no switch blocks.
 
     Raises:
         UserError: switches that change nothing, or as ``Cluster.of_nodes``.

@@ -162,8 +162,7 @@ def _carried_by(carrier: Transport, bandwidth: float, reduces: bool = False) -> 
 
 
 def _ethernet(bandwidth: float) -> Link:
-    """Return the Ethernet of ``bandwidth`` bytes/s: the catalogue's, else an interpolated one. Its share and latency are those
-    of TCP.
+    """Return the Ethernet of ``bandwidth`` bytes/s: the catalogue's, else interpolated. It has the share and latency of TCP.
 
     Both numbers are continuous in the bandwidth, so small changes of bandwidth have small effects.
     """

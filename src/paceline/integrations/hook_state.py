@@ -35,8 +35,7 @@ def write_state(hook: AnyHook, folder: Path) -> None:
 
 
 def read_state(hook: AnyHook, folder: Path) -> None:
-    """Restore the state that ``write_state`` wrote into ``folder``. Without one, report that residuals start at 0. Every rank
-    must call it.
+    """Restore the state of ``write_state`` in ``folder``; without one, residuals start at 0. Every rank must call it.
 
     Raises:
         UserError: a file of another compression or model, a damaged one, or not those of all ranks.

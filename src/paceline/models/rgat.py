@@ -37,9 +37,7 @@ RELATIONS = (
 
 
 class GraphAttention(nn.Module):
-    """Graph attention: nodes (B, N, inputs) and (B, M, inputs) to the messages that the latter receive along ``edges`` edges,
-    (B, M, 512).
-    """
+    """Graph attention: nodes (B, N, inputs) and (B, M, inputs) to messages at the latter along ``edges`` edges, (B, M, 512)."""
 
     def __init__(self, inputs: int, edges: int) -> None:
         super().__init__()

@@ -83,8 +83,7 @@ class GradientExchange:
         options: parameters of the compression, such as ``{"bound": 2**-7}``; kept as pairs, only those that were given.
         clip: TernGrad clips each tensor at this many standard deviations; None does not clip. Others have no clip: None.
         dense_rule: rule for tensors that stay dense; None: the compression's rule.
-        compress_pull: True if sums return encoded; False sends them back as fp32 (``sharded``, ``parameter_server``,
-            ``hierarchical``).
+        compress_pull: True if sums return encoded; False: as fp32 (``sharded``, ``parameter_server``, ``hierarchical``).
         servers: servers of ``parameter_server``: number of workers that also serve, each with an equal share of the parameters.
         ranks_per_node: ranks per node of ``hierarchical``; 1 means the number in the cluster or the launcher.
         codec_at: its place: ``host``, ``gpu``, or ``nic``, the network card (``codec_place``). Empty: the gradients' place.

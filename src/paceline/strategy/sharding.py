@@ -94,8 +94,7 @@ class Sharding(Value, ABC):
         Args:
             frozen: elements that are gathered next to those of ``plan``.
             members: number of neighbouring workers that shard one copy; 0: all.
-            bits: bits of a gathered weight; 0: as in PyTorch. Weights are rounded to fewer bits than the precision's
-                (``rounds_weights``).
+            bits: bits of a gathered weight; 0: as in PyTorch. Rounded if fewer than the precision's (``rounds_weights``).
         """
         owners = members or world_size
         in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shards one flat buffer

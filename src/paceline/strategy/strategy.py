@@ -96,8 +96,7 @@ class Strategy:
         parallelism: division of the work among the devices.
         precision: precision of the arithmetic, a name of ``PRECISIONS``.
         gradient_exchange: compression and exchange of gradients. A compression's name means its usual exchange.
-        local: number of steps each worker takes alone between exchanges, and the outer step that applies the mean
-            (``local_steps``).
+        local: steps each worker takes alone between exchanges, and the outer step that applies the mean (``local_steps``).
         optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.

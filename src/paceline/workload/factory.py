@@ -31,8 +31,7 @@ def load_factory(text: str, args: str = "") -> Callable[[], Any]:
         args: arguments by name as Python writes them: ``hidden=512,layers=4``.
 
     Raises:
-        UserError: text of another form, an unknown module or one that fails to import, an unknown function, or arguments that
-            it does not take.
+        UserError: text of another form, a module that fails to import, an unknown function, or arguments that it does not take.
     """
     match = _PATH.fullmatch(text)
     if match is None or not (match["module"] and match["name"]):

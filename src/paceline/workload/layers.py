@@ -154,9 +154,7 @@ class Layer:
 
     @property
     def turns(self) -> int:
-        """Number of runs of the layer in a pass by a loop of the network, from every product of the layer. A recurrent layer is
-        one call.
-        """
+        """Number of runs of the layer in a pass by a loop of the network, from its products. A recurrent layer is one call."""
         if self.kind in _RECURRENT:
             return 1
         return min((o.calls for o in self.operations if not o.backward and o.kind != "memory"), default=1)

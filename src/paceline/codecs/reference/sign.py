@@ -51,8 +51,7 @@ class Sign(Blocked):
 
 
 def mean_magnitudes(values: F32) -> F32:
-    """Return mean |x| of each row, from magnitudes truncated to 24 bits of the largest. Sums of such integers do not depend on
-    the order.
+    """Return mean |x| of each row, from magnitudes truncated to 24 bits of the largest. Such sums do not depend on the order.
 
     The cut takes at most 2**-23 of the largest magnitude from the mean; equal magnitudes lose nothing.
     """

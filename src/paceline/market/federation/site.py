@@ -98,8 +98,7 @@ class Federation:
         currency: currency of all prices; ``HOURS`` if only waiting counts.
         wan_bytes_per_s: from one site to another; 0: unknown, and data sets arrive at once. ``wan_price``: price of a GB.
         data_bytes: bytes of a job's data set by its model, ``""`` for the others; unknown models count as 0.
-        checkpoint_bytes: bytes of a checkpoint, which moves when a job restarts at another site; ``restart_s`` includes its
-            transfer.
+        checkpoint_bytes: bytes of a checkpoint, which moves to another site with its job; ``restart_s`` includes its transfer.
         speeds: speeds of a model by device type, in any unit of work a second; other models are predicted or unknown.
         checkpoint_s: between two checkpoints of a job. ``save_s``: to write one. ``restart_s``: to start again from it.
     """

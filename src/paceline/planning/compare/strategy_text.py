@@ -87,9 +87,7 @@ def _is(strategy: Strategy, item: StrategyChoice, value: object) -> bool:
 
 
 def describe(cluster: Cluster, s: Strategy) -> str:
-    """Describe a strategy: ``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and every choice that is not the
-    default.
-    """
+    """Describe a strategy: ``4 x 8 A100 SXM 80GB, batch 2048, bf16, dense over allreduce``, and choices not the default."""
     devices = nodes_text(cluster.node_text, cluster.num_nodes)
     parts = [f"{devices} {cluster.device.name}", f"batch {s.global_batch_size}", s.precision]
     if s.world_size > 1:

@@ -44,8 +44,7 @@ def host_seconds(device: Device, e: Efficiency) -> float:
 def host_launches(workload: Workload, e: Efficiency) -> Array:
     """Return the kernels that the host launches in each layer's forward and backward pass, (2, layers).
 
-    Tuned software launches only those of blocks with experts. A kernel that a loop launches again counts by its share of
-    ``host_seconds``.
+    Tuned software launches only those of blocks with experts. Repeats of a loop count by their share of ``host_seconds``.
     """
     tuned = e.level == "tuned"
     again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0

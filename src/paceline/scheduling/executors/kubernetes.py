@@ -31,8 +31,7 @@ def jobset(launch: Launch, placement: NodeDevices, *, image: str, claim: str, qu
         resource: resource of a device, such as ``nvidia.com/gpu`` or ``cpu``.
 
     Raises:
-        UserError: a name that is no DNS label, nodes of different sizes, another command than ``paceline train`` on several
-            nodes.
+        UserError: a name that is no DNS label, nodes of different sizes, a script on several nodes.
     """
     for name in (launch.name, queue) if queue else (launch.name,):
         if not _LABEL.fullmatch(name):

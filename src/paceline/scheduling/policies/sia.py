@@ -1,5 +1,4 @@
-"""Policy of goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over (nodes, devices, type) of
-each job.
+"""Policy of goodput over device types (Sia, SOSP 2023, section 3.4): one integer program a round over all choices for each job.
 
 The goodputs of a job are divided by its smallest. A configuration that needs a restart counts ``(age - restarts * delay) / (age
 + delay)`` of its goodput. The sum of ``goodput^p`` is optimized over one configuration per job, with a price for waiting jobs.

@@ -177,11 +177,6 @@ class SparseConv2d(nn.Conv2d):
         new.weight, new.bias = dense.weight, dense.bias
         return new.train(dense.training)
 
-    @property
-    def sparsity(self) -> float:
-        """Share of the weights that is exactly zero."""
-        return 1 - int(self.weight.count_nonzero()) / self.weight.numel()
-
     def forward(self, input: Tensor) -> Tensor:
         """Convolve as ``nn.Conv2d``, also an input without a batch dimension."""
         if self.training:

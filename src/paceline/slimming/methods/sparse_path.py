@@ -36,10 +36,6 @@ class SparsePath(WrappedOptimizer):
         self._done = 0
         self._thresholds = dict.fromkeys(sparsities, 0.0)
 
-    def sparsity(self) -> dict[str, float]:
-        """Share of zero weights by layer."""
-        return {layer: 1 - int(weight.count_nonzero()) / weight.numel() for layer, weight in self._weights.items()}
-
     @torch.no_grad()
     def after_step(self) -> None:
         """Shrink weights below the layer's threshold by a part of it. After the last choice they stay at zero."""

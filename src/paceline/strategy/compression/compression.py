@@ -109,8 +109,7 @@ class Compression:
         shares_scale: True if one fp32 maximum a compressed tensor is all-reduced before encoding.
         error_feedback: True if the error of a step's encoding is added to the next gradient: 4 bytes a parameter.
         low_rank: True if two factors of each matrix are all-reduced instead of it.
-        in_place: True if a CPU encodes directly from the gradients and writes sums back. Others are copied into one buffer
-            first, and back.
+        in_place: True if a CPU encodes gradients directly and writes sums back. Others pass through one buffer first, and back.
         in_card: True if a network card can do it, by elements or by blocks of a packet.
         card_scales: True if a card scales packet by packet. In a ring the ranks would then end with different sums.
         switch_sums: kinds of sums (``Aggregation.sums``) of which a switch must support one; empty: no switch can.

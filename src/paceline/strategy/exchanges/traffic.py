@@ -39,8 +39,7 @@ class Traffic:
         inner: additions inside a node.
         chunks: number of chunks.
         largest: share of the elements in the largest chunk, which cannot overlap itself.
-        copied: elements that a CPU copies: from the gradients into one buffer before it encodes, and back after it has added
-            or decoded.
+        copied: elements that a CPU copies: gradients into one buffer before it encodes, and back after it has added or decoded.
     """
 
     before: tuple[Phase, ...]

@@ -30,9 +30,7 @@ class NoiseMeter:
 
     @property
     def scale(self) -> NoiseScale | None:
-        """Return the noise scale estimated from all steps so far; None on one rank, which has no noise. Call this between two
-        steps.
-        """
+        """Return the noise scale estimated from all steps so far; None on a single rank. Call this between two steps."""
         self._finish()
         return self._scale
 

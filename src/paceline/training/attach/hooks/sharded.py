@@ -380,8 +380,7 @@ class ShardedHook:
         """Compare the shards with the other replicas' in HSDP, and buffers between all ranks.
 
         Raises:
-            ReplicasDiverged: on every rank, if shards or the buffers of SyncBatchNorm differ. Other buffers that differ are
-                reported once.
+            ReplicasDiverged: on every rank, if shards or the buffers of SyncBatchNorm differ. Other buffers are reported once.
         """
         replicated = [unit for unit in self.units if unit.replicate_group is not None]
         others = [wire.group for wire in self._verdict.wires]

@@ -61,9 +61,7 @@ class SwitchWire(Wire):
     def through_switch(
         self, message: torch.Tensor, expected: int, name: str, buffers: Buffers = FRESH
     ) -> Pending[torch.Tensor]:
-        """Send ``message`` (uint8, of equal length on every rank) to the switch. Returns the sum's message, of ``expected``
-        bytes.
-        """
+        """Send ``message`` (uint8, equally long on every rank) to the switch. Returns the sum's, of ``expected`` bytes."""
         self._sent += 1  # the same on every rank
         message, received = message.to(self.device), buffers.take(expected, self.device)
         if not message.numel():

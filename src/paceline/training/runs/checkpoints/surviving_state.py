@@ -82,8 +82,7 @@ def _owners(states: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
 
 
 def newest(directory: Path, run: TrainingRun, *, mapped: bool = False, checked: bool = True) -> dict[str, Any]:
-    """Return the state that survivors have left, or the newest checkpoint if that belongs to a later step. Raises UserError
-    without either.
+    """Return the state that survivors have left, or the newest checkpoint if it is later. Raises UserError without either.
 
     Args:
         mapped, checked: as of ``checkpoint.read``.

@@ -93,6 +93,13 @@ def test_units_of_one_width_are_one_plan_and_micro_steps_repeat_it(
     assert [len({key(s) for s in recipes}) for key in (plan_key, seconds_key)] == [3, 3]
 
 
+def test_a_bound_is_another_plan_where_lengths_depend_on_values() -> None:
+    exact, spread = strategy(), strategy(compression="inceptionn")
+    assert exchange_plan(NET, exact, 1, "low") is exchange_plan(NET, exact, 1, "high")
+    low, high = (exchange_plan(NET, spread, 1, level).wire_bytes for level in ("low", "high"))
+    assert low < high
+
+
 def test_results_of_a_workload_go_with_it() -> None:
     net = make_workload(layers=2)
     plan = weakref.ref(exchange_plan(net, strategy(), 1))

@@ -29,7 +29,7 @@ def random_federation(seed: int) -> Federation:
     return Federation(sites=tuple(sites))
 
 
-@pytest.mark.everyday("credits", "shapley")
+@pytest.mark.everyday("credits", "auction", "shapley", "least-core", others="long")
 @pytest.mark.parametrize("rule", RULES)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_what_is_paid_is_received(rule: str, seed: int) -> None:

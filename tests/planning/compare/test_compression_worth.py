@@ -55,7 +55,6 @@ def slow(space: Space, bandwidth: float) -> Space:
     return replace(space, compressions=(), clusters=tuple(map(on, space.clusters[1:3])))
 
 
-@pytest.mark.long
 def test_one_that_was_measured_ranks_first_only_beyond_the_range(
     toy: Workload, space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ def held_s(policy: str, cluster: str) -> float:
     return sum(max(0.0, min(span.end_s, EVERY_S * MANY) - span.start_s) for span in spans)
 
 
-@pytest.mark.everyday("las-1x4xT4 + 1x4xV100", "max_min-1x4xT4", "themis-1x4xT4 + 1x4xV100", "drf-1x4xT4")
+@pytest.mark.everyday("las-1x4xT4 + 1x4xV100", "max_min-1x4xT4", "themis-1x4xT4 + 1x4xV100", "drf-1x4xT4", others="long")
 @pytest.mark.parametrize("cluster", ["1x4xT4", "1x4xT4 + 1x4xV100"])
 @pytest.mark.parametrize("policy", ["las", "max_min", "finish_time_fairness", "themis", "drf"])
 def test_the_long_job_runs_before_the_stream_ends(policy: str, cluster: str) -> None:

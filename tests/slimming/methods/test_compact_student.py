@@ -104,7 +104,6 @@ def test_other_networks_are_refused(model: nn.Module, given_: torch.Tensor, says
         paceline.slim(model, (given_,), method="compact", budget="size=40B").check()
 
 
-@pytest.mark.everyday("changes0-smal", "changes2-two for each block of the form small")
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -23,7 +23,7 @@ def convolutions() -> nn.Module:
 
 
 @pytest.mark.long
-@pytest.mark.everyday("gru")
+@pytest.mark.everyday("gru", others="long")
 @pytest.mark.parametrize(
     ("model", "inputs", "kind", "smaller"),
     [

@@ -39,7 +39,6 @@ def test_recomputing_that_saves_nothing_is_left_out(name: str, saves: bool) -> N
     )
 
 
-@pytest.mark.long
 def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
     work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
@@ -52,7 +51,6 @@ def test_limits_choose_the_other_quantity(toy: Workload, space: Space) -> None:
     assert loose.time_s == pytest.approx(fastest.time_s, rel=0.03)
 
 
-@pytest.mark.long
 def test_a_limit_that_nothing_meets_names_the_nearest(toy: Workload, space: Space) -> None:
     work = TrainingTarget(total=1e7)
     fastest = plan(toy, space, Goal("fastest"), work, prices=PRICES).best
@@ -79,7 +77,6 @@ def test_what_fits_nowhere_says_how_much_is_missing(toy: Workload, space: Space)
         plan(toy, small, Goal("fastest"), prices=PRICES)
 
 
-@pytest.mark.long
 def test_without_a_price_only_the_fastest_can_be_told(toy: Workload, space: Space) -> None:
     answer = plan(toy, space, Goal("fastest"))
     assert math.isnan(answer.best.usd) and any("no price is known" in sentence for sentence in answer.prices)
@@ -87,7 +84,6 @@ def test_without_a_price_only_the_fastest_can_be_told(toy: Workload, space: Spac
         plan(toy, space, Goal("cheapest"))
 
 
-@pytest.mark.long
 def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     swift = replace(
         space,
@@ -116,7 +112,6 @@ def test_it_says_whether_compression_pays(toy: Workload, space: Space) -> None:
     assert measured.startswith("Compression pays: ") and measured.endswith("for equal samples.")
 
 
-@pytest.mark.long
 def test_it_says_why_a_lossy_one_is_not_the_best(toy: Workload, space: Space) -> None:
     toy = convolutional(toy)
     slow = replace(

@@ -54,9 +54,3 @@ def crossings(columns: Array, time_s: float) -> Array:
     moments = np.full(len(speed), math.inf)
     np.divide(columns[TO_NEXT], speed, out=moments, where=speed > 0)
     return np.asarray(time_s + columns[DELAY] + moments)
-
-
-__all__ = [
-    *("ARRIVAL", "ATTAINED", "COLUMNS", "DELAY", "HELD", "REQUESTED", "RESTART", "RESTARTS", "SLOWED", "SPEED", "TO_NEXT"),
-    *("MOST_ROUNDS", "TYPE", "advance", "advance_rounds", "crossings"),
-]

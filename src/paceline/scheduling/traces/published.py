@@ -115,9 +115,3 @@ def whole(row: Row, column: str) -> int:
     if value > LARGEST_COUNT:
         raise row.wrong(column, f"a whole number from 1 to {LARGEST_COUNT:,}")
     return value
-
-
-__all__ = [
-    *("ELASTICFLOW_COLUMNS", "GAVEL_COLUMNS", "PHILLY_COLUMNS", "WORKLOAD_COLUMNS"),
-    *("number", "read_elasticflow", "read_gavel", "read_philly", "read_workload", "whole"),
-]

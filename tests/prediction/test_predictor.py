@@ -126,13 +126,12 @@ def test_many_are_as_one_at_a_time(name: str) -> None:
     assert np.isnan(steps.step_s[-1]) and "2 workers" in steps.refused[len(asked)]
 
 
-@pytest.mark.long
 @each_row("name", PREDICTORS)
 @each_row("resource", RESOURCES)
 def test_a_free_resource_is_not_waited_for_and_makes_no_step_longer(name: str, resource: str) -> None:
     predictor = PREDICTORS[name]
     for chosen in (strategy(), strategy(sharding="zero3", grad_accum_steps=2), strategy(compression="int8")):
-        if predictor.calibration is not None and chosen.gradient_exchange.compression.name != "dense":
+        if predictor.uncorrected.calibration is not None and chosen.gradient_exchange.compression.name != "dense":
             continue
         whole, free = (x.step(NET, PLACE, chosen) for x in (predictor, predictor.without(resource)))  # type: ignore[arg-type]
         assert free.step_time_s <= whole.step_time_s * (1 + 1e-9)

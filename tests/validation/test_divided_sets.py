@@ -179,7 +179,6 @@ def test_torchtitan_leaves_out() -> None:
     assert case("torchtitan", local_batch="", global_batch="512").samples == 512
 
 
-@pytest.mark.long
 def test_megatron_table() -> None:
     row = case("megatron_table")
     mesh = row.setting.strategy.parallelism

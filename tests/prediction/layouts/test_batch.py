@@ -49,7 +49,6 @@ def candidates(draw):
     )
 
 
-@pytest.mark.long
 @given(
     st.lists(candidates(), min_size=1, max_size=12),
     st.sampled_from(["resnet-50", "bert-base", "lenet5"]),

@@ -170,4 +170,4 @@ class ProcessorBudget:
             if file != COLLECTION:
                 write(f"{seconds:7.1f}  {file}")
         for line in over_budget(files, budgets):
-            write(f"FAILED: {line}; CONTRIBUTING says what to do", red=True)
+            write(f"FAILED: {line}; docs/testing.md says what to do", red=True)

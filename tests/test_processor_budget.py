@@ -22,6 +22,11 @@ def test_every_directory_of_tests_has_a_budget_and_no_other() -> None:
     assert {directory(file) for file in [*files, COLLECTION]} == BUDGETS.seconds.keys()
 
 
+def test_the_sum_of_the_budgets_is_at_most_eight_minutes() -> None:
+    """A test that needs more takes it from another."""
+    assert sum(BUDGETS.seconds.values()) <= 480 and BUDGETS.margin <= 1.5
+
+
 def test_a_directory_fails_beyond_its_margin_alone() -> None:
     budgets = Budgets(1.5, 0.01, {"codecs": 10.0, "(top)": 2.0})
     files = {"tests/codecs/test_a.py": 9.0, "tests/codecs/deep/test_b.py": 5.9, "tests/test_c.py": 2.9}

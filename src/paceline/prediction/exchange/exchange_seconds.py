@@ -214,7 +214,7 @@ def _host_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficienc
 def codec_seconds(compression: Compression, work: CodecOperation, count: int, device: Device, efficiency: Efficiency) -> float:
     """Return seconds of a codec over ``count`` elements on one device.
 
-    Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/compression/codec_rates.py``) may be the lower limit.
+    Memory bandwidth limits it. On a CPU the rate of the cores (``strategy/compression/compression.py``) may be the lower limit.
     """
     moved = compression.encode_bytes if work == "encode" else compression.decode_bytes
     seconds = moved * count / memory_rate(device, efficiency)

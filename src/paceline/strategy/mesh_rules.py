@@ -81,7 +81,8 @@ SHARD_GROUPS = (
 
 def check_gathered(strategy: Any) -> None:
     """Raise UserError if weights cannot be gathered in the strategy's bits."""
-    strategy.parallelism.real_sharding.check_gathered(strategy.precision, strategy.parallelism.gather_bits)
+    if bits := strategy.parallelism.gather_bits:
+        strategy.parallelism.real_sharding.check_gathered(strategy.precision, bits)
 
 
 def check_exchanged(strategy: Any) -> None:

@@ -281,8 +281,8 @@ def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
 def check_values(owner: Any) -> None:
     """Replace each field of a frozen dataclass by its legal value. Raises UserError for an illegal one."""
     current, checks = _checks(owner.__class__)
-    for value, (name, default, values) in zip(current(owner), checks, strict=True):
-        if value is not default:  # no call in the usual case: a plan builds 100,000 strategies
+    for value, (name, default, values) in zip(current(owner), checks):  # noqa: B905 a plan builds 100,000 strategies
+        if value is not default:  # no call in the usual case
             legal = values.check(value, name)
             if legal is not value:
                 object.__setattr__(owner, name, legal)

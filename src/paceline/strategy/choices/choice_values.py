@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar, Protocol
 
-from paceline.errors import UserError, check_count, check_flag, check_name, known_name, shown, unknown
+from paceline.errors import LARGEST_COUNT, UserError, check_count, check_flag, check_name, known_name, shown, unknown
 from paceline.names import NO_ALIASES
 from paceline.strategy.choices.values import chosen, plain
 from paceline.units import parse_bytes
@@ -67,6 +67,8 @@ class WholeNumber(LegalValues):
     argument_type: ClassVar[type[int] | type[float] | None] = int
 
     def check(self, value: Any, name: str) -> int:
+        if type(value) is int and self.minimum <= value <= LARGEST_COUNT:
+            return value  # usual case
         return check_count(value, self.unit, self.minimum)
 
     def parse(self, text: str, name: str) -> int:

@@ -135,7 +135,7 @@ def _round(trees: dict[str, Path], groups: Sequence[str], pairs: int, size: str,
 
 
 def _commit(tree: Path) -> str:
-    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=tree, capture_output=True, text=True)
+    done = subprocess.run(["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=tree, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 
 

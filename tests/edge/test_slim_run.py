@@ -66,6 +66,13 @@ def test_what_cannot_be_is_refused_before_anything(
     assert not (tmp_path / "out").exists()
 
 
+def test_each_stage_has_its_own_directory_and_its_share_of_the_rate(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    stage = run.stage("tune", 3, 0.5)
+    assert (Path(stage.out), stage.epochs) == (tmp_path / "tune", 3)
+    assert stage.learning_rate == pytest.approx(run.training.learning_rate / 2)
+
+
 def test_replacements_are_said() -> None:
     plan = SlimPlan({}, {}, {}, {"conv1": {"kind": "low_rank", "form": "svd", "ranks": [8]}})
     assert list(replacement_notes(plan)) == ["conv1 is low rank now: form svd, ranks [8]."]

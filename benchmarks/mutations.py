@@ -15,6 +15,7 @@ import argparse
 import ast
 import csv
 import os
+import platform
 import random
 import subprocess
 import sys
@@ -39,7 +40,7 @@ OTHER: dict[type, ast.AST] = {
     ast.And: ast.Or(),
     ast.Or: ast.And(),
 }
-COLUMNS = ("file", "line", "was", "is", "tests", "before", "everyday", "all", "commit_before", "commit", "date")
+COLUMNS = ("file", "line", "was", "is", "tests", "before", "everyday", "all", "commit_before", "commit", "date", "python")
 
 
 class Place(NamedTuple):
@@ -164,7 +165,7 @@ def main() -> None:
     places = now.places()
     earlier = before.places() if before else {}
     both = [change for place, change in places.items() if before is None or place in earlier]
-    commits = (before.commit if before else "", now.commit, f"{datetime.now(UTC):%Y-%m-%d}")
+    commits = (before.commit if before else "", now.commit, f"{datetime.now(UTC):%Y-%m-%d}", platform.python_version())
     with options.out.open("w", newline="") as file:
         rows = csv.DictWriter(file, COLUMNS)
         rows.writeheader()

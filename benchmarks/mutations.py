@@ -44,7 +44,7 @@ COLUMNS = ("file", "line", "was", "is", "tests", "before", "everyday", "all", "c
 
 
 class Place(NamedTuple):
-    """Where an expression is, whatever the file: its function's name, its line without indent, itself."""
+    """Position of an expression, whatever the file: its function's name, its line without indent, itself."""
 
     function: str
     line: str

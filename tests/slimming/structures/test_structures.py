@@ -11,7 +11,7 @@ from paceline.slimming.structures.structures import ParameterSlice, Structures, 
 
 
 def fixed(forest: Units, units: Ints) -> Bools:
-    """Which of these units stay: they are tied to unit 0."""
+    """Whether each unit stays, that is whether it is tied to unit 0."""
     return np.asarray(forest.roots(units) == 0)
 
 

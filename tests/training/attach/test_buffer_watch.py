@@ -90,7 +90,7 @@ def equal(rank: int, workers: int) -> dict[str, Any]:
 
 
 def replicas(rank: int, workers: int) -> dict[str, Any]:
-    """What is said of weights and buffers that drift."""
+    """Messages about weights and buffers that drift."""
     DDP._passing_sync_batchnorm_handle = lambda self, module: None  # it wants GPUs
     heard = Heard()
 

@@ -35,7 +35,7 @@ def local_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingRun
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str) -> None:
-    """Three epochs of six steps, and a run that goes on behind the first, in the middle of a round."""
+    """Train three epochs of six steps. Then resume after the first epoch, in the middle of a round."""
     keep_first()
     quick()
     for name in CASES:

@@ -37,7 +37,7 @@ def sharded_job(out: Path, name: str, workers: int, **changes: Any) -> TrainingR
 
 
 def run_all(rank: int, workers: int, folder: str, wanted: dict[str, list[str]]) -> None:
-    """Three epochs of four steps; a run that goes on behind the first; and one that shares nothing out."""
+    """Train three epochs of four steps. Resume after the first epoch, and train once without sharding."""
     keep_first()
     quick()
     for name, parts in wanted.items():

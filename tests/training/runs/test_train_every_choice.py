@@ -40,7 +40,7 @@ def _case(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> C
 
 
 def _rare(changes: str, against: Mapping[str, Any] = {}, /, **choices: Any) -> Case:
-    """A case of a kind that another case shows every day. Those of four ranks run in ``make test-all`` only."""
+    """A case of a kind that another case shows every day. A case of four ranks runs in ``make test-all`` only."""
     return _case(changes, against, **choices)._replace(everyday=False)
 
 
@@ -119,8 +119,8 @@ EXECUTED: dict[str, list[Case]] = {
     "outer_lr": [_case("result", LOCAL, outer_lr=1.0)],
     "outer_momentum": [_case("result", LOCAL, outer_momentum=0.0)],
 }
-"""What each changes: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``, or
-``nothing`` here."""
+"""Effect of each choice: the number of ``steps`` or ``buckets``, the ``result`` (the losses), the collectives, the ``bytes``,
+or ``nothing`` here."""
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "precision": [({"precision": "bf16"}, "fp32, not bf16")],
     "gradient_bits": [

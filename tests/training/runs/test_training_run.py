@@ -30,8 +30,8 @@ from training_jobs import DATA, MODEL, flatten, job, keep_first, quick
 
 
 def run_whole_and_rest(rank: int, workers: int, folder: str, cases: list[list[str]]) -> None:
-    """Three epochs of four steps, and a run that goes on from the checkpoint after the first, or within the second, as after
-    an interruption."""
+    """Train three epochs of four steps. Then resume from the checkpoint after the first epoch, or from one within the
+    second, as after an interruption."""
     keep_first()
     quick()
     for compression, optimizer in cases:

@@ -116,7 +116,7 @@ def resumed(rank: int, workers: int, cases: list[tuple[str, list[int]]]) -> dict
 
 
 def refused(states: list[Any]) -> list[str]:
-    """What is said of states of PowerSGD and others that do not fit."""
+    """Messages that refuse states of PowerSGD and other states that do not fit."""
     hook: Any = attach(net(), "topk")
     said = []
     for wrong in (states, [hook.state_dict()], {**hook.state_dict(), "workers": 9}, []):

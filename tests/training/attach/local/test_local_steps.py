@@ -214,7 +214,7 @@ def test_ranks_with_unequal_numbers_of_steps_end_with_the_same_weights(delay: in
 
 
 def several(rank: int, workers: int, names: list[str]) -> list[Any]:
-    """What functions of this file return, one after another in one group of processes."""
+    """Call functions of this file one after another in one group of processes, and return their results."""
     return [globals()[name](rank, workers) for name in names]
 
 

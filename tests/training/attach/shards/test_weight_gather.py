@@ -30,7 +30,7 @@ ON_TWO = ("frozen_unit", "warm_gathers", "draws_of_a_step")
 
 
 def several(rank: int, workers: int, names: list[str]) -> list[Any]:
-    """What functions of this file or its models return, one after another in one group of processes."""
+    """Call functions of this file or its models in one group of processes, and return their results."""
     return [(globals().get(name) or getattr(sharded_models, name))(rank, workers) for name in names]
 
 

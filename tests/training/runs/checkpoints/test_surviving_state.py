@@ -217,7 +217,7 @@ def tell_all(rank: int, workers: int, folder: str) -> list[list[Any]]:
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[list[list[Any]]]:
-    """What each rank has found in each of the ``STORIES``."""
+    """Findings of each rank in each of the ``STORIES``."""
     return launch(tell_all, 2, folder=str(tmp_path_factory.mktemp("stories")))
 
 

@@ -63,6 +63,8 @@ RUNS = (
 HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "wait, points", "baseline: MAPE / ours (rows)")
 KEPT = {"points": "rows", "coverage": "coverage", "mape": "mape", "median": "median", "p90": "p90", "interval_share": "inside"}
 """Figures that the file keeps, and its columns. Shares are fractions."""
+OTHER = ("other", "other_mape", "mape_on_other_rows")
+"""Columns of the best other predictor that answers at least half of the rows: its name, its error, and ours on its rows."""
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
 PAGE = "docs/validation.md"
@@ -101,6 +103,17 @@ def row(name: str, info: str, done: Validation) -> str:
     nothing = done.info.kind != "none" and not done.seen  # the file has no such row: said, or one would think that it helped
     visible = f"{info} (0 rows)" if nothing else info
     return line(name, visible, str(figures["points"]), *shares, wait, ", ".join(cells) or "-")
+
+
+def best_other(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``OTHER`` of a summary; empty cells without any other predictor of half of the rows."""
+    common = {
+        name: error for name, error in figures["baselines"].items() if 2 * figures["baseline_points"][name] >= figures["points"]
+    }
+    if not common:
+        return dict.fromkeys(OTHER, "")
+    name = min(common, key=lambda one: common[one])
+    return dict(zip(OTHER, (name, round(common[name], 4), round(figures["mape_on_baseline_rows"][name], 4)), strict=True))
 
 
 def scales(done: Validation) -> Iterator[str]:
@@ -152,7 +165,8 @@ def main(folder: str, out: Path | None, before: Sequence[str] = ()) -> None:
             by_scale += scales(done)
         if out:
             figures = {column: round(done.total[key], 4) for key, column in KEPT.items()}
-            append(out, ("set", "seen", *KEPT.values()), {"set": name, "seen": info, **figures})
+            columns = ("set", "seen", *KEPT.values(), *OTHER)
+            append(out, columns, {"set": name, "seen": info, **figures, **best_other(done.total)})
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
     print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
     print("\n".join(by_scale))

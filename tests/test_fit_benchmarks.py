@@ -143,6 +143,17 @@ def test_the_validation_table_keeps_what_it_prints(
     }
 
 
+def test_the_best_other_predictor_answers_half_of_the_rows() -> None:
+    figures = {
+        "points": 10,
+        "baselines": {"linear scaling": 0.3, "Pollux form": 0.01, "constant MFU": 0.2},
+        "baseline_points": {"linear scaling": 10, "Pollux form": 4, "constant MFU": 5},
+        "mape_on_baseline_rows": {"linear scaling": 0.1, "Pollux form": 0.2, "constant MFU": 0.15},
+    }
+    assert list(validation_table.best_other(figures).values()) == ["constant MFU", 0.2, 0.15]
+    assert set(validation_table.best_other({**figures, "baselines": {}}).values()) == {""}
+
+
 def test_single_kernels_are_read_and_predicted(tmp_path: Path) -> None:
     path = tmp_path / "ops.csv"
     columns = "op,gpu,latency_ms,B,M,N,K,H,conv_in,conv_out,conv_kernel,conv_input_hw"

@@ -1,0 +1,147 @@
+"""Write the tables of results into the pages that show them, from the last row of each result.
+
+    python benchmarks/page_tables.py
+
+A table of a page is found by its first line. ``tests/test_page_tables.py`` compares pages and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rows import read
+from validation_table import RUNS
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+TITLES = {
+    "llmfoundry": "MPT language models on A100, FSDP",
+    "dgxc": "language models of NVIDIA's DGX Cloud, H100",
+    "megatron_bridge": "language models and mixtures, Megatron-Bridge, H100",
+    "mlperf": "MLPerf v0.6 to v1.1, tuned software",
+    "mlperf v2.0 to v3.1": "MLPerf v2.0 to v3.1, tuned software",
+    "lambda": "networks of Lambda's benchmark",
+    "nvidia_dle": "NVIDIA's deep learning examples, V100 and A100",
+    "neusight": "transformers in fp32, one GPU",
+    "tf_benchmarks": "TensorFlow in 2017, K80 and P100",
+    "vtrain": "GPT on 8 A100, tensor, data, pipeline parallel",
+    "pollux_sia": "small clusters with slow networks",
+}
+"""What a set is, by its name in ``results/validation.csv``; a set without a title is shown by its name."""
+SIMULATED = {
+    "simumax": "Megatron-LM on 8 B200",
+    "neusight": "fp32 transformers, A100 and V100",
+    "megatron": "Megatron-LM, 8 to 512 A100",
+    "vtrain": "GPT on at most 8 A100",
+}
+
+
+def line(*cells: str) -> str:
+    """A row of Markdown."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head: Sequence[str], body: Iterator[str]) -> list[str]:
+    """A table of Markdown."""
+    return [line(*head), "|" + "---|" * len(head), *body]
+
+
+def percent(value: Any) -> str:
+    """A fraction in %; ``-`` for an empty cell."""
+    return "-" if value == "" else f"{100 * float(value):.1f}"
+
+
+def last(rows: Sequence[Mapping[str, Any]], *keys: str) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """The last row of each combination of ``keys``."""
+    return {tuple(row[key] for key in keys): row for row in rows}
+
+
+def validation() -> list[str]:
+    """Table of every validated set. Folds without a model are in the page's later tables."""
+    found = last(read(RESULTS / "validation.csv"), "set", "seen")
+    shown = [key for key in RUNS if key in found and "held out" not in key[1]]
+
+    def lines() -> Iterator[str]:
+        for name, seen in shown:
+            row = found[name, seen]
+            other = (
+                f"{row['other']} {percent(row['other_mape'])} ({percent(row['mape_on_other_rows'])})" if row["other"] else "-"
+            )
+            figures = (percent(row[key]) for key in ("mape", "median", "inside"))
+            yield line(TITLES.get(name, name), f"`{name.split()[0]}`", str(row["rows"]), seen, *figures, other)
+
+    return table(
+        (
+            "published steps",
+            "set",
+            "rows",
+            "seen",
+            "mean error, %",
+            "median, %",
+            "in the 80 % range, %",
+            "best other, % (Paceline there)",
+        ),
+        lines(),
+    )
+
+
+def simulators() -> list[str]:
+    """Table of simulators on the same rows."""
+
+    def lines() -> Iterator[str]:
+        for row in last(read(RESULTS / "simulators.csv"), "set", "simulator").values():
+            pairs = [(row["time"], row["time_worst"]), (row["paceline_time"], row["paceline_worst"])]
+            times = [percent(mean) + (f" ({percent(worst)})" if worst != "" else "") for mean, worst in pairs]
+            memory = [percent(row[key]) for key in ("memory", "paceline_memory")]
+            answers = f"{row['answer']} / {row['paceline_answer']}"
+            yield line(
+                SIMULATED.get(row["set"], row["set"]),
+                str(row["runs"]),
+                row["simulator"],
+                *times,
+                percent(row["paceline_inside"]),
+                " / ".join(memory) if row["memory"] != "" else "-",
+                row["needs"],
+                answers,
+            )
+
+    return table(
+        (
+            "runs of",
+            "runs",
+            "simulator",
+            "its error, %",
+            "Paceline's, %",
+            "in the 80 % range, %",
+            "memory, its / Paceline's, %",
+            "it needs",
+            "answer, its / Paceline's",
+        ),
+        lines(),
+    )
+
+
+PAGES: Mapping[str, Callable[[], list[str]]] = {"docs/validation.md": validation, "docs/compare.md": simulators}
+
+
+def replaced(page: str, lines: Sequence[str]) -> str:
+    """The page with the table that has the same head. Raises ValueError if there is none."""
+    old = page.split("\n")
+    if lines[0] not in old:
+        raise ValueError(f"no table with the head {lines[0]}")
+    start = old.index(lines[0])
+    end = next((i for i in range(start, len(old)) if not old[i].startswith("|")), len(old))
+    return "\n".join([*old[:start], *lines, *old[end:]])
+
+
+def main() -> None:
+    """Write the table of every page."""
+    for name, make in PAGES.items():
+        path = ROOT / name
+        path.write_text(replaced(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

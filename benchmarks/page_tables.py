@@ -29,7 +29,7 @@ TITLES = {
     "vtrain": "GPT on 8 A100, tensor, data, pipeline parallel",
     "pollux_sia": "small clusters with slow networks",
 }
-"""What a set is, by its name in ``results/validation.csv``; a set without a title is shown by its name."""
+"""Title of a set, by its name in ``results/validation.csv``; a set without a title is shown by its name."""
 SIMULATED = {
     "simumax": "Megatron-LM on 8 B200",
     "neusight": "fp32 transformers, A100 and V100",

@@ -75,7 +75,8 @@ class Case:
         published: predictions of others for this row, seconds by name.
         year: year of the software, if the set states it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
-        memory_bytes: measured peak of a device's memory, if the file states it.
+        memory_bytes: measured peak of a device's memory, if the file states it. ``memory_counts``: what the peak counts, the
+            tensors that PyTorch ``allocated``, or all that the ``device`` holds.
         precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual`` for its software.
     """
 
@@ -87,6 +88,7 @@ class Case:
     sync_s: float | None = None
     published: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float | None = None
+    memory_counts: Literal["allocated", "device"] = "device"
     year: float = 0.0
     attention: str = ""
     precision_from: PrecisionSource = "row"

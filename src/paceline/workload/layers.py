@@ -16,9 +16,11 @@ from paceline.workload.prepared import Prepared
 
 OperationKind = Literal["matmul", "conv", "attention", "memory"]
 Grows = Literal["m", "k", "batch", ""]
-Numbers = Literal["fp32", "autocast", "narrow"]
+Numbers = Literal["fp32", "autocast", "narrow", "fused"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
-has 16 bits too: normalisations and softmax save 16 bits, and products no copies. The loss is fp32 in all of them."""
+has 16 bits too: normalisations and softmax save 16 bits, and products no copies. ``fused``: the same with Megatron-Core's
+kernels, whose activation of a gated network saves its inputs alone (``fusions/fused_bias_swiglu.py``). The loss is fp32 in all
+of them."""
 
 _SEQUENCE = re.compile(r"sequence of ([0-9]+) tokens")
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
@@ -126,9 +128,13 @@ class Layer:
         if numbers == "fp32":
             return self.activation_bytes
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
-        if numbers == "narrow" and (self.kind == "Linear" or self.kind.endswith("Norm")):
+        if numbers == "autocast":
+            return half
+        if self.kind == "Linear" or self.kind.endswith("Norm"):
             return min(half, self.activation_bytes / 2)
-        return half - 2 * self.scores if numbers == "narrow" else half
+        if numbers == "fused" and self.kind == "Mul":  # the result of the activation is computed again
+            return half / 2
+        return half - 2 * self.scores
 
     @property
     def scores(self) -> float:
@@ -143,7 +149,7 @@ class Layer:
         """
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
         drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
-        each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0, "narrow": 4.0}[numbers]
+        each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0}.get(numbers, 4.0)
         return self.scores * (each + drops)
 
     def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:

@@ -100,6 +100,11 @@ class Prediction(Metrics):
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def allocated_bytes(self) -> float:
+        """Peak of the tensors that PyTorch allocates (``torch.cuda.max_memory_allocated``): ``memory`` without the reserve."""
+        return self.memory_bytes - self.memory.get("reserve", 0.0)
+
     def __repr__(self) -> str:
         """Return one line: the network, the cluster, the main choices and the step time. ``explain()`` gives the rest."""
         s, on = self.strategy, self.cluster

@@ -250,8 +250,9 @@ def _between_products(table: _OperationCosts, experts: Sequence[int]) -> None:
     between = [i for i in experts if table.layers[i].name.rpartition(".")[2] in ("act", "multiply")]
     last = next((i for i in experts if table.layers[i].name.endswith("experts.contract")), None)
     if between and last is not None:
-        # The gate's product stores both its factors. One of them is the result of the activation.
-        read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / 2
+        # Unless it is fused, the gate's product stores both its factors. One of them is the result of the activation.
+        factors = 1 if table.numbers == "fused" else 2
+        read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / factors
         table.drop([*between, last], read, between, table.layers[between[0]].name)
 
 

@@ -6,6 +6,7 @@ section 3 (what FSDP holds while it computes).
 
 from __future__ import annotations
 
+from math import ceil, prod
 from typing import Literal
 
 from paceline.hardware.device import Device
@@ -14,12 +15,14 @@ from paceline.prediction.exchange.exchange_plan import ExchangePlan
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
+from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import Numbers
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 RESERVE = 1.5 * 2**30
@@ -129,11 +132,31 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
         "buckets": whole if copied else 0.0,
+        "unused gradients": width * unused_gradients(workload) if megatron and width < 4 and not level.weights else 0.0,
         "error feedback": _feedback_bytes(plan, workload.num_parameters),
         "codec buffers": float(plan.codec_bytes),
         **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
+
+
+@once
+def unused_gradients(workload: Workload) -> float:
+    """Return elements of the tensors that Megatron gives autograd in place of a weight's gradient.
+
+    The gradient itself is added to the fp32 buffer. Transformer Engine keeps one tensor for each shape of weight in a block
+    (``module/base.py``, ``get_dummy_wgrad``), the experts' together one. Megatron-Core has one for the logits while all
+    activations are stored (``tensor_parallel/layers.py``, ``grad_added_to_main_grad``).
+    """
+    shapes: dict[str, int] = {}
+    for parameter in workload.parameters:
+        name = parameter.name
+        if (prefix := block(name)) and len(parameter.shape) > 1:
+            shapes[name.removeprefix(prefix)] = prod(parameter.shape[-2:])
+    logits = (forward_product(layer) for layer in workload.layers if layer.is_logits)
+    vocabulary = {(ceil(product.n), ceil(product.k)) for product in logits if product is not None}
+    trained = {p.shape for p in workload.parameters if not block(p.name)}  # of the logits, or of a tied embedding
+    return float(sum(shapes.values()) + sum(map(prod, vocabulary & trained)))
 
 
 def _feedback_bytes(plan: ExchangePlan, parameters: int) -> float:
@@ -146,12 +169,14 @@ def numbers_of(strategy: Strategy) -> Numbers:
     """Return the numbers that the network computes on.
 
     Weights that are gathered or divided among devices have the width of the precision, as in FSDP's mixed precision and
-    Megatron. Other weights are fp32, and a 16-bit precision is autocast.
+    Megatron, which also fuses activations. Other weights are fp32, and a 16-bit precision is autocast.
     """
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    return "narrow" if mesh.sharding.scatters or not mesh.whole or mesh.offload else "autocast"
+    if not mesh.whole or mesh.sharding is DISTRIBUTED:
+        return "fused"
+    return "narrow" if mesh.sharding.scatters or mesh.offload else "autocast"
 
 
 def sample_bytes(

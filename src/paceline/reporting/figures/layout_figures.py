@@ -23,7 +23,7 @@ NODES = 16
 """Nodes that are drawn."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "weights": ("weights", "frozen weights", "gathered"),
-    "gradients": ("gradients", "buckets", "error feedback", "codec buffers"),
+    "gradients": ("gradients", "buckets", "unused gradients", "error feedback", "codec buffers"),
     "optimizer state": ("optimizer state",),
     "activations": ("activations", "inputs"),
 }

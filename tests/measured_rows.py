@@ -25,6 +25,27 @@ USUAL: Mapping[str, Mapping[str, str]] = {
         "throughput_source": "eval_slope",
         "host_networking": "Storage: 2x ConnectX-6 IB HDR 200Gb/Sec, Compute: 8x ConnectX-6 IB HDR 200Gb/Sec",
     },
+    "published": {
+        "source": "somebody/simulator @1a2b3c docs/table.md",
+        "model": "llama3-70b cut to 8 layers",
+        "device": "H100 SXM",
+        "num_devices": "8",
+        "num_nodes": "1",
+        "interconnect": "NVLink",
+        "global_batch": "32",
+        "micro_batch": "1",
+        "seq_len": "4096",
+        "precision": "bf16",
+        "framework": "Megatron-LM",
+        "tp": "2",
+        "pp": "1",
+        "dp_sharding": "distributed optimizer (ZeRO-1), dp=4",
+        "recompute": "none",
+        "other_options": "sequence parallel; flash attention",
+        "metric": "iteration_time_ms",
+        "value": "1500",
+        "peer_prediction": "1400",
+    },
     "pollux_sia": {
         "model": "imagenet",
         "cluster": "aws",
@@ -171,13 +192,18 @@ USUAL: Mapping[str, Mapping[str, str]] = {
 """A row of each set that can be modelled. The figures are made up."""
 
 
+OPTIONAL = {"published": ("date", "peer_prediction", "raw")}
+"""Columns that a file of the set may lack."""
+
+
 def columns(name: str) -> tuple[str, ...]:
     reader = adapter(name)
     return (*reader.texts, *reader.numbers)
 
 
 def values(name: str, **changes: str) -> dict[str, str]:
-    return {**dict.fromkeys(columns(name), ""), **{k: v for k, v in USUAL[name].items() if k in columns(name)}, **changes}
+    every = (*columns(name), *OPTIONAL.get(name, ()))
+    return {**dict.fromkeys(every, ""), **{k: v for k, v in USUAL[name].items() if k in every}, **changes}
 
 
 def outcome(name: str, **changes: str) -> Case | Skip:
@@ -200,7 +226,7 @@ def skip(name: str, **changes: str) -> Skip:
 def write(path: Path, name: str, rows: Iterable[Mapping[str, str]]) -> Path:
     """A file of the set, with the usual row changed as each of ``rows`` says."""
     with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, columns(name))
+        writer = csv.DictWriter(stream, (*columns(name), *OPTIONAL.get(name, ())))
         writer.writeheader()
         writer.writerows(values(name, **row) for row in rows)
     return path

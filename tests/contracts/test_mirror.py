@@ -10,6 +10,7 @@ SRC, TESTS = Path(paceline.__file__).parent, Path(__file__).parents[1]
 FAMILIES = {
     **dict.fromkeys(("models", "models/vision", "models/sequences", "models/speech"), "workload/test_table.py"),
     "validation/sets": "validation/test_sets.py",
+    "validation/sets/published": "validation/test_published.py",
     "codecs/reference": "codecs/test_container.py",
     "codecs/triton": "codecs/test_triton.py",
     "nic/engine": "nic/test_engine.py",

@@ -214,7 +214,7 @@ def test_fp8_on_a_device_without_it_is_left_out() -> None:
 def test_every_set_reads_its_usual_row_and_an_unknown_device(name: str) -> None:
     made = outcome(name)
     assert isinstance(made, Case) or made.good
-    column = next(c for c in ("accelerator", "gpu", "system") if c in USUAL[name])
+    column = next(c for c in ("accelerator", "gpu", "system", "device") if c in USUAL[name])
     strange = skip(name, **{column: "Abacus-9"})
     assert strange.good and strange.keys.device == "Abacus-9"
 

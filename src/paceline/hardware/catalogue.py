@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from paceline.errors import unknown
 from paceline.hardware.device import Device, Link
 from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
-from paceline.hardware.spelling import fold_hardware, memory_sizes, shorter, without_seller
+from paceline.hardware.spelling import counted, fold_hardware, memory_sizes, shorter, without_seller
 
 _Named = TypeVar("_Named", bound=Device | Link)
 
@@ -24,7 +24,7 @@ def device(name: str) -> Device:
     the H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
     list of results may add the kind of memory, its size, or the form of the card. These words are ignored if no device has such
     a name and the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``). The vendor of the server
-    may precede it (``Dell XE9680 H100 SXM5``).
+    may precede it (``Dell XE9680 H100 SXM5``), a remark in brackets may follow.
 
     Raises:
         UserError: unknown name; the nearest names are given.
@@ -99,8 +99,9 @@ def _by_longer_name(name: str) -> Device | None:
 def _named_longer(name: str, own: str) -> Device | None:
     """Return the device whose name is ``name`` without some of its last words, or None. Additions to the name are removed step
     by step."""
-    sizes = memory_sizes(name)
-    for text in (text for rest in without_seller(name) for text in shorter(rest)):
+    sizes, (count, plain) = memory_sizes(name), counted(name)
+    names = [name] if count else dict.fromkeys(rest for said in (name, plain) for rest in without_seller(said))
+    for text in (text for said in names for text in shorter(said)):  # a count of devices is never dropped
         candidate = _indexed(own).get(fold_hardware(text))
         if candidate and (
             memory_sizes(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)

@@ -22,6 +22,7 @@ from paceline.hardware.nics import Nic
 from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 from paceline.hardware.saved_clusters import check_slip, saved_cluster
+from paceline.hardware.spelling import counted
 from paceline.hardware.switches import Aggregation
 
 MOST_DEVICES = 1 << 20
@@ -126,16 +127,20 @@ class Cluster:
             many = len(sizes) if isinstance(sizes, tuple) else 1
             check_joined(uneven[2], sizes, many, network)
             return cluster(uneven[2], sizes, many, network)
-        counted = _COUNTED.match(text)
-        if counted is None:
+        parts = _COUNTED.match(text)
+        if parts is None:
             raise UserError("a cluster without a name", "give one such as '2x8 A100'")
-        outer, inner, name = counted.groups()
+        outer, inner, name = parts.groups()
         if outer is not None and inner is None:  # "8xA100": devices of one node
             outer, inner = None, outer
         if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
             inner, name = None, text
         if not is_device(name) and instance(name) is None:
-            check_slip(text)
+            devices_said, rest = counted(name)
+            if devices_said is not None and inner is None and is_device(rest):  # behind a provider: "1CC 2x H100"
+                inner, name = str(devices_said), rest
+            else:
+                check_slip(text)
         devices, many = node_counts(name, outer, inner)
         if outer is None and devices is not None:
             devices, many = counted_nodes(name, devices, network)

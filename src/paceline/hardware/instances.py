@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paceline.errors import UserError, unknown
-from paceline.hardware.catalogue import device_names, is_device, is_own_device, load
-from paceline.hardware.device import Fact, Link
+from paceline.hardware.catalogue import device, device_names, is_device, is_own_device, load
+from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.device_rows import source_text
 from paceline.hardware.networks import network as network_named
 from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
-from paceline.hardware.spelling import fold_hardware, without_seller
+from paceline.hardware.spelling import counted, fold_hardware, without_seller
 from paceline.hardware.tpu_slices import DATE, SOURCE, tpu_slice
 from paceline.names import near_names
 
@@ -98,6 +98,28 @@ def instance(name: str) -> Instance | None:
     )
 
 
+def device_in(text: str) -> Device | None:
+    """Return the device that ``text`` names, or that the node it names has, whatever surrounds it: a count, a provider, remarks
+    (``1CC 2x H100 80GB SXM5``, ``DGX-H100``). None if it names none, or several.
+    """
+    for name in dict.fromkeys((text, counted(text)[1])):
+        found = {part: _device_of(part) for part in (name.split("/") if _device_of(name) is None else [name])}
+        kinds = set(found.values())
+        if len(kinds) == 1 and None not in kinds:
+            return kinds.pop()
+    return None
+
+
+def _device_of(name: str) -> Device | None:
+    if is_device(name):
+        return device(name)
+    try:
+        entry = instance(name)
+    except UserError:  # no such slice of TPUs
+        return None
+    return device(entry.device) if entry else None
+
+
 def node(name: str, devices: NodeSizes | None = None, network: str | None = None) -> NamedHardware:
     """Return the node that the name of a device or an instance means.
 
@@ -111,6 +133,9 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     """
     entry, devices = instance(name), None if devices is None else equal(devices)
     if entry is None and not is_device(name):
+        count, rest = counted(name)
+        if count is not None and is_device(rest) and devices in (None, count):
+            return NamedHardware(rest, count, network)
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
         hint = laptop if _LAPTOP.search(name) else ""

@@ -10,12 +10,17 @@ from paceline.names import fold
 _MAKER = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
 _SELLER = re.compile(
     r"dell|supermicro|smci|hpe?|lenovo|gigabyte|asus|inspur|cisco|fujitsu|qct|quanta|wiwynn|eviden|bull|penguin|"
-    r"aws|amazon|ec2|azure|microsoft|gcp|gce|oci|oracle|lambda|coreweave|runpod|nebius|vast|crusoe|together|paperspace|"
-    r"vultr|scaleway|hyperstack|fluidstack",
+    r"aws|amazon|ec2|azure|microsoft|gcp|gce|oci|oracle|lambda(?:cloud|labs)?|[0-9]*cc|coreweave|runpod|nebius|vast|crusoe|"
+    r"together|paperspace|vultr|scaleway|hyperstack|fluidstack",
     re.IGNORECASE,
 )
-"""Who builds servers and who lets them: the name of a device or an instance follows, maybe behind the server's own."""
-_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w)\b", re.IGNORECASE)
+"""Who builds servers and who lets them (``1CC``: Lambda's 1-Click Cluster): the name of a device or an instance follows, maybe
+behind the server's own."""
+_NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w|cts|oam)\b", re.IGNORECASE)
+_MARKS = re.compile(r"[®™]")
+_KIND = re.compile(r"[\s_-]+(accelerator|gpu|chip|board)s?$", re.IGNORECASE)
+_BRACKETS = re.compile(r"\s*\([^()]*\)")
+_COUNT = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(?=\S)", re.IGNORECASE)
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
@@ -24,6 +29,17 @@ _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 def fold_hardware(name: str) -> str:
     """Fold a hardware name for look-ups: plain form, without the chip's maker."""
     return _MAKER.sub("", fold(name))
+
+
+def counted(name: str) -> tuple[int | None, str]:
+    """Split ``name`` into the number of devices in front of it, if any, and the rest, without provider, remarks in brackets and
+    marks: ``1CC 2x H100 80GB SXM5`` is 2 and ``H100 80GB SXM5``.
+    """
+    plain = _MARKS.sub("", _BRACKETS.sub("", name).replace("_", " ")).strip()
+    for text in without_seller(plain):
+        if matched := _COUNT.match(text):
+            return int(matched[1]), text[matched.end() :]
+    return None, plain or name
 
 
 def without_seller(name: str) -> Iterator[str]:
@@ -38,11 +54,14 @@ def without_seller(name: str) -> Iterator[str]:
 
 
 def shorter(name: str) -> Iterator[str]:
-    """Yield ``name``, then shorter forms without the suffixes of a device's name: kind of memory, form factor, memory size."""
+    """Yield ``name``, then shorter forms without the suffixes of a device's name: kind of memory, form factor, memory size,
+    word for its kind.
+    """
     plain = _NOISE.sub("", name.replace("_", " "))
     general = _FORM.sub(r"\1", plain)
     short, shortest = _MEMORY.sub("", plain), _MEMORY.sub("", general)
-    yield from (name, plain, general, short, shortest, _VARIANT.sub("", general), _VARIANT.sub("", shortest))
+    forms = (name, plain, general, short, shortest, _VARIANT.sub("", general), _VARIANT.sub("", shortest))
+    yield from dict.fromkeys((*forms, *(_KIND.sub("", form) for form in forms)))
 
 
 def memory_sizes(name: str) -> list[float]:

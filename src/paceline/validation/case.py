@@ -71,8 +71,9 @@ class Case:
     Attributes:
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
-        step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it.
-        published: predictions of others for this row, seconds by name.
+        step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it. 0: only
+            the memory was measured.
+        published: predictions of others for this row, seconds by name. ``published_memory``: bytes of a device by name.
         year: year of the software, if the set states it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
         memory_bytes: measured peak of a device's memory, if the file states it. ``memory_counts``: what the peak counts, the
@@ -92,6 +93,7 @@ class Case:
     year: float = 0.0
     attention: str = ""
     precision_from: PrecisionSource = "row"
+    published_memory: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def samples(self) -> int:

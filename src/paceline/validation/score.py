@@ -65,6 +65,7 @@ def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> 
         cases: rows that can be modelled, scored or not.
         skips: rows that were not; the good ones lower the coverage.
     """
+    every, points = points, [point for point in points if point.case.step_s]
     errors = np.array([point.error for point in points])
     good = cases + sum(skip.good for skip in skips)
     names = sorted({name for point in points for name in point.baselines})
@@ -88,9 +89,19 @@ def summary(points: Sequence[ScoredCase], cases: int, skips: Sequence[Skip]) -> 
     }
     if sync:
         figures["sync_share_points"] = float(np.mean(sync))
-    if memory := [p.memory_error for p in points if p.memory_error is not None]:
-        figures["memory_mape"], figures["memory_points"] = float(np.mean(memory)), len(memory)
+    if memory := [p for p in every if p.memory_error is not None]:
+        figures["memory_mape"] = float(np.mean([p.memory_error for p in memory]))
+        figures["memory_points"], figures["memory_baselines"] = len(memory), _memory_baselines(memory)
     return figures
+
+
+def _memory_baselines(points: Sequence[ScoredCase]) -> dict[str, float]:
+    """Return the mean relative error of others' predictions of the peak memory, by name."""
+    errors: dict[str, list[float]] = {}
+    for point in points:
+        for name, predicted in point.case.published_memory.items():
+            errors.setdefault(name, []).append(abs(predicted / (point.case.memory_bytes or 1.0) - 1))
+    return {name: float(np.mean(found)) for name, found in errors.items()}
 
 
 def _mape(name: str, points: Sequence[ScoredCase]) -> float:

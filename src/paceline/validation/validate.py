@@ -81,18 +81,19 @@ def validate(
     """
     reader, info = adapter(name), info or Info()
     hold_out = hold_out or info.hold_out
-    outcomes = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
+    outcomes = [reader.read(row) for row in reader.joined(read(path, (*reader.texts, *reader.numbers)))]
     cases = [outcome for outcome in outcomes if isinstance(outcome, Case)]
     skips = [outcome for outcome in outcomes if isinstance(outcome, Skip)]
     say(f"{name}: {len(outcomes)} rows, {len(cases)} can be modelled")
     unreadable = [skip.detail for skip in skips if skip.keys == UNREADABLE]
-    seen = [case for case in cases if info.shows(case.keys)]
+    timed = [case for case in cases if case.step_s]
+    seen = [case for case in timed if info.shows(case.keys)]
     scored = [case for case in cases if not info.shows(case.keys)]
-    model, baselines = InformedPredictor(_visible(seen, info), info, hold_out), Baselines(seen, cases, hold_out)
+    model, baselines = InformedPredictor(_visible(seen, info), info, hold_out), Baselines(seen, timed, hold_out)
     points: list[ScoredCase] = []
     for count, case in enumerate(scored, 1):
         try:
-            points.append(ScoredCase(case, model(case), baselines(case)))
+            points.append(ScoredCase(case, model(case), baselines(case) if case.step_s else {}))
         except BAD_ROW as error:
             skips.append(Skip(case.keys, shorten(error.message if isinstance(error, UserError) else str(error))))
             cases.remove(case)

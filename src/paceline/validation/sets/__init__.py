@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -23,6 +23,7 @@ _MODULES: Mapping[str, str] = {
     "dgxc": "dgxc",
     "torchtitan": "torchtitan",
     "megatron_table": "megatron_table",
+    "published": "published",
 }
 NAMES = tuple(_MODULES)
 BAD_ROW = (UserError, ValueError, ArithmeticError)
@@ -33,13 +34,14 @@ BAD_ROW = (UserError, ValueError, ArithmeticError)
 class Adapter:
     """Columns of a file of the set, and the conversion of a row to a case.
 
-    Columns in ``numbers`` hold a number or nothing, those in ``texts`` anything.
+    Columns in ``numbers`` hold a number or nothing, those in ``texts`` anything. ``joined`` merges the rows of one run.
     """
 
     name: str
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
     case: Callable[[Row], Case | Skip]
+    joined: Callable[[Sequence[Row]], Sequence[Row]] = tuple
 
     def read(self, row: Row) -> Case | Skip:
         """Return the row as a case, or the reason to skip it, such as text instead of a number, or an impossible job."""
@@ -61,4 +63,4 @@ def adapter(name: str) -> Adapter:
     if name not in _MODULES:
         raise unknown("set", name, NAMES, f"one of {', '.join(NAMES)}")
     module = import_module(f"{__name__}.{_MODULES[name]}")
-    return Adapter(name, module.TEXTS, module.NUMBERS, module.case)
+    return Adapter(name, module.TEXTS, module.NUMBERS, module.case, getattr(module, "joined", tuple))

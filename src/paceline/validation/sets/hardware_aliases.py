@@ -8,19 +8,13 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.errors import UserError
-from paceline.hardware.catalogue import device as find_device
-from paceline.hardware.catalogue import is_device, link
+from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
+from paceline.hardware.instances import device_in
 from paceline.hardware.networks import network as find_network
 from paceline.hardware.placement import NodeSizes
 
-_PROVIDER = re.compile(r"^(lambda\s*cloud|lambda|aws|gcp|azure|dgx|hgx)[\s_-]+", re.IGNORECASE)
-_MAKER = re.compile(r"^(nvidia|amd|intel|habana|google|graphcore|instinct|radeon)[\s_-]+", re.IGNORECASE)
-_COOLING = re.compile(r"[\s_-]+(cts|oam|nvl72|[0-9]+w)$", re.IGNORECASE)
-_COUNT = re.compile(r"^[0-9]+\s*x\s*", re.IGNORECASE)
-_MARKS = re.compile(r"[®™]|[\s_-]+(accelerator|gpu)s?$", re.IGNORECASE)
-_BRACKETS = re.compile(r"\(.*?\)")
 _PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
 _PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
@@ -43,11 +37,8 @@ _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 @cache
 def device(text: str) -> Device | None:
-    """Return the device that ``text`` names, in full or without text in brackets, count and owner."""
-    clear = _MARKS.sub("", _BRACKETS.sub("", text.replace("_", " "))).strip()
-    plain = _PROVIDER.sub("", _COUNT.sub("", _PROVIDER.sub("", clear)))
-    bare = _PROVIDER.sub("", _COOLING.sub("", _MAKER.sub("", _MAKER.sub("", plain.strip())))).strip()
-    return next((find_device(name) for name in (text, plain, bare) if is_device(name)), None)
+    """Return the device that ``text`` names, as ``hardware.instances.device_in`` reads it."""
+    return device_in(text)
 
 
 @cache

@@ -1,0 +1,218 @@
+"""Published measurements of any source in common columns: one adapter for all.
+
+Columns: source, model, device, num_devices, num_nodes, interconnect, global_batch, micro_batch, seq_len, precision, framework,
+tp, pp, cp, ep, dp_sharding, recompute, other_options, metric, value; ``date``, ``peer_prediction`` and ``raw`` may follow. An
+empty cell was not stated. A row has one measured quantity (``metric``, ``value``). Rows that differ in it alone are of one run:
+its memory joins its step. ``peer_prediction`` is what another predictor published for the row. A row that cannot be read or
+modelled is left out with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+from paceline.hardware.cluster import Cluster
+from paceline.strategy.sharding import DDP
+from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.validation.sets import case_builders
+from paceline.validation.sets.published import machines, options
+from paceline.validation.sets.published.frameworks import framework, optimizer, precision
+from paceline.validation.sets.published.quantities import Measured, is_memory, measured
+from paceline.validation.sets.published.workloads import workload
+from paceline.workload import Workload
+
+TEXTS = (
+    "source",
+    "model",
+    "device",
+    "num_devices",
+    "num_nodes",
+    "interconnect",
+    "global_batch",
+    "micro_batch",
+    "seq_len",
+    "precision",
+    "framework",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "dp_sharding",
+    "recompute",
+    "other_options",
+    "metric",
+    "value",
+)
+NUMBERS = ()
+UNKNOWN_METRIC = "metric not known"
+LENGTH = "sequence length not stated"
+UNEQUAL = "sequences of unknown length"
+_OF_RUN = ("metric", "value", "peer_prediction", "raw")
+"""Columns in which rows of one run differ."""
+
+
+def joined(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the memory of a run in the row of its time; rows of memory without a time stay."""
+    runs: dict[tuple[str, ...], Row] = {}
+    out: list[Row] = []
+    for row in rows:
+        if not is_memory(row.text("metric")):
+            runs.setdefault(_run(row), row)
+    memory: dict[int, Row] = {}
+    for row in rows:
+        of = runs.get(_run(row))
+        if is_memory(row.text("metric")) and of is not None and of.number not in memory:
+            memory[of.number] = row
+    taken = {row.number for row in memory.values()}
+    for row in rows:
+        if row.number in taken:
+            continue
+        if own := memory.get(row.number):
+            row = replace(row, values={**row.values, "memory_metric": own.text("metric"), "memory": own.text("value"),
+                                       "memory_peer": own.text("peer_prediction")})  # fmt: skip
+        out.append(row)
+    return out
+
+
+def _run(row: Row) -> tuple[str, ...]:
+    return tuple(value for column, value in row.values.items() if column not in _OF_RUN)
+
+
+def case(row: Row) -> Case | Skip:
+    """Return the row as a case, or the reason to skip it."""
+    keys = Keys(row.text("model"), row.text("device"), options.leading(row.text("num_devices")) or 1, 1, _owner(row))
+    try:
+        device = machines.device(row)
+    except UserError as error:
+        return Skip(keys, error.message)
+    if device is None:
+        return Skip(keys, case_builders.NO_DEVICE, good=bool(row.text("device")))
+    keys = replace(keys, device=device.name)
+    try:
+        cluster = machines.cluster(row, device)
+    except UserError as error:
+        return Skip(keys, error.message, good=False)
+    keys = replace(keys, devices=cluster.world_size, nodes=cluster.num_nodes)
+    value = measured(row.text("metric"), row.text("value"), cluster.world_size)
+    if value is None:
+        return Skip(keys, case_builders.NO_VALUE, good=False)
+    try:
+        return _case(row, keys, cluster, value)
+    except UserError as error:
+        return case_builders.refused(keys, error)
+
+
+def _owner(row: Row) -> str:
+    """Return the repository that published the row."""
+    return row.text("source").split(" ")[0]
+
+
+def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Skip:
+    """Return the case of a row with a known device. Raises UserError where it cannot be modelled."""
+    mesh = options.mesh(row)
+    seq_len = options.sequence(row, value.kind == "memory")
+    if seq_len == 0:
+        return Skip(keys, UNEQUAL, good=False)
+    network = workload(row, seq_len, mesh["pipeline"])
+    if network is None:
+        return Skip(keys, case_builders.NO_WORKLOAD)
+    number_format, origin = precision(row, cluster.device)
+    if not number_format:
+        return Skip(keys, case_builders.PRECISION, good=False)
+    if number_format not in cluster.device.precisions:
+        return Skip(keys, f"{number_format} on a device without it")
+    setting = _setting(row, cluster, network, mesh, number_format)
+    published, memory_published = _peers(row, value, setting, network)
+    memory = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
+    of = framework(row)
+    return Case(
+        keys=keys,
+        workload=network,
+        setting=setting,
+        software=of.software,
+        attention=of.attention,
+        step_s=_seconds(row, value, setting, network),
+        published=published,
+        memory_bytes=value.value if value.kind == "memory" else memory.value if memory else options.memory_in(row.text("raw")),
+        published_memory=memory_published,
+        precision_from=origin,
+    )
+
+
+CORES = 2
+"""NeuronCores of a Trainium chip (AWS, Trn1 architecture). Tables of Neuron count a core as a device of the mesh."""
+SEQUENCE_PARALLEL_SINCE = "2022-05"
+"""Month of sequence parallelism (Korthikanti et al. 2022, arXiv:2205.05198)."""
+_BATCH_BEHIND_MICRO = r",{micro},(\d+),"
+"""Place of the global batch in rows of AWS Neuron's tables."""
+
+
+def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any], number_format: str) -> Setting:
+    """Return the job. Raises UserError where its numbers do not agree."""
+    n = cluster.world_size
+    by_core = "NeuronCores" in row.text("other_options") and cluster.device.name == "Trainium"
+    each = CORES if by_core and mesh["tensor"] == 1 else 1
+    if by_core:
+        mesh = mesh | {"tensor": max(1, mesh["tensor"] // CORES)}
+    together = mesh["tensor"] * mesh["pipeline"] * mesh["context"]
+    replicas = max(1, n // together)
+    micro, batch = options.number(row, "micro_batch"), options.number(row, "global_batch")
+    accumulation, local = options.number(row, "accumulation"), options.written(row.text("other_options"), "local_batch")
+    if batch is None and by_core and micro and (found := re.search(_BATCH_BEHIND_MICRO.format(micro=micro), row.text("raw"))):
+        batch = int(found[1])
+    if batch is None and local is not None:
+        batch = local * (accumulation or 1) * replicas
+    if micro is None and batch is not None and accumulation is not None and batch % (accumulation * replicas) == 0:
+        micro = batch // (accumulation * replicas)
+    if micro is None:
+        raise UserError(case_builders.NO_BATCH)
+    micro *= each
+    if batch is None:
+        batch = micro * replicas * (accumulation or 1)
+    sharding = options.sharding(row)
+    recompute = options.recompute(row)
+    choices: dict[str, Any] = {
+        **mesh,
+        "sharding": sharding if replicas * mesh["context"] > 1 else DDP.name,
+        "recompute": recompute,
+        "sequence": mesh["tensor"] > 1 and options.sequence_parallel(row, SEQUENCE_PARALLEL_SINCE),
+    }
+    if mesh["expert"] > 1:
+        choices |= options.expert_exchange(row)
+    return case_builders.divided(
+        cluster, network, batch, micro, number_format, optimizer=optimizer(row, bool(network.tokens)), **choices
+    )
+
+
+def _seconds(row: Row, value: Measured, setting: Setting, network: Workload) -> float:
+    """Return the seconds of an optimizer step; 0 for a row of memory alone."""
+    strategy = setting.strategy
+    batch = strategy.global_batch_size
+    if value.kind == "memory":
+        return 0.0
+    if value.kind == "step":
+        return value.value
+    if value.kind == "micro_step":
+        return value.value * strategy.parallelism.micro_batches
+    if value.kind == "flops":
+        counted = row.text("recompute").casefold()
+        again = 4 / 3 if "hardware" in counted and strategy.parallelism.recompute.whole_blocks else 1.0
+        return batch * network.flops_per_sample * again / (value.value * setting.cluster.world_size)
+    if value.kind == "tokens" and not network.tokens:
+        raise UserError("tokens of a network without sequences")
+    return batch * (network.tokens if value.kind == "tokens" else 1) / value.value
+
+
+def _peers(row: Row, value: Measured, setting: Setting, network: Workload) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what another predictor published for the row: seconds and bytes by its name."""
+    name = _owner(row).rpartition("/")[2]
+    peer = measured(row.text("metric"), row.text("peer_prediction"), setting.cluster.world_size)
+    memory = measured(row.text("memory_metric"), row.text("memory_peer"), 1) if row.text("memory_peer") else None
+    if peer and peer.kind == "memory":
+        peer, memory = None, peer
+    return ({name: _seconds(row, peer, setting, network)} if peer else {}), ({name: memory.value} if memory else {})

@@ -1,0 +1,68 @@
+"""What a framework does that a row leaves out: its level of software, kernels and optimizer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from paceline.csv_rows import Row
+from paceline.hardware.device import Device
+from paceline.validation.case import PrecisionSource, Software
+from paceline.validation.sets import case_builders
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """Defaults of a framework.
+
+    Attributes:
+        software: level of its kernels.
+        attention: kernel of attention where it is not the level's usual one.
+        optimizer: optimizer of its examples for language models.
+    """
+
+    software: Software
+    attention: str = ""
+    optimizer: str = "adam"
+
+
+_FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
+    (r"megatron-deepspeed|megatron\b.*deepspeed|hf \+ deepspeed", Framework("ordinary")),
+    (r"oneflow-gpt|oneflow", Framework("tuned")),
+    (r"megatron|nemo(?! automodel)|transformerengine|maxtext|internevo|neuron|mosaic|levanter|jax|pax|t5x", Framework("tuned")),
+    (r"nemo automodel|torchtitan|fms-fsdp|prime", Framework("eager")),
+)
+"""Frameworks by name, the first that fits; any other is ordinary code."""
+_TF32_BY_DEFAULT = re.compile(r"a0\+|nvcr|\bngc\b|nvidia|tensorflow|paddle|pytorch[- ]1\.(?:[7-9]|10|11)\b", re.IGNORECASE)
+"""Software whose fp32 products run in TF32 where the device has it: NVIDIA's containers, PyTorch 1.7 to 1.11 (PyTorch, CUDA
+semantics, TensorFloat-32), TensorFlow."""
+
+
+def framework(row: Row) -> Framework:
+    """Return the defaults of the row's framework."""
+    text = row.text("framework")
+    return next((found for pattern, found in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE)), Framework("ordinary"))
+
+
+def optimizer(row: Row, transformer: bool) -> str:
+    """Return the optimizer that the row names, or the usual one."""
+    said = re.search(r"\b(lamb|lars|adamw|adam|sgd|momentum)\b", row.text("other_options"), re.IGNORECASE)
+    if said:
+        return said[1].casefold()
+    return framework(row).optimizer if transformer else "momentum"
+
+
+def precision(row: Row, of: Device) -> tuple[str, PrecisionSource]:
+    """Return the precision of the products and its source; empty for text that names none."""
+    text = row.text("precision")
+    folded = text.casefold()
+    if not folded or folded.startswith("not stated"):
+        return case_builders.half(of), "usual"
+    if "tf32" in folded and "tf32" in of.precisions:
+        return "tf32", "row"
+    if re.search(r"\bamp\b|mixed|autocast:?amp|\bhalf\b", folded) and not re.search(r"bf16|fp16|fp8|fp4", folded):
+        return case_builders.half(of), "row"
+    found = case_builders.low_precision(folded)
+    if found == "fp32" and "tf32" in of.precisions and _TF32_BY_DEFAULT.search(row.text("framework")):
+        return "tf32", "usual"
+    return found, "usual" if "not stated" in folded else "row"

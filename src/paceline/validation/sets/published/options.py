@@ -1,0 +1,191 @@
+"""Choices of a run from the cells of a row: whole numbers, the mesh, sharding and recomputation, wherever they are written.
+
+Tables have columns for a few choices; the others are in ``other_options`` as their authors wrote them: ``TP 2 PP 1 MBS 24``,
+``vpp 4``, ``accumulation 8``, ``--gradient_accumulation_steps 2``, ``remat_policy=full``. A column counts before text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+
+_SAYS = r"(?:\s*[=:]\s*|\s+|)"
+_WRITTEN: Mapping[str, str] = {
+    "tp": r"\bTP|tensor[_ -](?:model[_ -])?parallel(?:ism|[_ -]size)?",
+    "pp": r"\bPP(?! chunks)|pipeline[_ -](?:model[_ -])?parallel(?:ism|[_ -]size)?",
+    "cp": r"\bCP|context[_ -]parallel(?:ism|[_ -]size)?",
+    "ep": r"\bEP|expert[_ -](?:model[_ -])?parallel(?:ism|[_ -]size)?",
+    "etp": r"\bETP|expert[_ -]tensor[_ -]parallel(?:ism|[_ -]size)?",
+    "vp": r"\bVP|\bvpp|virtual[_ -](?:pipeline|stages)[\w-]*",
+    "dp": r"\bDP",
+    "micro_batch": r"\bMBS|\bmicro_bsz|Mic-BS|per_device_(?:train_)?batch_size",
+    "global_batch": r"\bGBS|Glob-BS|global[_ -]batch(?:[_ -]size)?",
+    "local_batch": r"\bLBS|local[_ -]batch(?:[_ -]size)?",
+    "accumulation": r"\bGA|\bGAS|\bmicro_num|(?:gradient[_ -])?accumulation(?:[_ -]steps)?",
+    "seq_len": r"\bseq(?:[_ -]len(?:gth)?)?|max_(?:target|seq)_length|max_length",
+    "layers": r"\bN?layers",
+    "hidden": r"\bN?hidden(?:[_ -]size)?",
+    "heads": r"\bN?heads",
+    "vocabulary": r"\bvocab(?:ulary)?(?:[_ -]size)?",
+    "rank": r"lora[_ -]?(?:rank|r)\b|\brank",
+}
+"""Names of a choice in text, in front of its number."""
+_BEHIND: Mapping[str, str] = {
+    "vp": r"(\d+) virtual stages",
+    "accumulation": r"(\d+) micro batches per replica",
+    "layers": r"\b(\d+) layers",
+    "heads": r"\b(\d+) heads",
+}
+"""Choices whose number comes first."""
+_UNSAID = ("", "-", "n/a", "na", "none", "null", "not stated")
+_NO_RECOMPUTE = re.compile(r"^none|^no\b|^off|false|disabled|^not? ", re.IGNORECASE)
+_SHARDINGS: tuple[tuple[str, str], ...] = (
+    (r"fsdp|hsdp|zero-?\s*(?:stage)?[\s-]*3|fully.sharded|full_shard", "zero3"),
+    (r"zero-?\s*(?:stage)?[\s-]*2|shard_grad_op", "zero2"),
+    (r"distributed.optimizer", "distributed_optimizer"),
+    (r"zero-?\s*(?:stage)?[\s-]*1|bf16 optimizer", "zero1"),
+)
+_SINGLE = re.compile(r"^(?:fsdp|dp|zero\w*)\s*1$", re.IGNORECASE)
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{_WRITTEN[name]}){_SAYS}(\d[\d,]*)(k?)(?![\d.])", re.IGNORECASE)
+
+
+def number(row: Row, name: str, *columns: str) -> int | None:
+    """Return the whole number of a choice: in its column, else in ``other_options``; None where it is not stated.
+
+    Args:
+        columns: columns of that choice; by default the one of its name.
+    """
+    for column in columns or (name,):
+        if found := leading(row.text(column)):
+            return found
+    return written(row.text("other_options"), name)
+
+
+def leading(text: str) -> int | None:
+    """Return the whole number at the beginning of a cell such as ``128 (minibatch)``; None without one, or for 0."""
+    if text.casefold() in _UNSAID:
+        return None
+    matched = re.match(r"\s*(\d[\d,]*)(\.0*)?(?![\d.])", text)
+    return int(matched[1].replace(",", "")) or None if matched else None
+
+
+def written(text: str, name: str) -> int | None:
+    """Return the number that a text gives for a choice of ``_WRITTEN``; None where it gives none."""
+    if name in _WRITTEN and (matched := _pattern(name).search(text)):
+        return int(matched[1].replace(",", "")) * (1000 if matched[2] else 1) or None
+    if name in _BEHIND and (matched := re.search(_BEHIND[name], text, re.IGNORECASE)):
+        return int(matched[1])
+    return None
+
+
+def sharding(row: Row) -> str:
+    """Return the sharding of weights, gradients and optimizer states, a name of ``SHARDINGS``; ``ddp`` where none is stated."""
+    text = row.text("dp_sharding")
+    if _SINGLE.match(text.strip()):
+        return "ddp"
+    return next((name for pattern, name in _SHARDINGS if re.search(pattern, text, re.IGNORECASE)), "ddp")
+
+
+def recompute(row: Row) -> str:
+    """Return what runs again in the backward pass, as ``Strategy.of`` takes it.
+
+    Raises:
+        UserError: text that names no recomputation, or activations moved to the host.
+    """
+    text = row.text("recompute").casefold() or _in_options(row)
+    if text in _UNSAID or _NO_RECOMPUTE.search(text):
+        return "none"
+    if "offload" in text:
+        raise UserError("activations moved to the host")
+    if "select" in text:
+        return "selective"
+    if re.search(r"full|^on\b|true|yes|checkpoint", text):
+        return "full"
+    raise UserError(f"recompute {text}")
+
+
+def _in_options(row: Row) -> str:
+    """Return what ``other_options`` says about recomputation; a method without its number of layers recomputes none (NeMo,
+    ``activations_checkpoint_num_layers`` of 0)."""
+    text = row.text("other_options").casefold()
+    if matched := re.search(r"activations (?:\w+ )?(selective|full)\b", text):
+        return matched[1]
+    if re.search(r"gradient[_ -]checkpointing(?![_ ]*(?:false|=\s*false))", text):
+        return "full"
+    return ""
+
+
+def mesh(row: Row) -> dict[str, Any]:
+    """Return the division of the devices as choices of ``Strategy.of``."""
+    sizes = {
+        "tensor": number(row, "tp") or 1,
+        "pipeline": number(row, "pp") or 1,
+        "context": number(row, "cp") or 1,
+        "expert": number(row, "ep") or 1,
+        "virtual_stages": number(row, "vp") or 1,
+    }
+    if sizes["pipeline"] == 1:
+        sizes["virtual_stages"] = 1
+    return sizes
+
+
+def sequence(row: Row, longest: bool = False) -> int | None:
+    """Return the tokens of a sequence; 0 where they differ, None where they are not stated.
+
+    Args:
+        longest: the longest of unequal sequences, which sets the peak of memory.
+    """
+    text, model = row.text("seq_len"), row.text("model")
+    if found := leading(text):
+        return found
+    if text:
+        words = [word.casefold() for word in re.findall(r"[A-Za-z]{3,}", model)]
+        named = re.findall(r"([A-Za-z][\w.]*(?: \d)?) (\d{2,})", text.partition("longest")[2] or text)
+        own = next((int(tokens) for name, tokens in named if name.split()[0].casefold().rstrip(".-") in words), None)
+        limit = re.search(r"max_length (\d+)", text)
+        return (own or (int(limit[1]) if limit else 0)) if longest else 0
+    if found := written(row.text("other_options"), "seq_len"):
+        return found
+    if phase := re.search(r"\bPh(?:ase)?[ -]?([12])\b", model, re.IGNORECASE):
+        return {"1": 128, "2": 512}[phase[1]]
+    return None
+
+
+def memory_in(raw: str) -> float | None:
+    """Return the bytes of memory in a row that is published as ``6.7G / 1.0s/it``; None in any other."""
+    matched = re.search(r"(\d+(?:\.\d+)?)\s*Gi?B? / [\d.]+\s*s/it", raw)
+    return float(matched[1]) * 2.0**30 if matched else None
+
+
+def sequence_parallel(row: Row, since: str) -> bool:
+    """Return whether the parts of a block that tensor parallelism leaves whole are divided along the sequence.
+
+    Args:
+        since: month in which that became known; earlier rows have none, later ones do unless they deny it.
+    """
+    text = row.text("other_options")
+    if stated := re.search(r"sequence[_ ]parallel(?:ism)?[=:\s]*(\w*)", text, re.IGNORECASE):
+        return stated[1].casefold() not in ("false", "off", "no", "0", "nodes")
+    if re.search(r"deepspeed|oneflow", row.text("framework"), re.IGNORECASE):
+        return False
+    return not row.text("date") or row.text("date") >= since
+
+
+def expert_exchange(row: Row) -> dict[str, Any]:
+    """Return how tokens travel to experts, as choices of ``Strategy.of``."""
+    said = row.text("other_options").casefold()
+    choices: dict[str, Any] = {}
+    if re.search(r"deep-?ep|hybrid-?ep", said):
+        choices["expert_exchange"] = "once_per_node"
+    if etp := written(said, "etp"):
+        choices["expert_tensor"] = etp
+    return choices

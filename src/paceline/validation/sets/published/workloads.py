@@ -1,0 +1,193 @@
+"""Networks of rows by their names, with the dimensions that a row states.
+
+``GPT hidden 1536 layers 16``, ``llama3-70b cut to 12 layers``, ``GPT 52B``: dimensions count before a name, a name before a
+size. A GPT of which only the size is stated has the width of the nearest in Narayanan et al. 2021 (arXiv:2104.04473, table 1),
+and as many layers as give its size.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from paceline.csv_rows import Row
+from paceline.errors import UserError
+from paceline.validation.sets.language_models import language_model
+from paceline.validation.sets.published.options import written
+from paceline.validation.sets.published.vision import vision_network
+from paceline.workload import TransformerShape, Workload
+from paceline.workload.builders.lora import LoRA, with_adapters
+
+WIDTHS: Mapping[float, int] = {
+    0.125e9: 768, 0.35e9: 1024, 0.76e9: 1536, 1.3e9: 2048, 1.7e9: 2304, 3.6e9: 3072, 7.5e9: 4096,
+    18.4e9: 6144, 39.1e9: 8192, 76.1e9: 10240, 145.6e9: 12288, 310.1e9: 16384,
+}  # fmt: skip
+"""Widths of GPT by parameters (Brown et al. 2020, arXiv:2005.14165, table 2.1; Narayanan et al. 2021, table 1)."""
+HEAD = 128
+"""Width of a head of GPT where the number of heads is not stated."""
+GPT_TOKENS = 51200
+"""GPT-2's vocabulary, padded as Megatron does."""
+HYBRID = re.compile(
+    r"mamba|nemotron[_ -]*(?:3|h|nano|5|3_5)|jamba|rwkv|gated delta|qwen3[- ]next|hymba|zamba|granite-?4", re.IGNORECASE
+)
+HYBRIDS = "hybrid of state space and attention"
+QUANTIZED = re.compile(r"q-?lora|nf4|int4|int8|gptq|awq|bnb\.|4-?bit|8-?bit", re.IGNORECASE)
+QUANTIZED_WEIGHTS = "frozen weights of 4 or 8 bits"
+ADAPTER = re.compile(
+    r"finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|\bia3\b|ln_tuning|\bppo\b|\bdpo\b|reward", re.IGNORECASE
+)
+ADAPTERS = "fine-tuning other than of all weights or with LoRA"
+_CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
+_TASK = re.compile(
+    r"^(?:run_(?:lora_)?|sft_)(?:clm_|mlm_|qa_|glue_|summarization_|sft_)?|^(?:huggingface|hf)\s+", re.IGNORECASE
+)
+_SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([BM])\b", re.IGNORECASE)
+_BERT = re.compile(r"bert[-_ ]?(?:hf[-_ ])?(base|large|\d+b)|(base|large)[-_ ]bert", re.IGNORECASE)
+
+
+def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
+    """Return the network of a row; None if it is unknown.
+
+    Args:
+        seq_len: tokens of a sample; None: not stated.
+        pipeline: stages, which divide the layers of a GPT whose number of layers is not stated.
+
+    Raises:
+        UserError: a network or a way of training that is not modelled.
+    """
+    text, options = row.text("model"), row.text("other_options")
+    if HYBRID.search(text) and not re.search(r"nemotron[-_ ]?3[-_ ](8|22)b", text, re.IGNORECASE):
+        raise UserError(HYBRIDS)
+    if QUANTIZED.search(f"{options} {row.text('precision')}") and not re.search(
+        r"quantization (none|=?bf16)", options, re.IGNORECASE
+    ):
+        raise UserError(QUANTIZED_WEIGHTS)
+    if ADAPTER.search(f"{text} {options}"):
+        raise UserError(ADAPTERS)
+    if found := vision_network(row):
+        return found
+    if seq_len is None:
+        return None
+    name = _TASK.sub("", text)
+    for reader in (_encoder, _by_dimensions, _named, _sized):
+        if found := reader(row, name, seq_len, pipeline):
+            return _adapted(found, row)
+    return None
+
+
+def _encoder(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a BERT, pre-trained or fine-tuned."""
+    matched = _BERT.search(name)
+    if matched is None or re.search(r"distil|albert|deberta|\d+b", name, re.IGNORECASE):
+        return None
+    size = (matched[1] or matched[2]).casefold()
+    tuned = re.search(r"squad|qa|fine-?tun|glue", f"{row.text('model')} {row.text('other_options')}", re.IGNORECASE)
+    return Workload.named(f"bert-{size}-{'squad' if tuned else 'mlm'}", seq_len)
+
+
+def _by_dimensions(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a GPT of stated width and layers."""
+    said = f"{name}; {row.text('other_options')}"
+    hidden = written(said, "hidden")
+    if hidden is None or not re.search(r"gpt|opt|bloom|megatron", name, re.IGNORECASE):
+        return None
+    layers = _layers(said, name) or _layers_of_size(name, hidden)
+    if not layers:
+        return None
+    heads = written(said, "heads") or max(1, hidden // HEAD)
+    while hidden % heads:
+        heads -= 1
+    return _gpt(layers, hidden, heads, written(said, "vocabulary") or GPT_TOKENS, seq_len)
+
+
+def _layers(said: str, name: str) -> int | None:
+    """Return the layers of a text; of several sizes in it (``20B: 8 layers, 200B: 80 layers``), those of the network's own."""
+    if (size := _SIZE.search(name)) and (own := re.search(rf"\b{re.escape(size[0])}: (\d+) layers", said)):
+        return int(own[1])
+    plain = re.sub(r"\b[\d.]+[BM]: \d+ layers", "", said)
+    return written(plain, "layers")
+
+
+def _layers_of_size(name: str, hidden: int) -> int:
+    size = _parameters(name)
+    return round(size / (12 * hidden**2)) if size else 0
+
+
+def _parameters(name: str) -> float:
+    matched = _SIZE.search(name)
+    return float(matched[1]) * (1e9 if matched[2].upper() == "B" else 1e6) if matched else 0.0
+
+
+@cache
+def _gpt(layers: int, hidden: int, heads: int, vocabulary: int, seq_len: int) -> Workload:
+    shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
+    return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}-{heads}", fused_attention=False)
+
+
+def _named(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a network by name, with fewer layers where the row says so."""
+    plain = _CUT.sub("", name).strip()
+    cut = re.search(r"cut to (\d+) layers", name, re.IGNORECASE)
+    return language_model(plain, seq_len, layers=int(cut[1]) if cut else 0)
+
+
+def _sized(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a GPT of which only the number of parameters is stated."""
+    size = _parameters(name)
+    if not size or not re.search(r"\bgpt(?!-?(neo|j|oss))", name, re.IGNORECASE):
+        return None
+    hidden = WIDTHS[min(WIDTHS, key=lambda known: abs(math.log(known / size)))]
+    layers = max(1, round(size / (12 * hidden**2) / pipeline)) * pipeline
+    return _gpt(layers, hidden, max(1, hidden // HEAD), GPT_TOKENS, seq_len)
+
+
+def _adapted(found: Workload, row: Row) -> Workload:
+    """Return the network with the adapters that the row states. Raises UserError if no layer has their names."""
+    lora = adapters(row, found)
+    return with_adapters(found, lora, f"{found.name}-lora-r{lora.rank}") if lora else found
+
+
+_LORA = re.compile(r"\blora\b|lora[_ -]", re.IGNORECASE)
+_TARGETS = re.compile(r"--lora_target_modules((?:\s+['\"]?[a-zA-Z][\w.]*['\"]?)+)")
+_TRAINABLE = re.compile(r"trainable parameters ([\d,]+)")
+_DEFAULTS: tuple[tuple[str, LoRA], ...] = (
+    ("QwenLM/Qwen ", LoRA(64, ("all-linear",))),
+    ("modelscope/ms-swift", LoRA(8, ("query", "key", "value"))),
+    ("Automodel", LoRA(8, ("all-linear",))),
+)
+"""Adapters of a source where a row leaves them out (QwenLM/Qwen, finetune.py: rank 64 for c_attn, c_proj, w1 and w2; ms-swift:
+rank 8 for queries, keys and values; NeMo AutoModel, recipes of peft: rank 8, all linear layers)."""
+_USUAL = LoRA(8, ("query", "value"))
+"""Adapters of PEFT and LitGPT where nothing else is known."""
+
+
+def adapters(row: Row, of: Workload) -> LoRA | None:
+    """Return the adapters of a run; None where all weights are trained.
+
+    Trained parameters tell rank and targets (LitGPT), else ``--lora_rank`` and ``--lora_target_modules``, else the defaults of
+    the source.
+    """
+    said = f"{row.text('model')} {row.text('other_options')}"
+    if not _LORA.search(said) or re.search(r"Model Type \[FULL\]|full-parameter", said, re.IGNORECASE):
+        return None
+    usual = next((lora for source, lora in _DEFAULTS if source in row.text("source")), _USUAL)
+    trained = _TRAINABLE.search(said)
+    if trained and (found := _of_size(of, int(trained[1].replace(",", "")))):
+        return found
+    rank = written(said, "rank") or usual.rank
+    targets = _TARGETS.search(said)
+    return LoRA(rank, tuple(targets[1].replace("'", "").split()) if targets else usual.targets)
+
+
+def _of_size(of: Workload, parameters: int) -> LoRA | None:
+    """Return the adapters that have so many parameters: the usual ones of several."""
+    for targets in (("query", "value"), ("qkv",), ("attention",), ("all-linear",)):
+        for rank in (8, 4, 16, 32, 64):
+            try:
+                if with_adapters(of, LoRA(rank, targets)).num_parameters == parameters:
+                    return LoRA(rank, targets)
+            except UserError:
+                break
+    return None

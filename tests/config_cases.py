@@ -188,3 +188,40 @@ CASES: tuple[tuple[str, Given, int], ...] = (
     ("stablelm", LLAMA, 233088),
     ("stablelm", {**LLAMA, "use_qkv_bias": True, "use_parallel_residual": True}, 232992),
 )
+ALONE: Given = {"hidden_size": 96, "num_hidden_layers": 3, "vocab_size": 211}
+MIXED: Given = {**LLAMA, **EXPERTS, "shared_expert_intermediate_size": 56}
+NEMOTRON_H: Given = {
+    **LLAMA,
+    "layers_block_type": ["mamba", "moe", "attention", "mlp", "mamba"],
+    "mamba_num_heads": 10,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 12,
+    "n_groups": 5,
+    "n_routed_experts": 6,
+    "moe_intermediate_size": 40,
+    "moe_shared_expert_intermediate_size": 56,
+}
+DELTA: Given = {
+    "linear_num_key_heads": 3,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 12,
+    "linear_value_head_dim": 20,
+    "head_dim": 20,
+}
+HYBRIDS: tuple[tuple[str, Given, int], ...] = (
+    ("nemotron_h", {**NEMOTRON_H, "head_dim": 20}, 275628),
+    ("nemotron_h", {**NEMOTRON_H, "moe_latent_size": 32, "use_bias": True, "use_conv_bias": False}, 417472),
+    ("bamba", {**LLAMA, "attn_layer_indices": [1], "mamba_n_heads": 12, "mamba_d_head": 16, "mamba_n_groups": 3}, 608808),
+    ("falcon_h1", {**LLAMA, "mamba_d_ssm": 160, "mamba_n_heads": 10, "mamba_d_head": 16, "mamba_rms_norm": True}, 531642),
+    ("jamba", {**LLAMA, "num_hidden_layers": 9, "num_experts": 5, "mamba_dt_rank": 7, "mamba_d_state": 3}, 1536584),
+    (
+        "granitemoehybrid",
+        {**LLAMA, "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 12, "num_local_experts": 5},
+        1758152,
+    ),
+    ("qwen3_next", {**MIXED, **DELTA, "num_hidden_layers": 5}, 687144),
+    ("mamba", {**ALONE, "state_size": 5, "time_step_rank": 7}, 207264),
+    ("mamba2", {**ALONE, "num_heads": 12, "head_dim": 16, "n_groups": 3, "use_bias": True}, 450288),
+    ("rwkv", {**ALONE, "intermediate_size": 136}, 260640),
+)
+"""Hybrids and state-space networks; a trace of their modules would count other kernels than the fused ones."""

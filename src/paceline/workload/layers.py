@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from paceline.workload.builders.embedding_tables import EmbeddingTables
 from paceline.workload.prepared import Prepared
 
-OperationKind = Literal["matmul", "conv", "attention", "memory"]
+OperationKind = Literal["matmul", "conv", "attention", "scan", "memory"]
 Grows = Literal["m", "k", "batch", ""]
 Numbers = Literal["fp32", "autocast", "narrow", "fused"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
@@ -59,7 +59,7 @@ class Operation:
     ``m`` queries, ``n`` keys, ``k`` numbers per head and ``batch`` heads.
 
     Attributes:
-        kind: ``memory`` is any memory-bound operation; it has no shape.
+        kind: ``memory`` is any memory-bound operation; it has no shape. ``scan`` are the products of a chunked scan.
         backward: whether it runs in the backward pass.
         calls: kernel launches per step.
         flops: FLOPs per sample of all calls.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from config_cases import CASES
+from config_cases import CASES, HYBRIDS
 from paceline.errors import UserError
 from paceline.workload import Workload
 from paceline.workload.catalogue import traced
@@ -148,7 +148,7 @@ def test_small_configurations_have_the_parameters_of_transformers() -> None:
     for kind, given, parameters in CASES:
         length = None if kind in ("vit", "deit") else 16
         assert Workload.from_config({"model_type": kind, **given}, length).num_parameters == parameters, kind
-    assert {kind for kind, *_ in CASES} | {"kimi_k2"} == KINDS.keys()
+    assert {kind for kind, *_ in (*CASES, *HYBRIDS)} | {"kimi_k2"} == KINDS.keys()
 
 
 def test_a_length_that_no_one_trains_at_is_not_the_default() -> None:

@@ -3,6 +3,7 @@
 Every layer works on its own tokens, with whole weights. Only attention needs the others. In a ring, keys and values pass from
 device to device while attention works on the present ones (Liu et al. 2023, Ring Attention, arXiv:2310.01889). With
 all-to-all, each device gets all tokens of some heads for attention (Jacobs et al. 2023, DeepSpeed Ulysses, arXiv:2309.14509).
+A chunked scan does so in both cases (Megatron-Core, ``MambaContextParallel``).
 The devices of the group add up their gradients as replicas do.
 """
 
@@ -14,7 +15,7 @@ from dataclasses import replace
 from paceline.errors import UserError
 from paceline.prediction.mesh.tensor_parallel import Collective, Share, fewer_tokens
 from paceline.strategy.context_exchange import ContextExchange
-from paceline.workload.layers import Layer
+from paceline.workload.layers import Layer, Operation
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -34,17 +35,25 @@ def token_share(workload: Workload, context: int, exchange: ContextExchange) -> 
     """
     if not workload.attends:
         raise UserError(f"context parallelism of {context}: {workload.name} has no attention", "give context=1")
-    layers = [layer.divided(tuple(fewer_tokens(o, context) for o in layer.operations), context) for layer in workload.layers]
+    layers = [layer.divided(tuple(_own_part(o, context) for o in layer.operations), context) for layer in workload.layers]
     own = replace(workload, layers=tuple(layers), input_bytes=workload.input_bytes / context)
     collectives = tuple(c for i, layer in enumerate(workload.layers) for c in _collectives(i, layer, context, exchange))
     _check_tokens(workload, context)
     return Share(own, collectives)
 
 
+def _own_part(o: Operation, context: int) -> Operation:
+    """Return a device's part of an operation: its tokens, or its heads of a chunked scan."""
+    if o.kind != "scan":
+        return fewer_tokens(o, context)
+    return replace(o, flops=o.flops / context, bytes=o.bytes / context, batch=o.batch / context)
+
+
 def _check_tokens(workload: Workload, context: int) -> None:
     """Raise UserError if the tokens of a sequence do not divide. A mean of several lengths need not be whole."""
     for layer in workload.layers:
-        queries = next((o.m for o in layer.operations if o.grows == "batch" and not o.backward), 0.0)
+        attends = (o for o in layer.operations if o.grows == "batch" and o.kind != "scan" and not o.backward)
+        queries = next((o.m for o in attends), 0.0)
         if queries and (queries < context or (queries == int(queries) and queries % context)):
             raise UserError(
                 f"the {queries:g} tokens of {layer.name} do not divide among {context} devices of context parallelism",
@@ -56,6 +65,10 @@ def _collectives(index: int, layer: Layer, context: int, exchange: ContextExchan
     """Yield the exchanges that the attention of a layer needs."""
     forward = next((o for o in layer.operations if o.grows == "batch" and not o.backward), None)
     if forward is None:
+        return
+    if forward.kind == "scan":
+        for backward in (False, True):
+            yield Collective(index, backward, "gather", layer.activation_bytes / context, group="context")
         return
     queries = _FP32 * forward.m * forward.k * forward.batch
     # A kernel reads queries, keys and values, and writes one number per query (unfused: the scores too).

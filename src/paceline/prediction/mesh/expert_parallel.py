@@ -107,7 +107,7 @@ def _copies(workload: Workload) -> _Copies:
     products = {_role(layer): o for layer in reversed(workload.layers) if (o := forward_product(layer)) is not None}
     first = next(o for x in workload.layers if is_expert(x.name) and (o := forward_product(x)) is not None)
     router, rows = products[_ROUTER], first.m * first.batch
-    return _Copies(rows / router.m, _FP32 * rows * router.k, first.batch)
+    return _Copies(rows / router.m, _FP32 * rows * first.k, first.batch)
 
 
 def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:

@@ -60,7 +60,7 @@ def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> f
 @once
 def _counted(workload: Workload, tuned: bool, again: float) -> Array:
     layers = workload.layers
-    blocks = [block(f"{layer.name}.") for layer in layers]
+    blocks = [block(f"{layer.name}.") or layer.name.partition(".")[0] for layer in layers]
     mixed = {own for own, layer in zip(blocks, layers, strict=True) if is_expert(layer.name)}
     launches = np.zeros((2, len(layers)))
     for number, (own, layer) in enumerate(zip(blocks, layers, strict=True)):

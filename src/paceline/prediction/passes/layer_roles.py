@@ -12,12 +12,12 @@ Style = Literal["columns", "rows", "inside", "entries", "tokens"]
 ``tokens`` a layer that sequence parallelism divides and tensor parallelism alone repeats."""
 _NAMES: tuple[tuple[str, Style], ...] = (
     (r"experts\.\w+", "tokens"),  # each device sends its own tokens (``expert_parallel``)
-    (r"attention\.project|attention\.output|cross\.project|contract|o_proj|down_proj|c_proj|dense_4h_to_h", "rows"),
+    (r"attention\.project|attention\.output|cross\.project|mixer\.out|contract|o_proj|down_proj|c_proj|dense_4h_to_h", "rows"),
     (r"(attention|cross)\.(qkv|query|key|value|key_value)|[qkv]_proj|qkv_proj|c_attn|query_key_value", "columns"),
-    (r"expand|gate|gate_proj|up_proj|gate_up_proj|c_fc|dense_h_to_4h", "columns"),
+    (r"mixer\.in\w*|expand|gate|gate_proj|up_proj|gate_up_proj|c_fc|dense_h_to_4h", "columns"),
     (r"head\.logits|head\.decoder|lm_head|head", "columns"),
     (
-        r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix|query_norm|key_norm)|act|gelu|multiply|act_fn|loss",
+        r"attention|attn|self_attn|(attention|cross)\.(split|rotate|mix|query_norm|key_norm|gate_output)|mixer\.(conv|scan|norm)|act|gelu|multiply|act_fn|loss",
         "inside",
     ),
     (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),

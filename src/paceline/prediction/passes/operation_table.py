@@ -12,7 +12,7 @@ from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 MATMUL, CONV, ATTENTION, MEMORY = range(4)
-_KINDS = {"matmul": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
+_KINDS = {"matmul": MATMUL, "scan": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
 _SIZES = ("m", "n", "k", "batch")
 
 

@@ -20,6 +20,11 @@ _WITH_EXPERTS: tuple[tuple[str, str], ...] = (
     (r"gpt-oss-(20|120)b", "gpt-oss-{}b"),
     (r"llama-?4-(scout|maverick)", "llama-4-{}"),
     (r"kimi-k2()", "kimi-k2"),
+    (r"nemotron-3-nano()", "nemotron-3-nano-30b-a3b"),
+    (r"nemotron-3-5-lightning()", "nemotron-3.5-lightning-30b-a3b"),
+    (r"nemotron-3-super()", "nemotron-3-super-120b-a12b"),
+    (r"nemotron-3-ultra()", "nemotron-3-ultra-550b-a55b"),
+    (r"qwen-?3-next()", "qwen-3-next-80b-a3b"),
 )
 _NAMES: tuple[tuple[str, str], ...] = (
     (r"llama-?3(?:\.\d)?-(8|70|405)b", "llama-3-{}b"),
@@ -27,6 +32,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     (r"llama-?2-(7|13|70)b", "llama-2-{}b"),
     (r"nemo-?megatron()", "gpt3-175b"),  # NVIDIA/dgxc-benchmarking, nemo_megatron/README_175b.md
     (r"gpt-?3?-?(5|20|175)b", "gpt3-{}b"),
+    (r"nemotron-?h-(8|47|56)b", "nemotron-h-{}b"),
     (r"nemotron-?4-(15|340)b", "nemotron-4-{}b"),
     (r"nemotron-(15|340)b", "nemotron-4-{}b"),
     (r"nemotron-(?:3-)?(8|22)b", "nemotron-3-{}b"),
@@ -35,7 +41,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     (r"mistral-(7)b", "mistral-{}b"),
 )
 _EXPERTS = re.compile(
-    r"moe|mixtral|deepseek|grok|gpt-oss|kimi|llama-?4(?![0-9])|dbrx|glm|nemotron-3-(nano|super|ultra)|\d+b?-?a\d+b"
+    r"moe|mixtral|deepseek|grok|gpt-oss|kimi|llama-?4(?![0-9])|dbrx|glm|nemotron-3-(nano|super|ultra|5-lightning)|qwen-?3-next|\d+b?-?a\d+b"
 )
 _SEPARATORS = re.compile(r"[\s_-]+")
 

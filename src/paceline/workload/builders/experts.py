@@ -23,6 +23,7 @@ class Experts:
         ffn: inner width of an expert.
         shared: total inner width of the experts of all tokens; 0: none. ``scaled``: True if a product of each token with one
             row scales their output (Qwen2-MoE).
+        latent: width of a vector that experts read and write instead of the token (Nemotron 3, LatentMoE); 0: the token.
         first: blocks at the beginning that have no experts (DeepSeek).
         every: every how many blocks one has experts, the last of them (Llama 4).
 
@@ -34,13 +35,14 @@ class Experts:
     active: int
     ffn: int
     shared: int = 0
+    latent: int = 0
     first: int = 0
     every: int = 1
     scaled: bool = False
 
     def __post_init__(self) -> None:
         least = min(self.count, self.active, self.ffn, self.every)
-        if least < 1 or min(self.shared, self.first) < 0 or self.active > self.count:
+        if least < 1 or min(self.shared, self.latent, self.first) < 0 or self.active > self.count:
             raise UserError(
                 f"no block has {self.count} experts of width {self.ffn}, {self.active} of them active",
                 "each is at least 1; at most all are active",
@@ -57,23 +59,26 @@ def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool)
     ``dispatch`` copies each token for its experts and ``combine`` adds the copies. Between them each expert has
     ``s active / count`` rows.
     """
-    x, copies, rows = WORD * s * hidden, e.active * s, e.active * s / e.count
+    width = e.latent or hidden
+    x, copies, rows = WORD * s * width, e.active * s, e.active * s / e.count
     f, scores = WORD * copies * e.ffn, WORD * s * e.count
     parts = [
         linear("router", s, hidden, e.count, bias=bias, sums=1),
         # softmax, the largest scores, their mask; the shares of each expert for the balancing loss
         elementwise("route", "Softmax", (3, 5 * scores), (2, 4 * scores), 2 * scores, kept_half=2 * scores),
+        *([linear("latent_in", s, hidden, width, bias=bias, kept=False, sums=1)] if e.latent else []),
         elementwise(
             "dispatch", "Gather", (1, x * (1 + e.active)), (1, x * (1 + e.active)), INDEX * copies, kept_half=INDEX * copies
         ),
-        grouped("experts.expand", e.count, rows, hidden, e.ffn, bias=bias, sums=int(gated)),
+        grouped("experts.expand", e.count, rows, width, e.ffn, bias=bias, sums=int(gated)),
         elementwise("experts.act", "GELU", (1, 2 * f), (1, 3 * f), f),
     ]
     if gated:
-        parts.append(grouped("experts.gate", e.count, rows, hidden, e.ffn, bias=bias, kept=False))
+        parts.append(grouped("experts.gate", e.count, rows, width, e.ffn, bias=bias, kept=False))
         parts.append(elementwise("experts.multiply", "Mul", (1, 3 * f), (2, 6 * f), 2 * f))
     return [
         *parts,
-        grouped("experts.contract", e.count, rows, e.ffn, hidden, bias=bias),
+        grouped("experts.contract", e.count, rows, e.ffn, width, bias=bias),
         elementwise("combine", "Sum", (1, x * (1 + e.active)), (1, x * (1 + e.active))),
+        *([linear("latent_out", s, width, hidden, bias=bias)] if e.latent else []),
     ]

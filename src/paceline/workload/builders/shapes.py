@@ -9,6 +9,7 @@ from typing import Literal
 from paceline.workload.builders.attention import SlidingWindow
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.expert_shapes import EXPERT_SHAPES
+from paceline.workload.builders.hybrid_shapes import HYBRID_SHAPES
 from paceline.workload.builders.lora import LoRA, with_adapters
 from paceline.workload.builders.transformer import TransformerShape, llama, transformer
 from paceline.workload.layers import LayerTable
@@ -166,5 +167,5 @@ SHAPES: Mapping[str, Named] = {
         _VASWANI,
         pairs=True,
     ),
-    **{name: Named(*entry) for name, entry in EXPERT_SHAPES.items()},
+    **{name: Named(*entry) for name, entry in {**EXPERT_SHAPES, **HYBRID_SHAPES}.items()},
 }

@@ -13,6 +13,7 @@ from typing import Literal
 from paceline.errors import UserError
 from paceline.workload.builders.attention import SlidingWindow, attention
 from paceline.workload.builders.experts import Experts, expert_layers
+from paceline.workload.builders.hybrid import ATTENTION, DENSE, EXPERTS, MIXER, ExtraTokens, Hybrid
 from paceline.workload.builders.latent_attention import LatentAttention, latent_attention
 from paceline.workload.builders.layer_builders import (
     INDEX,
@@ -28,6 +29,7 @@ from paceline.workload.builders.layer_builders import (
     normalisation,
     positions,
 )
+from paceline.workload.builders.rwkv import Rwkv, channel_mixing
 from paceline.workload.layers import Coverage, LayerTable
 
 MASKED_SHARE = 0.15  # share of the tokens that BERT predicts (Devlin et al. 2018, arXiv:1810.04805, section 3.1)
@@ -43,8 +45,11 @@ class TransformerShape:
         ffn: inner width of the feed-forward network; 0: four times ``hidden``.
         experts: experts of blocks without a feed-forward network.
         latent: latent attention, whose heads have separate widths.
+        hybrid: blocks of other parts than attention and a feed-forward network, and their linear mixer; None: none.
+        extra_tokens: modules that predict further tokens during training; None: none.
         sliding: blocks that attend only to the nearest tokens; None: none.
         head_norm: whether queries and keys are normalised head by head (``True``), or over all heads (``"whole"``).
+        output_gate: whether a product of as many numbers as the queries gates the result of attention (Qwen3-Next).
         sinks: each head has a trained number in addition to its scores, as gpt-oss.
         gated: whether the feed-forward network has a gate, a second product of the same width.
         norm: LayerNorm, or RMSNorm without bias. ``norm_bias``: whether LayerNorm has one.
@@ -60,7 +65,7 @@ class TransformerShape:
         shared_blocks: whether all blocks have the same weights, as in ALBERT.
         fused_qkv: whether queries, keys and values are one product.
         positions: learned embeddings for ``context`` positions (0: the sequence length), rotation of queries and keys, a
-            bias of the scores, which costs nothing in a fused kernel, fixed sinusoids, or a trained bias of ``context``
+            bias of the scores, which costs nothing in a fused kernel, none, fixed sinusoids, or a trained bias of ``context``
             distances for each head (T5).
         offset: rows of the position table that no token has (OPT).
         embedding_width: width of tokens and positions, if a product widens them for the blocks; 0: ``hidden``.
@@ -80,8 +85,11 @@ class TransformerShape:
     ffn: int = 0
     experts: Experts | None = None
     latent: LatentAttention | None = None
+    hybrid: Hybrid | None = None
+    extra_tokens: ExtraTokens | None = None
     sliding: SlidingWindow | None = None
     head_norm: bool | Literal["whole"] = False
+    output_gate: bool = False
     sinks: bool = False
     gated: bool = False
     norm: Literal["layer", "rms"] = "layer"
@@ -99,7 +107,7 @@ class TransformerShape:
     parallel: int = 0
     shared_blocks: bool = False
     fused_qkv: bool = True
-    positions: Literal["learned", "rotary", "alibi", "fixed", "relative"] = "learned"
+    positions: Literal["learned", "rotary", "alibi", "none", "fixed", "relative"] = "learned"
     context: int = 0
     offset: int = 0
     embedding_width: int = 0
@@ -120,6 +128,12 @@ class TransformerShape:
             )
         if self.parallel not in (0, 1, 2) or (self.parallel and (self.post_norm or self.output_norm)):
             raise UserError(f"no parallel block has {self.parallel} norms", "it has 1 or 2, of its input alone")
+
+    def of_block(self, number: int) -> str:
+        """Return the parts of a block, counted from 0, in the letters of ``hybrid``."""
+        if self.hybrid is not None:
+            return self.hybrid.of_block(number)
+        return ATTENTION + (EXPERTS if self.experts is not None and self.experts.of_block(number) else DENSE)
 
     @property
     def head_width(self) -> int:
@@ -169,20 +183,17 @@ def transformer(
             f"{name or 'the transformer'} has no sequences of {seq_len} tokens",
             f"give 1 to {shape.context}" if shape.context and shape.positions == "learned" else "give at least 1",
         )
-    known: dict[tuple[bool, int], list[LayerSpec]] = {}
+    known: dict[tuple[str, int], list[LayerSpec]] = {}
     repeated: list[LayerSpec] = []
     for i in range(shape.layers):
-        mixed, sliding = (
-            shape.experts is not None and shape.experts.of_block(i),
-            shape.sliding.of_block(i) if shape.sliding else 0,
-        )
-        if (mixed, sliding) not in known:
-            own = shape if mixed else replace(shape, experts=None)
-            known[mixed, sliding] = blocks(own, seq_len, fused_attention, sliding=sliding)
-        repeated += [part.named(f"blocks.{i}.") for part in known[mixed, sliding]]
+        parts_of_block, sliding = shape.of_block(i), shape.sliding.of_block(i) if shape.sliding else 0
+        if (parts_of_block, sliding) not in known:
+            known[parts_of_block, sliding] = blocks(shape, seq_len, fused_attention, sliding=sliding, letters=parts_of_block)
+        repeated += [part.named(f"blocks.{i}.") for part in known[parts_of_block, sliding]]
     if shape.shared_blocks:  # the gradients are complete in the first block, which the backward pass reaches last
         repeated = [part if part.name.startswith("blocks.0.") else replace(part, weights=()) for part in repeated]
-    parts = [*start(shape, seq_len), *repeated, *end(shape, seq_len)]
+    further = _further_tokens(shape, seq_len, fused_attention)
+    parts = [*start(shape, seq_len), *repeated, *further, *end(shape, seq_len)]
     name = name or f"transformer-{shape.layers}x{shape.hidden}"
     return as_table(parts, name, source, f"sequence of {seq_len} tokens", INDEX * seq_len)
 
@@ -231,19 +242,72 @@ def start(shape: TransformerShape, s: int) -> list[LayerSpec]:
 
 
 def blocks(
-    shape: TransformerShape, s: int, fused: bool, *, keys: int = 0, cross: bool = False, sliding: int = 0
+    shape: TransformerShape,
+    s: int,
+    fused: bool,
+    *,
+    keys: int = 0,
+    cross: bool = False,
+    sliding: int = 0,
+    letters: str = ATTENTION + DENSE,
 ) -> list[LayerSpec]:
-    """Return the layers of one block over ``s`` tokens. With ``cross`` it also attends to ``keys`` tokens of an encoder; with
-    ``sliding`` only to the nearest of its tokens.
+    """Return the layers of one block over ``s`` tokens, with the parts of ``letters`` (``Hybrid``). With ``cross`` it also
+    attends to ``keys`` tokens of an encoder; with ``sliding`` only to the nearest of its tokens.
     """
-    inside = _attend(shape, s, s, "attention.", fused, sliding)
-    forward = _mixture(shape, shape.experts, s) if shape.experts else _feed_forward(shape, s)
+    inside = _attend(shape, s, s, "attention.", fused, sliding) if ATTENTION in letters else []
+    mixer = _mix(shape, s) if MIXER in letters else []
+    forward: list[LayerSpec] = []
+    if EXPERTS in letters and shape.experts is not None:
+        forward = _mixture(shape, shape.experts, s)
+    elif DENSE in letters:
+        forward = _dense(shape, s)
     if shape.parallel:
         return _parallel_block(shape, s, inside, forward)
-    parts = _residual("attention", shape, s, inside)
+    if inside and mixer:  # both read the block's input
+        first, *rest = mixer
+        added = elementwise("mixer_sum", "Add", (1, 3 * WORD * s * shape.hidden), (1, 3 * WORD * s * shape.hidden))
+        parts = _residual("attention", shape, s, [*inside, replace(first, kept=0.0), *rest, added])
+    else:
+        named = ("mixer", mixer), ("attention", inside)
+        parts = [part for name, own in named if own for part in _residual(name, shape, s, own)]
     if cross:
         parts += _residual("cross", shape, s, _attend(shape, s, keys, "cross.", fused))
-    return parts + _residual("mlp", shape, s, forward)
+    return parts + (_residual("mlp", shape, s, forward) if forward else [])
+
+
+def _mix(shape: TransformerShape, s: int) -> list[LayerSpec]:
+    if shape.hybrid is None:
+        raise UserError("a block with a linear mixer that has no dimensions", "give hybrid")
+    return [part.named("mixer.") for part in shape.hybrid.mixer.layers(s, shape.hidden)]
+
+
+def _dense(shape: TransformerShape, s: int) -> list[LayerSpec]:
+    """Return the feed-forward network of a block, which RWKV replaces by a mixing of channels."""
+    if shape.hybrid is not None and isinstance(shape.hybrid.mixer, Rwkv):
+        return channel_mixing(s, shape.hidden, shape.ffn or 4 * shape.hidden)
+    return _feed_forward(shape, s)
+
+
+def _further_tokens(shape: TransformerShape, s: int, fused: bool) -> list[LayerSpec]:
+    """Return the modules that predict further tokens, in front of the network's own head, whose weights they share."""
+    extra = shape.extra_tokens
+    if extra is None:
+        return []
+    h, x = shape.hidden, WORD * s * shape.hidden
+    own = [
+        replace(embedding("next_tokens", s, shape.vocabulary, h), weights=()),
+        norm(shape, "token_norm", s, h),
+        norm(shape, "input_norm", s, h),
+        elementwise("join", "Concat", (1, 4 * x), (1, 4 * x)),
+        linear("widen", s, 2 * h, h, bias=False),
+    ]
+    for number, letters in enumerate(extra.blocks):
+        own += [part.named(f"block{number}.") for part in blocks(shape, s, fused, letters=letters)]
+    head = [part if part.name == "norm" else replace(part, weights=()) for part in end(shape, s)]
+    modules = [part.named(f"further{number}.") for number in range(extra.count) for part in [*own, *head]]
+    if extra.repeated:
+        modules = [part if part.name.startswith("further0.") else replace(part, weights=()) for part in modules]
+    return modules
 
 
 def _parallel_block(shape: TransformerShape, s: int, inside: list[LayerSpec], forward: list[LayerSpec]) -> list[LayerSpec]:
@@ -326,7 +390,12 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     if shape.positions == "rotary":
         turned = 2 * (x + WORD * s * kv)
         parts.append(elementwise("rotate", "Rotary", (1, turned), (1, turned)))
-    return [part.named(prefix) for part in (*parts, mixed, linear("project", s, width, h, bias=last_bias, kept=False))]
+    gated = []
+    if shape.output_gate:
+        parts.append(_copying("gate", s, h, width, bias, sums=1))
+        gated.append(elementwise("gate_output", "Mul", (2, 5 * x), (2, 6 * x), 2 * x))
+    project = linear("project", s, width, h, bias=last_bias, kept=False)
+    return [part.named(prefix) for part in (*parts, mixed, *gated, project)]
 
 
 def _copying(name: str, rows: float, inputs: int, outputs: int, bias: bool, sums: int = 0) -> LayerSpec:

@@ -10,6 +10,7 @@ from paceline.workload.builders.experts import Experts
 from paceline.workload.builders.latent_attention import LatentAttention
 from paceline.workload.configs.config_values import Config, flag, number, refuse, sliding_window
 from paceline.workload.configs.decoder_configs import Shaped, llama_like, qwen3, qwen_window
+from paceline.workload.configs.hybrid_configs import further_tokens
 
 
 def _mixtral(config: Config) -> Shaped:
@@ -53,7 +54,7 @@ def _gpt_oss(config: Config) -> Shaped:
 
 
 def _deepseek(config: Config) -> Shaped:
-    """Return DeepSeek, without the heads that predict further tokens."""
+    """Return DeepSeek, with the modules that predict further tokens if the file counts them."""
     refuse(config, moe_layer_freq=1, attention_bias=False)
     width, second = number(config, "moe_intermediate_size"), config.get("model_type") == "deepseek_v2"
     first = config.get("first_k_dense_replace")
@@ -73,7 +74,7 @@ def _deepseek(config: Config) -> Shaped:
         value=number(config, "v_head_dim", default=128),
     )
     shape, longest = llama_like({**config, "head_dim": None}, longest=2048 if second else 4096)
-    return replace(shape, head_dim=0, experts=experts, latent=latent), longest
+    return further_tokens(config, replace(shape, head_dim=0, experts=experts, latent=latent), ("*E",)), longest
 
 
 EXPERT_DECODERS: Mapping[str, Callable[[Config], Shaped]] = MappingProxyType(

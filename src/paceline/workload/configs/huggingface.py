@@ -1,8 +1,8 @@
 """Layer tables of transformers from Hugging Face configurations, with the keys of ``transformers`` 4 and 5, without torch.
 
 The task is that of pre-training: the next token for a decoder, masked words for an encoder, the target's tokens for a pair,
-the class of an image. Heads that predict further tokens, and towers for images and sounds of a model of several kinds, are
-left out or refused.
+the class of an image. Modules that predict further tokens are included if the configuration counts them
+(``num_nextn_predict_layers``). Towers for images and sounds of a model of several kinds are refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from paceline.workload.configs.config_values import TRACE, Config
 from paceline.workload.configs.decoder_configs import DECODERS
 from paceline.workload.configs.encoder_configs import ENCODERS
 from paceline.workload.configs.expert_configs import EXPERT_DECODERS
+from paceline.workload.configs.hybrid_configs import HYBRIDS
 from paceline.workload.configs.pair_configs import PAIRS
 from paceline.workload.layers import LayerTable
 
@@ -27,7 +28,7 @@ LONGEST_USUAL = 8192
 tokens first (Llama team 2024, arXiv:2407.21783, section 3.4.1 and 3.4.2)."""
 Shape = TransformerShape | EncoderDecoderShape | VisionShape
 KINDS: Mapping[str, Callable[[Config], tuple[Shape, int]]] = MappingProxyType(
-    {**DECODERS, **EXPERT_DECODERS, **ENCODERS, **PAIRS, **VISION}
+    {**DECODERS, **EXPERT_DECODERS, **HYBRIDS, **ENCODERS, **PAIRS, **VISION}
 )
 
 

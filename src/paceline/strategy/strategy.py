@@ -18,6 +18,7 @@ from paceline.strategy.choices.choice import (
     RUNS_AS_GIVEN,
     TRAFFIC,
     WRITTEN,
+    EmitRule,
     Need,
     Searched,
     StrategyChoice,
@@ -40,6 +41,9 @@ from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import Traffic, codes_in_place
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
+from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
+from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
+from paceline.strategy.memory_format import RULE as FORMAT_RULE
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
 from paceline.strategy.parallelism import MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
@@ -97,6 +101,7 @@ class Strategy:
         precision: precision of the arithmetic, a name of ``PRECISIONS``.
         gradient_exchange: compression and exchange of gradients. A compression's name means its usual exchange.
         local: steps each worker takes alone between exchanges, and the outer step that applies the mean (``local_steps``).
+        memory_format: a name of ``MEMORY_FORMATS``; empty: the usual one of the software (``usual_memory_format``).
         optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
@@ -126,6 +131,24 @@ class Strategy:
         affects=TRAFFIC,
         unset="the device's usual",
         emit=WRITTEN,
+    )
+    memory_format: str = choice(
+        "",
+        Name("memory format", MEMORY_FORMATS, FORMAT_ALIASES, optional=True),
+        "order of the numbers of images, {legal} (default {default})",
+        rule=FORMAT_RULE,
+        other_options=("layout",),
+        other_words=("layout",),
+        metavar="F",
+        example=CHANNELS_LAST,
+        later=True,
+        title="{value}",
+        title_rank=5,
+        affects=("time", "numerics"),
+        train=RUNS,
+        plan=Searched(single=True, help="{help}"),
+        source="PyTorch, Channels Last Memory Format",
+        emit=EmitRule("memory format {value}", "the script converts its model and its inputs"),
     )
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
     local: LocalSteps = EVERY_STEP

@@ -184,7 +184,7 @@ class _PassTable:
         """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
-        key = where, strategy.precision, micro, strategy.parallelism.recomputation, times
+        key = where, strategy.precision, strategy.memory_format, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)

@@ -221,11 +221,13 @@ def layer_seconds(
     device: Device,
     efficiency: Efficiency,
     weight_casts: float = 1.0,
+    memory_format: str = "",
 ) -> tuple[Seconds, Seconds]:
     """Return seconds of each layer's forward and backward pass for one micro batch.
 
     Args:
         weight_casts: share of the micro batches that cast the weights again, under a recipe.
+        memory_format: that of convolutions, a name of ``MEMORY_FORMATS``; empty: the usual one of the software.
 
     Raises:
         UserError: the device does not have that precision.

@@ -272,7 +272,8 @@ class StepModel:
         Tuned software casts weights only in the first micro batch of a step (Megatron-Core, ``is_first_microbatch``).
         """
         casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
-        return layer_seconds(self.workload, strategy.micro_batch_size, strategy.precision, device, self.constants, casts)
+        size, precision, order = strategy.micro_batch_size, strategy.precision, strategy.memory_format
+        return layer_seconds(self.workload, size, precision, device, self.constants, casts, order)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """Return the exchange plan. ``measured``: True if a calibration prices it."""

@@ -26,6 +26,7 @@ from paceline.training.attach.noise_scale import NoiseMeter
 from paceline.training.runs.checkpoints.random_streams import set_random_state
 from paceline.training.runs.checkpoints.state_shards import without_shards
 from paceline.training.runs.data import Dataset
+from paceline.training.runs.image_order import ordered
 from paceline.training.runs.starting_model import mixed_seed
 
 TEMPERATURE = 4.0
@@ -137,7 +138,7 @@ class Trainer:
         size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
         for step in range(first, self.steps_per_epoch):
             mine = order[step * size + self.rank * micro :][:micro]
-            yield self.data.train_x[mine].to(self.device), self.data.train_y[mine].to(self.device)
+            yield ordered(self.data.train_x[mine].to(self.device), self.strategy), self.data.train_y[mine].to(self.device)
 
     def settle_buckets(self) -> None:
         """Run one step without an update and undo it, because DDP fixes its buckets only after its first backward pass.
@@ -253,7 +254,7 @@ class Trainer:
         x, y = self.data.test_x[mine], self.data.test_y[mine]
         sums = torch.zeros(2, dtype=torch.float64)
         for a, b in zip(x.split(256), y.split(256), strict=True):
-            output = self.model.module(a.to(self.device)).cpu()
+            output = self.model.module(ordered(a.to(self.device), self.strategy)).cpu()
             sums += torch.stack([(output.argmax(-1) == b).sum(), classification_loss(output, b) * b.numel()])
         counted = sums.to(self.device)
         dist.all_reduce(counted)

@@ -16,6 +16,7 @@ from paceline.training.attach.attach import attach
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.sharded import ShardedHook
 from paceline.training.runs.checkpoints.state_shards import as_sharded, rows_of
+from paceline.training.runs.image_order import ordered
 from paceline.training.runs.loop import Alone, Trainer, classification_loss
 from paceline.training.runs.shard import shard
 from paceline.training.runs.training_run import TrainingRun
@@ -52,7 +53,8 @@ class ShardedTrainer(Trainer):
         sums = torch.zeros(2, dtype=torch.float64)
         for start in range(0, most, _BATCH):
             a, b = x[start : start + _BATCH], y[start : start + _BATCH]
-            output = self.model(a.to(self.device) if len(b) else self.data.test_x[:1].to(self.device)).cpu()
+            images = a if len(b) else self.data.test_x[:1]
+            output = self.model(ordered(images.to(self.device), self.strategy)).cpu()
             if len(b):
                 right = (output.argmax(-1) == b).sum()
                 sums += torch.stack([right, classification_loss(output, b) * b.numel()])

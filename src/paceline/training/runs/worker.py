@@ -35,6 +35,7 @@ from paceline.training.runs.checkpoints import surviving_state as survivors
 from paceline.training.runs.checkpoints.run_state import layerwise_of, restore
 from paceline.training.runs.data import Dataset, load
 from paceline.training.runs.epochs import Epochs
+from paceline.training.runs.image_order import ordered, with_image_order
 from paceline.training.runs.local_loop import check_local
 from paceline.training.runs.loop import Trainer, make_optimizer, median_step
 from paceline.training.runs.progress import Progress
@@ -203,15 +204,16 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     progress = Progress(rank, run)
     data = load(run.data)
     before = _resident()
-    module = starting_model(run).to(device)
+    module = with_image_order(starting_model(run).to(device), strategy)
 
     if run.elastic and (_came_further(run) if run.resume else _has_begun(run, progress)):
         run = replace(run, resume=run.out)
     resumed = _checkpoint_of_all(run, progress) if run.resume else None
     progress.say("measuring this machine")
-    batch = data.train_x[: strategy.micro_batch_size].to(device), data.train_y[: strategy.micro_batch_size].to(device)
+    size = strategy.micro_batch_size
+    batch = ordered(data.train_x[:size].to(device), strategy), data.train_y[:size].to(device)
     cluster = probe_cluster(device)
-    calibration = calibrate(starting_model(run).to(device), batch, strategy, run.model, run.timeout_s)
+    calibration = calibrate(with_image_order(starting_model(run).to(device), strategy), batch, strategy, run.model, run.timeout_s)
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(run, data)

@@ -17,6 +17,7 @@ from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
 from paceline.workload.layers import LayerTable
+from paceline.workload.tracing.timm_networks import PREFIX, is_timm, timm_names, timm_table
 from paceline.workload.tracing.trace import trace
 
 _ZOO = files("paceline.workload") / "zoo"
@@ -70,7 +71,7 @@ def canonical(name: str) -> str:
     """Return the package's spelling of a name in any case, with any separators, after its organisation, with the version of its
     weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
     """
-    if ":" in name or name in names():
+    if ":" in name or name in names() or (name.startswith(PREFIX) and is_timm(name)):
         return name
     return next((entry for text in _spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
 
@@ -85,6 +86,12 @@ def _spellings(name: str) -> Iterator[str]:
         yield "-".join(words)
 
 
+def takes_image_size(name: str) -> bool:
+    """Return whether the size of an image may be chosen for a named network, which is so for those of timm."""
+    name = canonical(name)
+    return name not in names() and is_timm(name)
+
+
 OWN = "a network of your own is its config.json (Hugging Face) or module:function"
 
 
@@ -97,7 +104,8 @@ def _unknown(name: str) -> UserError:
     if len(family) > 1:
         listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
         return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
-    return unknown("workload", name, names(), OWN)
+    known = timm_names() if "_" in name or name.startswith(PREFIX) else frozenset()
+    return unknown("workload", name.removeprefix(PREFIX), (*names(), *sorted(known)), OWN)
 
 
 def layer_table(
@@ -109,7 +117,8 @@ def layer_table(
         name: in any case, with any separators: ``Llama-2-7B``, ``llama2_7b``, ``meta-llama/Llama-3.1-8B``.
         seq_len: tokens of one sample of a transformer; None: the network's own length.
         fused_attention: a transformer does not write scores to memory; else it runs as eager PyTorch without FlashAttention.
-        args, inputs: arguments and inputs of ``module:function``, as ``load_factory`` and ``example_input`` take them.
+        args, inputs: arguments and inputs of ``module:function``, as ``load_factory`` and ``example_input`` take them. Networks
+            of timm take inputs too: the size of an image.
 
     Raises:
         UserError: an unknown name, with the nearest ones; a length for a network without one, or a too large one; or as
@@ -125,6 +134,8 @@ def layer_table(
     if ":" in name:
         example = example_input(inputs) if inputs else None
         return trace(load_factory(name, args), example, name=name, source=name)
+    if name not in names() and seq_len is None and is_timm(name):
+        return timm_table(name, inputs, fused_attention)
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

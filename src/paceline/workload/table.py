@@ -68,7 +68,7 @@ class Workload(LayerTable):
             seq_len: tokens of one sample of a transformer; None: the network's own length.
             fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
             args: arguments of a function or a class: ``hidden=512,layers=4``.
-            inputs: its example input: ``3x224x224``, ``tokens:512``.
+            inputs: its example input: ``3x224x224``, ``tokens:512``; for a network of timm the size of an image.
             lora: adapters; all other weights are frozen: ``r=16``.
 
         Raises:
@@ -78,7 +78,7 @@ class Workload(LayerTable):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
         if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
-        if ":" not in name and (args or inputs):
+        if ":" not in name and (args or (inputs and not catalogue.takes_image_size(name))):
             raise UserError(f"{'--args' if args else '--input'} for {name}, which is no code", "leave it out")
         if is_config(name):
             whole = _configured(name, seq_len, fused_attention)
@@ -87,7 +87,7 @@ class Workload(LayerTable):
                 table = catalogue.layer_table(name, seq_len, fused_attention=fused_attention, args=args, inputs=inputs)
                 whole = cls.of(table)
         else:
-            whole = _named(catalogue.canonical(name), seq_len, fused_attention)
+            whole = _named(catalogue.canonical(name), seq_len, fused_attention, inputs)
         return whole.with_lora(lora) if lora else whole
 
     @classmethod
@@ -148,9 +148,9 @@ class Workload(LayerTable):
 
 
 @cache
-def _named(name: str, seq_len: int | None, fused_attention: bool) -> Workload:
+def _named(name: str, seq_len: int | None, fused_attention: bool, inputs: str = "") -> Workload:
     """Return one object per name, because results computed from a workload are cached with it."""
-    return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention))
+    return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention, inputs=inputs))
 
 
 def is_config(name: str) -> bool:

@@ -1,0 +1,172 @@
+"""Layer tables of the networks of timm (PyTorch Image Models), traced when a user names one.
+
+Networks are built on the meta device, so they have shapes but neither weights nor arithmetic. Source: Wightman 2019, PyTorch
+Image Models, github.com/huggingface/pytorch-image-models.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from paceline.errors import UserError, needs_torch, unknown
+from paceline.workload.layers import LayerTable
+from paceline.workload.tracing.trace import trace
+
+PREFIX = "timm/"
+INPUT_EXAMPLE = "give the image as channels x height x width: --input 3x224x224"
+_IMAGE = re.compile(r"([1-9][0-9]*)x([1-9][0-9]*)x([1-9][0-9]*)")
+_SIZE = (3, 224, 224)
+_IMAGES = "torchvision"
+_DEFINED = re.compile(r"^@register_model\s*\ndef (\w+)\(", re.MULTILINE)
+_DEPRECATED = re.compile(r"^register_model_deprecations\(__name__, \{(.*?)^\}\)", re.MULTILINE | re.DOTALL)
+_KEY = re.compile(r"^\s*'(\w+)':", re.MULTILINE)
+EARLIER: Mapping[str, str] = MappingProxyType(
+    {f"ig_resnext101_32x{width}d": f"resnext101_32x{width}d" for width in (16, 32, 48)}
+)
+"""Names of earlier versions that timm 1.0 takes for another network: it builds ``resnext101_32x8d`` for all of these."""
+
+
+@cache
+def timm_names() -> frozenset[str]:
+    """Return the names of all networks of timm, with those of earlier versions; none if timm or torch is not installed.
+
+    Reads the text of timm's modules, since their import takes seconds.
+    """
+    found = find_spec("timm")
+    if found is None or found.origin is None or find_spec("torch") is None:
+        return frozenset()
+    texts = [path.read_text(encoding="utf-8") for path in (Path(found.origin).parent / "models").glob("*.py")]
+    names = {name for text in texts for name in _DEFINED.findall(text)}
+    earlier = {name for text in texts for block in _DEPRECATED.findall(text) for name in _KEY.findall(block)}
+    return frozenset(names | earlier | set(EARLIER))
+
+
+def is_timm(name: str) -> bool:
+    """Return whether ``name`` is a network of the installed timm, with or without a tag of its weights: ``resnet50.a1_in1k``."""
+    return name.removeprefix(PREFIX).partition(".")[0] in timm_names()
+
+
+def timm_table(name: str, inputs: str = "", fused_attention: bool = True) -> LayerTable:
+    """Return the layer table of a network of timm.
+
+    Args:
+        name: name in timm, with ``timm/`` or without.
+        inputs: size of an image, ``3x256x256``; empty: the size in which the network was trained.
+        fused_attention: do not write scores to memory; else as timm without fused attention.
+
+    Raises:
+        UserError: timm or torch is missing, no such network, an input that it does not take; or as ``trace``.
+    """
+    plain = name.removeprefix(PREFIX).partition(".")[0]
+    if plain not in timm_names():
+        raise unknown("network of timm", plain, sorted(timm_names()))
+    return _traced(plain, _size(inputs) if inputs else None, fused_attention)
+
+
+@cache
+def _traced(name: str, size: tuple[int, ...] | None, fused_attention: bool) -> LayerTable:
+    with needs_torch(f"workload {PREFIX}{name}"):
+        import torch
+    timm, today = _timm(), EARLIER.get(name, name)
+    with warnings.catch_warnings(), _attention(timm, fused_attention), torch.device("meta"):
+        warnings.simplefilter("ignore")  # earlier names of networks
+        model = timm.create_model(today)
+        usual = tuple(model.pretrained_cfg.get("input_size", _SIZE))
+        if size and size != usual:
+            model = _resized(timm, today, model, size)
+    size = size or usual
+    example = torch.empty((2, *size), device="meta")
+    sample = f"image {'x'.join(map(str, size))}"
+    source = f"timm {timm.__version__}, {today}"
+    return trace(model, example, name=PREFIX + name, sample=sample, source=source, loss="cross_entropy")
+
+
+def _size(text: str) -> tuple[int, ...]:
+    match = _IMAGE.fullmatch(text)
+    if match is None:
+        raise UserError(f"input {text!r}", INPUT_EXAMPLE)
+    return tuple(map(int, match.groups()))
+
+
+def _resized(timm: Any, name: str, model: Any, size: tuple[int, ...]) -> Any:
+    """Return the network for another size of images, if it is built for one size."""
+    try:
+        return timm.create_model(name, img_size=size[1:])
+    except TypeError:  # a network that takes every size
+        return model
+
+
+@contextmanager
+def _attention(timm: Any, fused: bool) -> Iterator[None]:
+    """Build networks with or without fused attention, and restore timm's setting."""
+    before = timm.layers.use_fused_attn()
+    timm.layers.set_fused_attn(fused)
+    try:
+        yield
+    finally:
+        timm.layers.set_fused_attn(before)
+
+
+@cache
+def _timm() -> Any:
+    """Return the module timm. Raises UserError if it is missing."""
+    if find_spec("timm") is None:
+        raise UserError("networks of timm need timm", "pip install timm")
+    if find_spec(_IMAGES) is not None:
+        return _imported()
+    finder = _StandIn()
+    sys.meta_path.append(finder)
+    try:
+        return _imported()
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if name.partition(".")[0] == _IMAGES]:
+            del sys.modules[name]
+
+
+def _imported() -> Any:
+    import timm
+
+    return timm
+
+
+class _AnyName(type):
+    """Class whose attributes are their own names, as those of an enumeration."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+class _Module(ModuleType):
+    """Module in which every name is a class without content."""
+
+    def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _AnyName(name, (), {})
+
+
+class _StandIn(MetaPathFinder, Loader):
+    """Importer of an empty torchvision. timm imports it for reading images, which no trace does."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == _IMAGES else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Do nothing."""

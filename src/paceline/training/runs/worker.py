@@ -213,7 +213,9 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     size = strategy.micro_batch_size
     batch = ordered(data.train_x[:size].to(device), strategy), data.train_y[:size].to(device)
     cluster = probe_cluster(device)
-    calibration = calibrate(with_image_order(starting_model(run).to(device), strategy), batch, strategy, run.model, run.timeout_s)
+    calibration = calibrate(
+        with_image_order(starting_model(run).to(device), strategy), batch, strategy, run.model, run.timeout_s
+    )
     prediction: Prediction | None = None
     if rank == 0:
         workload = describe(run, data)

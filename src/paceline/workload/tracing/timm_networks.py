@@ -53,7 +53,7 @@ def timm_names() -> frozenset[str]:
 
 
 def is_timm(name: str) -> bool:
-    """Return whether ``name`` is a network of the installed timm, with or without a tag of its weights: ``resnet50.a1_in1k``."""
+    """Return whether ``name`` is a network of the installed timm, maybe with a tag of its weights: ``resnet50.a1_in1k``."""
     return name.removeprefix(PREFIX).partition(".")[0] in timm_names()
 
 
@@ -125,7 +125,7 @@ def _timm() -> Any:
         raise UserError("networks of timm need timm", "pip install timm")
     if find_spec(_IMAGES) is not None:
         return _imported()
-    finder = _StandIn()
+    finder = _EmptyTorchvision()
     sys.meta_path.append(finder)
     try:
         return _imported()
@@ -150,7 +150,7 @@ class _AnyName(type):
         return name
 
 
-class _Module(ModuleType):
+class _ModuleOfAnyName(ModuleType):
     """Module in which every name is a class without content."""
 
     def __getattr__(self, name: str) -> type:
@@ -159,14 +159,14 @@ class _Module(ModuleType):
         return _AnyName(name, (), {})
 
 
-class _StandIn(MetaPathFinder, Loader):
+class _EmptyTorchvision(MetaPathFinder, Loader):
     """Importer of an empty torchvision. timm imports it for reading images, which no trace does."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] == _IMAGES else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _Module(spec.name)
+        return _ModuleOfAnyName(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Do nothing."""

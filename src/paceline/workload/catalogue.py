@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +16,7 @@ from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
 from paceline.workload.layers import LayerTable
+from paceline.workload.spelling import spellings
 from paceline.workload.tracing.timm_networks import PREFIX, is_timm, timm_names, timm_table
 from paceline.workload.tracing.trace import trace
 
@@ -35,6 +35,33 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "meta-llama-3.1-405b": "llama-3-405b",
         "deepseek-r1": "deepseek-v3",
         "deepseek-v3.1": "deepseek-v3",
+        "deepseek-v3-671b": "deepseek-v3",
+        "kimi-k2-1t": "kimi-k2",
+        "grok-1-314b": "grok-1",
+        "nemotron-3-nano": "nemotron-3-nano-30b-a3b",
+        "nemotron-3-5-lightning": "nemotron-3.5-lightning-30b-a3b",
+        "nemotron-3-super": "nemotron-3-super-120b-a12b",
+        "nemotron-3-ultra": "nemotron-3-ultra-550b-a55b",
+        "qwen-3-next": "qwen-3-next-80b-a3b",
+        "qwen3-moe-30b": "qwen-3-30b-a3b",
+        "qwen3-moe-235b": "qwen-3-235b-a22b",
+        **{f"gpt-{size}b": f"gpt3-{size}b" for size in (5, 20, 175)},
+        **{f"nemotron-{size}b": f"nemotron-3-{size}b" for size in (8, 22)},
+        **{f"nemotron-{size}b": f"nemotron-4-{size}b" for size in (15, 340)},
+        "codellama-7b": "llama-2-7b",
+        "codellama-13b": "llama-2-13b",
+        "codellama-34b": "llama-2-34b",
+        **{f"llama-{size}b": f"llama-2-{size}b" for size in (7, 13)},
+        **{f"vicuna-{size}b": f"llama-2-{size}b" for size in (7, 13)},
+        **{f"qwen-2-{size}b": f"qwen-2.5-{size}b" for size in ("0.5", "1.5", "7", "72")},
+        "phi-1.5-1.3b": "phi-1.5",
+        "zephyr-7b": "mistral-7b",
+        "internlm": "internlm-7b",
+        "bloom": "bloom-176b",
+        "bloom-7b": "bloom-7b1",
+        "stablelm-base-alpha-3b": "stablelm-alpha-3b",
+        "stablelm-base-alpha-7b": "stablelm-alpha-7b",
+        "gpt-neo-2b7": "gpt-neo-2.7b",
         "flux.1": "flux1",
         "flux.1-schnell": "flux1",
         "flux1-schnell": "flux1",
@@ -50,9 +77,6 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
 table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base)."""
 MOST_LISTED = 8
-_WORD = re.compile(r"[\s_-]+")
-_WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|v[0-9.]+|[0-9]{4}", re.IGNORECASE)
-"""Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
 
 
 @cache
@@ -73,17 +97,7 @@ def canonical(name: str) -> str:
     """
     if ":" in name or name in names() or (name.startswith(PREFIX) and is_timm(name)):
         return name
-    return next((entry for text in _spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
-
-
-def _spellings(name: str) -> Iterator[str]:
-    """Yield ``name``, then the same without the organisation, then without the last words that describe the weights."""
-    yield name
-    words = _WORD.split(name.strip().rpartition("/")[2])
-    yield "-".join(words)
-    while len(words) > 1 and _WEIGHTS.fullmatch(words[-1]):
-        words.pop()
-        yield "-".join(words)
+    return next((entry for text in spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
 
 
 def takes_image_size(name: str) -> bool:

@@ -9,37 +9,10 @@ from functools import cache
 from paceline.workload import Workload
 from paceline.workload.builders.lora import LoRA, with_adapters
 from paceline.workload.builders.shapes import SHAPES
+from paceline.workload.catalogue import canonical
 
 LORA_RANK = 16
 """Rank of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they adapt the products of attention."""
-_WITH_EXPERTS: tuple[tuple[str, str], ...] = (
-    (r"qwen-?3-(30b-a3b|235b-a22b)", "qwen-3-{}"),
-    (r"deepseek-?v(2-lite|2|3)(?![.\d])", "deepseek-v{}"),
-    (r"mixtral-8x(7|22)b", "mixtral-8x{}b"),
-    (r"grok-?1()", "grok-1"),
-    (r"gpt-oss-(20|120)b", "gpt-oss-{}b"),
-    (r"llama-?4-(scout|maverick)", "llama-4-{}"),
-    (r"kimi-k2()", "kimi-k2"),
-    (r"nemotron-3-nano()", "nemotron-3-nano-30b-a3b"),
-    (r"nemotron-3-5-lightning()", "nemotron-3.5-lightning-30b-a3b"),
-    (r"nemotron-3-super()", "nemotron-3-super-120b-a12b"),
-    (r"nemotron-3-ultra()", "nemotron-3-ultra-550b-a55b"),
-    (r"qwen-?3-next()", "qwen-3-next-80b-a3b"),
-)
-_NAMES: tuple[tuple[str, str], ...] = (
-    (r"llama-?3(?:\.\d)?-(8|70|405)b", "llama-3-{}b"),
-    (r"llama-?3\.2-(1|3)b", "llama-3.2-{}b"),
-    (r"llama-?2-(7|13|70)b", "llama-2-{}b"),
-    (r"nemo-?megatron()", "gpt3-175b"),  # NVIDIA/dgxc-benchmarking, nemo_megatron/README_175b.md
-    (r"gpt-?3?-?(5|20|175)b", "gpt3-{}b"),
-    (r"nemotron-?h-(8|47|56)b", "nemotron-h-{}b"),
-    (r"nemotron-?4-(15|340)b", "nemotron-4-{}b"),
-    (r"nemotron-(15|340)b", "nemotron-4-{}b"),
-    (r"nemotron-(?:3-)?(8|22)b", "nemotron-3-{}b"),
-    (r"qwen-?2\.5-(7|14|32|72)b", "qwen-2.5-{}b"),
-    (r"qwen-?3-(8|14)b", "qwen-3-{}b"),
-    (r"mistral-(7)b", "mistral-{}b"),
-)
 _EXPERTS = re.compile(
     r"moe|mixtral|deepseek|grok|gpt-oss|kimi|llama-?4(?![0-9])|dbrx|glm|nemotron-3-(nano|super|ultra|5-lightning)|qwen-?3-next|\d+b?-?a\d+b"
 )
@@ -52,12 +25,11 @@ def has_experts(text: str) -> bool:
 
 
 def model_name(text: str) -> str:
-    """Return the workload of a model, whatever text surrounds its name (``LLAMA3.1_405B``: ``llama-3-405b``); else empty."""
-    folded = _folded(text)
-    for pattern, name in _WITH_EXPERTS if has_experts(text) else _NAMES:
-        if matched := re.search(rf"(?<![a-z0-9]){pattern}(?![a-z0-9])", folded):
-            return name.format(matched[1])
-    return ""
+    """Return the transformer that ``text`` names, as ``workload.catalogue.canonical`` reads it; empty without one."""
+    if _folded(text).startswith("nemo-megatron"):
+        return "gpt3-175b"  # NVIDIA/dgxc-benchmarking, nemo_megatron/README_175b.md
+    name = canonical(text)
+    return name if name in SHAPES else ""
 
 
 @cache

@@ -11,6 +11,7 @@ from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, enco
 from paceline.workload.builders.expert_shapes import EXPERT_SHAPES
 from paceline.workload.builders.hybrid_shapes import HYBRID_SHAPES
 from paceline.workload.builders.lora import LoRA, with_adapters
+from paceline.workload.builders.open_shapes import OPEN_SHAPES
 from paceline.workload.builders.transformer import TransformerShape, llama, transformer
 from paceline.workload.layers import LayerTable
 
@@ -167,5 +168,5 @@ SHAPES: Mapping[str, Named] = {
         _VASWANI,
         pairs=True,
     ),
-    **{name: Named(*entry) for name, entry in {**EXPERT_SHAPES, **HYBRID_SHAPES}.items()},
+    **{name: Named(*entry) for name, entry in {**OPEN_SHAPES, **EXPERT_SHAPES, **HYBRID_SHAPES}.items()},
 }

@@ -31,7 +31,7 @@ from paceline.hardware.precision import gathered_bytes
 from paceline.prediction.learning import convergence
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
 from paceline.prediction.passes.layer_roles import is_expert
-from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.validation.case import Case, Keys, Setting, Skip, Software
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.workload import Workload
 
@@ -171,7 +171,7 @@ def case(row: Row) -> Case | Skip:
         keys=keys,
         workload=workload,
         setting=setting,
-        software="tuned" if _round(row) >= 1 else "eager",
+        software=_software(row),
         year=YEARS.get(row.text("round"), 0.0),
         step_s=setting.strategy.global_batch_size / rate,
         precision_from="submission",
@@ -219,6 +219,13 @@ def _precision(row: Row, device: Device, samples: int) -> str:
     if "fp8" in device.precisions and (large or language):
         return "fp8"
     return case_builders.half(device)
+
+
+def _software(row: Row) -> Software:
+    """Return the level of the software: one that writes its own kernels is as ordinary code (tinygrad)."""
+    if "tinygrad" in row.text("framework").casefold():
+        return "ordinary"
+    return "tuned" if _round(row) >= 1 else "eager"
 
 
 YEARS = {"v0.6": 2019.5, "v0.7": 2020.6, "v1.0": 2021.5, "v1.1": 2021.9, "v2.0": 2022.5, "v2.1": 2022.9, "v3.0": 2023.5}

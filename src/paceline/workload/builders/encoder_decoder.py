@@ -33,11 +33,13 @@ class EncoderDecoderShape:
     Attributes:
         encoder, decoder: one stack each; the head is the decoder's.
         audio: input of the encoder instead of tokens.
+        source_tokens: tokens of the encoder; 0: as many as the decoder has.
     """
 
     encoder: TransformerShape
     decoder: TransformerShape
     audio: Audio | None = None
+    source_tokens: int = 0
 
 
 def encoder_decoder(
@@ -46,7 +48,7 @@ def encoder_decoder(
     """Return the layer table of one training step.
 
     Args:
-        seq_len: tokens of the decoder, and of the encoder unless it reads audio.
+        seq_len: tokens of the decoder, and of the encoder unless it reads audio or has others.
         fused_attention: True if scores are not written to memory.
 
     Raises:
@@ -57,8 +59,8 @@ def encoder_decoder(
         raise UserError(
             f"{name} has no sequences of {s} tokens", f"give 1 to {last.context}" if last.context else "give 1 or more"
         )
-    keys = shape.audio.tokens if shape.audio else s
-    parts = _spectrogram(shape.audio, first.hidden) if shape.audio else _entry(first, s, "tokens", "source_")
+    keys = shape.audio.tokens if shape.audio else shape.source_tokens or s
+    parts = _spectrogram(shape.audio, first.hidden) if shape.audio else _entry(first, keys, "tokens", "source_")
     parts += [part.named(f"encoder.{i}.") for i in range(first.layers) for part in blocks(first, keys, fused_attention)]
     parts += [] if first.post_norm else [norm(first, "encoder_norm", keys, first.hidden)]
     table, *rest = _entry(last, s, "tokens" if shape.audio else "target_tokens", "target_")
@@ -69,7 +71,8 @@ def encoder_decoder(
     if shape.audio:
         frames = f"audio of {2 * keys} frames and {s} tokens"
         return as_table(parts, name, source, frames, WORD * 2 * keys * shape.audio.bins + INDEX * s)
-    return as_table(parts, name, source, f"sentences of {s} tokens", INDEX * 2 * s)
+    tokens = f"{s}" if keys == s else f"{keys} and {s}"
+    return as_table(parts, name, source, f"sentences of {tokens} tokens", INDEX * (keys + s))
 
 
 def _entry(shape: TransformerShape, s: int, name: str, prefix: str) -> list[LayerSpec]:

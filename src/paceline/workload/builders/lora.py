@@ -32,7 +32,7 @@ _SAME: tuple[tuple[str, ...], ...] = (
     ("qkv", "qkv_proj", "c_attn", "query_key_value", "wqkv"),
     ("key_value", "kv_b_proj"),
     ("latent", "kv_a_proj_with_mqa"),
-    ("project", "o_proj", "out_proj", "o", "out_lin", "wo"),
+    ("project", "o_proj", "out_proj", "o", "out_lin", "wo", "dense"),
     ("gate", "gate_proj", "w1"),
     ("expand", "up_proj", "fc1", "c_fc", "fc_in", "dense_h_to_4h", "wi", "w3", "lin1"),
     ("contract", "down_proj", "fc2", "fc_out", "dense_4h_to_h", "w2", "lin2"),

@@ -17,13 +17,14 @@ from typing import Any
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
-from paceline.strategy.sharding import DDP
+from paceline.prediction import Predictor
+from paceline.strategy.sharding import DDP, SHARDINGS
 from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders
 from paceline.validation.sets.published import machines, options
-from paceline.validation.sets.published.frameworks import framework, optimizer, precision
+from paceline.validation.sets.published.frameworks import framework, optimizer, precision, year
 from paceline.validation.sets.published.quantities import Measured, is_memory, measured
-from paceline.validation.sets.published.workloads import workload
+from paceline.validation.sets.published.workloads import LENGTH, workload
 from paceline.workload import Workload
 
 TEXTS = (
@@ -49,9 +50,13 @@ TEXTS = (
     "value",
 )
 NUMBERS = ()
-UNKNOWN_METRIC = "metric not known"
-LENGTH = "sequence length not stated"
 UNEQUAL = "sequences of unknown length"
+SPREAD = "layers spread over the devices, one of which computes at a time"
+DISAGREES = "step time and FLOPs do not agree"
+AGREES = 1.25
+"""Factor that FLOPs published with a step may be from those of the network."""
+_LACKING = (case_builders.MESH, case_builders.NO_BATCH, LENGTH)
+"""Reasons of rows that leave out what a prediction needs."""
 _OF_RUN = ("metric", "value", "peer_prediction", "raw")
 """Columns in which rows of one run differ."""
 
@@ -99,12 +104,17 @@ def case(row: Row) -> Case | Skip:
         return Skip(keys, error.message, good=False)
     keys = replace(keys, devices=cluster.world_size, nodes=cluster.num_nodes)
     value = measured(row.text("metric"), row.text("value"), cluster.world_size)
+    if value is None or (value.kind != "memory" and options.sequence(row) == 0):  # a time of unequal sequences tells nothing
+        unusable = case_builders.NO_VALUE if value is None else UNEQUAL
+        value = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
     if value is None:
-        return Skip(keys, case_builders.NO_VALUE, good=False)
+        return Skip(keys, unusable, good=False)
+    if "device_map" in row.text("dp_sharding") and cluster.world_size > 1:
+        return Skip(keys, SPREAD)
     try:
         return _case(row, keys, cluster, value)
     except UserError as error:
-        return case_builders.refused(keys, error)
+        return Skip(keys, error.message, good=error.message not in _LACKING)
 
 
 def _owner(row: Row) -> str:
@@ -116,8 +126,6 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     """Return the case of a row with a known device. Raises UserError where it cannot be modelled."""
     mesh = options.mesh(row)
     seq_len = options.sequence(row, value.kind == "memory")
-    if seq_len == 0:
-        return Skip(keys, UNEQUAL, good=False)
     network = workload(row, seq_len, mesh["pipeline"])
     if network is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
@@ -127,8 +135,12 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     if number_format not in cluster.device.precisions:
         return Skip(keys, f"{number_format} on a device without it")
     setting = _setting(row, cluster, network, mesh, number_format)
+    step_s = _seconds(row, value, setting, network)
+    if not _agrees(row, step_s, setting, network):
+        return Skip(keys, DISAGREES, good=False)
     published, memory_published = _peers(row, value, setting, network)
-    memory = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
+    joint = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
+    memory = value if value.kind == "memory" else joint
     of = framework(row)
     return Case(
         keys=keys,
@@ -136,9 +148,10 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
         setting=setting,
         software=of.software,
         attention=of.attention,
-        step_s=_seconds(row, value, setting, network),
+        step_s=step_s,
+        year=year(row, of.software),
         published=published,
-        memory_bytes=value.value if value.kind == "memory" else memory.value if memory else options.memory_in(row.text("raw")),
+        memory_bytes=memory.value if memory else options.memory_in(row.text("raw"), keys.devices),
         published_memory=memory_published,
         precision_from=origin,
     )
@@ -159,34 +172,64 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
     each = CORES if by_core and mesh["tensor"] == 1 else 1
     if by_core:
         mesh = mesh | {"tensor": max(1, mesh["tensor"] // CORES)}
-    together = mesh["tensor"] * mesh["pipeline"] * mesh["context"]
-    replicas = max(1, n // together)
+    replicas = max(1, n // (mesh["tensor"] * mesh["pipeline"] * mesh["context"]))
+    batch, micro = _batches(row, replicas, each, by_core)
+    sharding = options.sharding(row) if replicas * mesh["context"] > 1 else DDP.name
+    choices: dict[str, Any] = {
+        **mesh,
+        "sharding": sharding,
+        "recompute": options.recompute(row) or "none",
+        "offload": options.offload(row),
+        "sequence": mesh["tensor"] > 1 and options.sequence_parallel(row, SEQUENCE_PARALLEL_SINCE),
+        **options.expert_exchange(row, network, replicas * mesh["context"], mesh["expert"]),
+    }
+    if options.wide_gradients(row) and SHARDINGS[sharding].shares_out:
+        choices["gradient_bits"] = 32
+
+    def setting(**more: Any) -> Setting:
+        return case_builders.divided(
+            cluster, network, batch, micro, number_format, optimizer=optimizer(row, bool(network.tokens)), **choices | more
+        )
+
+    made = setting()
+    if not options.recompute(row) and network.tokens and _needs(made, network) > cluster.device.memory.value:
+        return setting(recompute="full")  # it ran, and does not fit otherwise
+    return made
+
+
+def _batches(row: Row, replicas: int, each: int, by_core: bool) -> tuple[int, int]:
+    """Return the samples of a step and of a micro batch. Raises UserError where they are not stated.
+
+    With a local batch, each of the rounds of accumulation empties the pipeline, so that one round is the step.
+
+    Args:
+        each: replicas that one device holds.
+        by_core: the mesh counts cores of a device.
+    """
     micro, batch = options.number(row, "micro_batch"), options.number(row, "global_batch")
     accumulation, local = options.number(row, "accumulation"), options.written(row.text("other_options"), "local_batch")
     if batch is None and by_core and micro and (found := re.search(_BATCH_BEHIND_MICRO.format(micro=micro), row.text("raw"))):
         batch = int(found[1])
-    if batch is None and local is not None:
-        batch = local * (accumulation or 1) * replicas
+    if local is not None:
+        batch = local * replicas * (1 if _rounds(row) > 1 else accumulation or 1)
     if micro is None and batch is not None and accumulation is not None and batch % (accumulation * replicas) == 0:
         micro = batch // (accumulation * replicas)
     if micro is None:
         raise UserError(case_builders.NO_BATCH)
     micro *= each
-    if batch is None:
-        batch = micro * replicas * (accumulation or 1)
-    sharding = options.sharding(row)
-    recompute = options.recompute(row)
-    choices: dict[str, Any] = {
-        **mesh,
-        "sharding": sharding if replicas * mesh["context"] > 1 else DDP.name,
-        "recompute": recompute,
-        "sequence": mesh["tensor"] > 1 and options.sequence_parallel(row, SEQUENCE_PARALLEL_SINCE),
-    }
-    if mesh["expert"] > 1:
-        choices |= options.expert_exchange(row)
-    return case_builders.divided(
-        cluster, network, batch, micro, number_format, optimizer=optimizer(row, bool(network.tokens)), **choices
-    )
+    return batch or micro * replicas * (accumulation or 1), micro
+
+
+def _rounds(row: Row) -> int:
+    """Return how often a step fills and empties its pipeline."""
+    if options.written(row.text("other_options"), "local_batch") is None or (options.number(row, "pp") or 1) == 1:
+        return 1
+    return options.number(row, "accumulation") or 1
+
+
+def _needs(made: Setting, network: Workload) -> float:
+    """Return the bytes that a job needs on a device."""
+    return Predictor().step(network, made.cluster, made.strategy).memory_bytes
 
 
 def _seconds(row: Row, value: Measured, setting: Setting, network: Workload) -> float:
@@ -196,16 +239,35 @@ def _seconds(row: Row, value: Measured, setting: Setting, network: Workload) -> 
     if value.kind == "memory":
         return 0.0
     if value.kind == "step":
-        return value.value
+        return value.value / _rounds(row)
     if value.kind == "micro_step":
         return value.value * strategy.parallelism.micro_batches
     if value.kind == "flops":
-        counted = row.text("recompute").casefold()
-        again = 4 / 3 if "hardware" in counted and strategy.parallelism.recompute.whole_blocks else 1.0
-        return batch * network.flops_per_sample * again / (value.value * setting.cluster.world_size)
-    if value.kind == "tokens" and not network.tokens:
+        whole = strategy.parallelism.recompute.whole_blocks and "hardware" in row.text("recompute").casefold()
+        return _at_rate(value.value, setting, network, AGAIN if whole else 1.0)
+    tokens = options.sequence(row) or network.tokens
+    if value.kind == "tokens" and not tokens:
         raise UserError("tokens of a network without sequences")
-    return batch * (network.tokens if value.kind == "tokens" else 1) / value.value
+    return batch * (tokens if value.kind == "tokens" else 1) / value.value
+
+
+def _agrees(row: Row, step_s: float, setting: Setting, network: Workload) -> bool:
+    """Return whether the FLOPs that are published with a step are those of the network and its batch."""
+    said = re.search(r"TFLOP?s:? ([0-9.]+)", row.text("other_options"), re.IGNORECASE)
+    if said is None or not step_s:
+        return True
+    counted = (_at_rate(float(said[1]) * 1e12, setting, network, again) / _rounds(row) for again in (1.0, AGAIN))
+    return any(1 / AGREES <= seconds / step_s <= AGREES for seconds in counted)
+
+
+AGAIN = 4 / 3
+"""FLOPs of a step that computes its forward pass twice, over those of the model."""
+
+
+def _at_rate(flops_per_s: float, setting: Setting, network: Workload, again: float) -> float:
+    """Return the seconds of a step at a rate of each device."""
+    flops = setting.strategy.global_batch_size * network.flops_per_sample * again
+    return flops / (flops_per_s * setting.cluster.world_size)
 
 
 def _peers(row: Row, value: Measured, setting: Setting, network: Workload) -> tuple[dict[str, float], dict[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from paceline.calibration.constants import NEWEST_YEAR
 from paceline.csv_rows import Row
 from paceline.hardware.device import Device
 from paceline.validation.case import PrecisionSource, Software
@@ -66,3 +67,14 @@ def precision(row: Row, of: Device) -> tuple[str, PrecisionSource]:
     if found == "fp32" and "tf32" in of.precisions and _TF32_BY_DEFAULT.search(row.text("framework")):
         return "tf32", "usual"
     return found, "usual" if "not stated" in folded else "row"
+
+
+def year(row: Row, software: Software) -> float:
+    """Return the year of the software, from ``date``; 0: not stated, or not known to matter.
+
+    Tuned software alone is known to become faster. The date is that of the page, which cannot be older than the run.
+    """
+    matched = re.match(r"(20\d\d)-(\d\d)", row.text("date"))
+    if matched is None or software == "ordinary":
+        return 0.0
+    return min(int(matched[1]) + (int(matched[2]) - 0.5) / 12, NEWEST_YEAR)

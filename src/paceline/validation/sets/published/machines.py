@@ -12,7 +12,7 @@ from paceline.hardware.device import Device, Link
 from paceline.hardware.instances import device_in, instance
 from paceline.hardware.networks import network
 from paceline.validation.sets import hardware_aliases
-from paceline.validation.sets.published.options import leading
+from paceline.validation.sets.published.options import leading, written
 
 SEVERAL_KINDS = "several kinds of devices in one run"
 NODES = "nodes of unequal size, or of an unknown one"
@@ -45,6 +45,9 @@ def device(row: Row) -> Device | None:
     text = row.text("device")
     if found := device_in(text) if text else None:
         return found
+    if not text:  # the page may be of one instance: benchmarks/trn1/table.csv
+        pages = [part for part in re.split(r"[\s/]+", row.text("source")) if instance_named(part)]
+        return device_in(pages[0]) if pages else None
     parts = {part.name for piece in re.split(r"\s\+\s|,| and ", text) if (part := device_in(piece))}
     if len(parts) > 1:
         raise UserError(SEVERAL_KINDS)
@@ -59,6 +62,8 @@ def cluster(row: Row, of: Device) -> Cluster:
     """
     count, hosts = leading(row.text("num_devices")), leading(row.text("num_nodes"))
     usual = _per_node(row, of)
+    if count is None and hosts is None and instance_of(row):
+        hosts = written(row.text("other_options"), "nodes") or 1
     if count is None:
         if hosts is None:
             raise UserError("number of devices not stated")
@@ -88,15 +93,17 @@ def _per_node(row: Row, of: Device) -> int:
 
 def instance_of(row: Row) -> tuple[str, int, str] | None:
     """Return the name, the devices and the network of the instance that the row names as its device; None without one."""
-    text = re.sub(r"\s*\(.*?\)", "", row.text("device"))
-    for part in text.split("/"):
-        try:
-            found = instance(part)
-        except UserError:
-            continue
-        if found and found.devices > 1:
-            return found.name, found.devices, found.network
-    return None
+    text = re.sub(r"\s*\(.*?\)", "", row.text("device")) or row.text("source")
+    return next((found for part in re.split(r"[\s/]+", text) if (found := instance_named(part))), None)
+
+
+def instance_named(text: str) -> tuple[str, int, str] | None:
+    """Return the name, the devices and the network of an instance of several devices; None for other text."""
+    try:
+        found = instance(text)
+    except UserError:
+        return None
+    return (found.name, found.devices, found.network) if found and found.devices > 1 else None
 
 
 def _between(row: Row, of: Device, each: int) -> Link | str:

@@ -6,6 +6,7 @@ Tables have columns for a few choices; the others are in ``other_options`` as th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +14,8 @@ from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
+from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
+from paceline.workload import Workload
 
 _SAYS = r"(?:\s*[=:]\s*|\s+|)"
 _WRITTEN: Mapping[str, str] = {
@@ -36,20 +39,24 @@ _WRITTEN: Mapping[str, str] = {
 }
 """Names of a choice in text, in front of its number."""
 _BEHIND: Mapping[str, str] = {
+    "tp": r"(\d+)xNC\(TP\)",
     "vp": r"(\d+) virtual stages",
     "accumulation": r"(\d+) micro batches per replica",
     "layers": r"\b(\d+) layers",
     "heads": r"\b(\d+) heads",
+    "nodes": r"\b(\d+) ?nodes",
 }
 """Choices whose number comes first."""
 _UNSAID = ("", "-", "n/a", "na", "none", "null", "not stated")
 _NO_RECOMPUTE = re.compile(r"^none|^no\b|^off|false|disabled|^not? ", re.IGNORECASE)
 _SHARDINGS: tuple[tuple[str, str], ...] = (
-    (r"fsdp|hsdp|zero-?\s*(?:stage)?[\s-]*3|fully.sharded|full_shard", "zero3"),
+    (r"fsdp|hsdp|zero-?(?:dp)?\s*(?:stage|o)?[\s-]*3|fully.sharded|full_shard", "zero3"),
     (r"zero-?\s*(?:stage)?[\s-]*2|shard_grad_op", "zero2"),
     (r"distributed.optimizer", "distributed_optimizer"),
     (r"zero-?\s*(?:stage)?[\s-]*1|bf16 optimizer", "zero1"),
+    (r"\bzero\b(?![\s-]*0)", "zero3"),
 )
+"""Shardings by their names; ZeRO without a stage is the third, which alone fits where tables say no more."""
 _SINGLE = re.compile(r"^(?:fsdp|dp|zero\w*)\s*1$", re.IGNORECASE)
 
 
@@ -89,21 +96,35 @@ def written(text: str, name: str) -> int | None:
 
 def sharding(row: Row) -> str:
     """Return the sharding of weights, gradients and optimizer states, a name of ``SHARDINGS``; ``ddp`` where none is stated."""
-    text = row.text("dp_sharding")
-    if _SINGLE.match(text.strip()):
+    text = row.text("dp_sharding") or row.text("framework")
+    if not row.text("dp_sharding") and "QwenLM/Qwen " in row.text("source"):
+        return "zero3" if "full-parameter" in row.text("other_options").casefold() else "zero2"  # finetune/*_ds.sh
+    if _SINGLE.match(text):
         return "ddp"
     return next((name for pattern, name in _SHARDINGS if re.search(pattern, text, re.IGNORECASE)), "ddp")
 
 
+def offload(row: Row) -> str:
+    """Return the state in the host's memory, a name of ``OFFLOADS``."""
+    said = f"{row.text('framework')} {row.text('dp_sharding')}".casefold()
+    if "offload" not in said:
+        return "none"
+    return "weights+optimizer" if "full offload" in said and sharding(row) == "zero3" else "optimizer"
+
+
 def recompute(row: Row) -> str:
-    """Return what runs again in the backward pass, as ``Strategy.of`` takes it.
+    """Return what runs again in the backward pass, as ``Strategy.of`` takes it; empty where nothing is stated.
 
     Raises:
         UserError: text that names no recomputation, or activations moved to the host.
     """
     text = row.text("recompute").casefold() or _in_options(row)
-    if text in _UNSAID or _NO_RECOMPUTE.search(text):
-        return "none"
+    if not text and any(source in row.text("source") for source in _RECOMPUTES):
+        return "full"
+    if text in _UNSAID and text != "none":
+        return ""
+    if _NO_RECOMPUTE.search(text):
+        return "" if "not stated" in text else "none"
     if "offload" in text:
         raise UserError("activations moved to the host")
     if "select" in text:
@@ -113,12 +134,16 @@ def recompute(row: Row) -> str:
     raise UserError(f"recompute {text}")
 
 
+_RECOMPUTES = ("QwenLM/Qwen ",)
+"""Sources whose scripts recompute whole blocks (QwenLM/Qwen, finetune/*.sh: ``--gradient_checkpointing``)."""
+
+
 def _in_options(row: Row) -> str:
     """Return what ``other_options`` says about recomputation; a method without its number of layers recomputes none (NeMo,
     ``activations_checkpoint_num_layers`` of 0)."""
     text = row.text("other_options").casefold()
-    if matched := re.search(r"activations (?:\w+ )?(selective|full)\b", text):
-        return matched[1]
+    if matched := re.search(r"\bactivations\s+(\w+)?\s*(selective|full)?\b", text):
+        return "selective" if matched[2] == "selective" else "none"
     if re.search(r"gradient[_ -]checkpointing(?![_ ]*(?:false|=\s*false))", text):
         return "full"
     return ""
@@ -145,6 +170,8 @@ def sequence(row: Row, longest: bool = False) -> int | None:
         longest: the longest of unequal sequences, which sets the peak of memory.
     """
     text, model = row.text("seq_len"), row.text("model")
+    if phase := re.search(r"\bPh(?:ase)?[ -]?([12])\b", model, re.IGNORECASE):
+        return {"1": 128, "2": 512}[phase[1]]  # BERT's; columns of some tables have 128 for both
     if found := leading(text):
         return found
     if text:
@@ -153,17 +180,14 @@ def sequence(row: Row, longest: bool = False) -> int | None:
         own = next((int(tokens) for name, tokens in named if name.split()[0].casefold().rstrip(".-") in words), None)
         limit = re.search(r"max_length (\d+)", text)
         return (own or (int(limit[1]) if limit else 0)) if longest else 0
-    if found := written(row.text("other_options"), "seq_len"):
-        return found
-    if phase := re.search(r"\bPh(?:ase)?[ -]?([12])\b", model, re.IGNORECASE):
-        return {"1": 128, "2": 512}[phase[1]]
-    return None
+    return written(row.text("other_options"), "seq_len")
 
 
-def memory_in(raw: str) -> float | None:
-    """Return the bytes of memory in a row that is published as ``6.7G / 1.0s/it``; None in any other."""
+def memory_in(raw: str, devices: int) -> float | None:
+    """Return the bytes of a device in a row that is published as ``6.7G / 1.0s/it``, which counts all ``devices``; None in any
+    other."""
     matched = re.search(r"(\d+(?:\.\d+)?)\s*Gi?B? / [\d.]+\s*s/it", raw)
-    return float(matched[1]) * 2.0**30 if matched else None
+    return float(matched[1]) * 2.0**30 / devices if matched else None
 
 
 def sequence_parallel(row: Row, since: str) -> bool:
@@ -180,12 +204,30 @@ def sequence_parallel(row: Row, since: str) -> bool:
     return not row.text("date") or row.text("date") >= since
 
 
-def expert_exchange(row: Row) -> dict[str, Any]:
-    """Return how tokens travel to experts, as choices of ``Strategy.of``."""
+def expert_exchange(row: Row, network: Workload, devices: int, stated: int) -> dict[str, Any]:
+    """Return how tokens travel to experts, as choices of ``Strategy.of``.
+
+    A dispatcher of tokens without a stated degree has experts on as many devices as share the weights.
+
+    Args:
+        devices: replicas of the other layers; ``stated``: devices that hold one copy of the experts, as the row says.
+    """
     said = row.text("other_options").casefold()
+    dispatched = re.search(r"deep-?ep|hybrid-?ep", said) is not None
     choices: dict[str, Any] = {}
-    if re.search(r"deep-?ep|hybrid-?ep", said):
+    if has_experts(network) and dispatched and stated == 1 and not row.text("ep").strip("-"):
+        choices["expert"] = math.gcd(devices, expert_count(network))
+    if dispatched and choices.get("expert", stated) > 1:
         choices["expert_exchange"] = "once_per_node"
     if etp := written(said, "etp"):
         choices["expert_tensor"] = etp
     return choices
+
+
+def wide_gradients(row: Row) -> bool:
+    """Return whether gradients are added in 32 bits."""
+    said = f"{row.text('precision')} {row.text('other_options')}"
+    return (
+        re.search(r"fp32 gradient|gradients? in fp32|grad\w* (?:reduce|accum\w*)[ _]in[ _]fp32", said, re.IGNORECASE)
+        is not None
+    )

@@ -17,7 +17,7 @@ _TIME: Mapping[str, float] = {
     "minutes": 60.0,
     "h": 3600.0,
 }
-_BYTES: Mapping[str, float] = {"b": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": 2.0**30, "g": 2.0**30}
+_BYTES: Mapping[str, float] = {"b": 1.0, "bytes": 1.0, "mb": 1e6, "mib": 2.0**20, "gb": 1e9, "gib": 2.0**30, "g": 2.0**30}
 _MEMORY = re.compile(r"memory|alloc|reserved|gpu_ram|(?:^|_)mem(?:_|$)|vram|hbm", re.IGNORECASE)
 
 

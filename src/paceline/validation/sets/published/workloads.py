@@ -10,15 +10,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
-from paceline.validation.sets.language_models import language_model
+from paceline.validation.sets.language_models import language_model, model_name
 from paceline.validation.sets.published.options import written
 from paceline.validation.sets.published.vision import vision_network
 from paceline.workload import TransformerShape, Workload
+from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.lora import LoRA, with_adapters
+from paceline.workload.builders.shapes import SHAPES
+from paceline.workload.builders.transformer import llama
 
 WIDTHS: Mapping[float, int] = {
     0.125e9: 768, 0.35e9: 1024, 0.76e9: 1536, 1.3e9: 2048, 1.7e9: 2304, 3.6e9: 3072, 7.5e9: 4096,
@@ -38,6 +42,7 @@ QUANTIZED_WEIGHTS = "frozen weights of 4 or 8 bits"
 ADAPTER = re.compile(
     r"finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|\bia3\b|ln_tuning|\bppo\b|\bdpo\b|reward", re.IGNORECASE
 )
+EMBEDDINGS = "adapters, and whole embeddings that are trained"
 ADAPTERS = "fine-tuning other than of all weights or with LoRA"
 _CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
 _TASK = re.compile(
@@ -66,25 +71,123 @@ def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
         raise UserError(QUANTIZED_WEIGHTS)
     if ADAPTER.search(f"{text} {options}"):
         raise UserError(ADAPTERS)
+    if re.search(r"lora \(emb\)", options, re.IGNORECASE):
+        raise UserError(EMBEDDINGS)
     if found := vision_network(row):
         return found
-    if seq_len is None:
-        return None
     name = _TASK.sub("", text)
-    for reader in (_encoder, _by_dimensions, _named, _sized):
-        if found := reader(row, name, seq_len, pipeline):
+    length = seq_len or _usual_length(text, name)
+    for reader in (_pairs, _encoder, _maxtext, _by_dimensions, _named, _sized):
+        if found := reader(row, name, length or GUESSED, pipeline):
+            if length is None:
+                raise UserError(LENGTH)
             return _adapted(found, row)
     return None
+
+
+LENGTH = "sequence length not stated"
+GUESSED = 512
+"""Tokens with which it is found out whether a network is known."""
+_LENGTHS: tuple[tuple[str, int], ...] = ((r"^run_clm", 1024), (r"^run_mlm_roberta", 512))
+"""Tokens of a sequence of scripts that cut texts to blocks (transformers, examples/pytorch/language-modeling)."""
+
+
+def _usual_length(text: str, name: str) -> int | None:
+    """Return the tokens of a sequence where none are stated: those of the script, or of the network in its pre-training."""
+    if found := next((tokens for pattern, tokens in _LENGTHS if re.search(pattern, text)), None):
+        return found
+    if not re.search(r"pre-?train", text, re.IGNORECASE):
+        return None
+    known = SHAPES.get(model_name(name))
+    return known.seq_len if known else 2048 if re.search(r"\bgpt-?3", name, re.IGNORECASE) else None
+
+
+def _pairs(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a T5 of Megatron: a decoder of a quarter of the encoder's tokens."""
+    matched = re.search(r"\b(m?)t5\b", name, re.IGNORECASE)
+    size = _parameters(name)
+    if matched is None or not size or "nemo" not in row.text("framework").casefold():
+        return None
+    layers, hidden, ffn, heads, width = _T5[min(_T5, key=lambda known: abs(math.log(known / size)))]
+    stack = TransformerShape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        head_dim=width,
+        ffn=ffn,
+        vocabulary=MT5_TOKENS if matched[1] else T5_TOKENS,
+        gated=True,
+        context=seq_len,
+    )
+    both = EncoderDecoderShape(encoder=replace(stack, causal=False), decoder=stack, source_tokens=seq_len)
+    return Workload.of(encoder_decoder(both, seq_len // 4, name=name, fused_attention=False))
+
+
+_T5: Mapping[float, tuple[int, int, int, int, int]] = {
+    0.22e9: (12, 768, 2048, 12, 64),
+    3e9: (24, 2048, 5120, 32, 64),
+    11e9: (24, 4096, 10240, 64, 64),
+}
+"""Layers of each stack, width, inner width, heads and their width of T5 by parameters (NVIDIA, NeMo-Framework-Launcher,
+conf/training/t5 and mt5: 512 tokens in, 128 out)."""
+T5_TOKENS, MT5_TOKENS = 29184, 250112
+_BERT_4B = TransformerShape(
+    layers=48, hidden=2560, heads=32, vocabulary=30592, context=512, causal=False, segments=2, head="dense"
+)
+"""NeMo-Framework-Launcher, conf/training/bert/4b.yaml."""
 
 
 def _encoder(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
     """Return a BERT, pre-trained or fine-tuned."""
     matched = _BERT.search(name)
+    if re.search(r"\bbert 4b|4b bert", name, re.IGNORECASE):
+        return Workload.from_shape(replace(_BERT_4B, context=seq_len), seq_len, name=name, fused_attention=False)
     if matched is None or re.search(r"distil|albert|deberta|\d+b", name, re.IGNORECASE):
         return None
     size = (matched[1] or matched[2]).casefold()
     tuned = re.search(r"squad|qa|fine-?tun|glue", f"{row.text('model')} {row.text('other_options')}", re.IGNORECASE)
     return Workload.named(f"bert-{size}-{'squad' if tuned else 'mlm'}", seq_len)
+
+
+def _maxtext(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
+    """Return a decoder of MaxText, by its base dimensions and scale (MaxText, pyconfig.py, ``get_individual_scales``: heads and
+    feed-forward, then the width, then the layers double in turn)."""
+    options = row.text("other_options")
+    if "maxtext" not in f"{name} {row.text('framework')}".casefold() or not re.search(
+        r"base_emb_dim|global_parameter_scale", options
+    ):
+        return None
+    base = dict(_MAXTEXT) | {key: int(value) for key, value in re.findall(r"\b(base_\w+|head_dim)=(\d+)", options)}
+    scale = re.search(r"global_parameter_scale=(\d+)", options)
+    cycles, rest = divmod(int(math.log2(int(scale[1]))) if scale else 0, 3)
+    heads, hidden = cycles + (rest > 0), cycles + (rest > 1)
+    gated = llama(
+        base["base_num_decoder_layers"] << cycles,
+        base["base_emb_dim"] << hidden,
+        base["base_num_query_heads"] << heads,
+        base["base_num_kv_heads"] << heads,
+        base["base_mlp_dim"] << heads,
+        MAXTEXT_TOKENS,
+    )
+    shapes = [replace(gated, head_dim=base["head_dim"]), replace(gated, head_dim=2 * base["head_dim"], gated=False)]
+    known = [Workload.from_shape(shape, seq_len, name=name) for shape in shapes]
+    size = _parameters(name) or known[0].num_parameters
+    fits = (found for found in known if abs(found.num_parameters / size - 1) < _SAME_SIZE)
+    return next(fits, known[0])
+
+
+_SAME_SIZE = 0.06
+"""Difference of a network's parameters from those in its name, which is rounded: its heads and gate are not stated."""
+MAXTEXT_TOKENS = 32000
+_MAXTEXT: Mapping[str, int] = {
+    "base_emb_dim": 2048,
+    "base_mlp_dim": 7168,
+    "base_num_decoder_layers": 16,
+    "base_num_query_heads": 16,
+    "base_num_kv_heads": 16,
+    "head_dim": 128,
+}
+"""MaxText's base configuration (configs/base.yml)."""
 
 
 def _by_dimensions(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
@@ -149,7 +252,7 @@ def _adapted(found: Workload, row: Row) -> Workload:
     return with_adapters(found, lora, f"{found.name}-lora-r{lora.rank}") if lora else found
 
 
-_LORA = re.compile(r"\blora\b|lora[_ -]", re.IGNORECASE)
+_LORA = re.compile(r"(?<![a-z])lora(?![a-z])", re.IGNORECASE)
 _TARGETS = re.compile(r"--lora_target_modules((?:\s+['\"]?[a-zA-Z][\w.]*['\"]?)+)")
 _TRAINABLE = re.compile(r"trainable parameters ([\d,]+)")
 _DEFAULTS: tuple[tuple[str, LoRA], ...] = (
@@ -178,7 +281,9 @@ def adapters(row: Row, of: Workload) -> LoRA | None:
         return found
     rank = written(said, "rank") or usual.rank
     targets = _TARGETS.search(said)
-    return LoRA(rank, tuple(targets[1].replace("'", "").split()) if targets else usual.targets)
+    chosen = tuple(targets[1].replace("'", "").split()) if targets else usual.targets
+    fused = any(layer.name.endswith(".qkv") for layer in of.layers)
+    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen)
 
 
 def _of_size(of: Workload, parameters: int) -> LoRA | None:

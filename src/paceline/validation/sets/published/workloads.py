@@ -33,10 +33,6 @@ HEAD = 128
 """Width of a head of GPT where the number of heads is not stated."""
 GPT_TOKENS = 51200
 """GPT-2's vocabulary, padded as Megatron does."""
-HYBRID = re.compile(
-    r"mamba|nemotron[_ -]*(?:3|h|nano|5|3_5)|jamba|rwkv|gated delta|qwen3[- ]next|hymba|zamba|granite-?4", re.IGNORECASE
-)
-HYBRIDS = "hybrid of state space and attention"
 QUANTIZED = re.compile(r"q-?lora|nf4|int4|int8|gptq|awq|bnb\.|4-?bit|8-?bit", re.IGNORECASE)
 QUANTIZED_WEIGHTS = "frozen weights of 4 or 8 bits"
 ADAPTER = re.compile(
@@ -63,8 +59,6 @@ def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
         UserError: a network or a way of training that is not modelled.
     """
     text, options = row.text("model"), row.text("other_options")
-    if HYBRID.search(text) and not re.search(r"nemotron[-_ ]?3[-_ ](8|22)b", text, re.IGNORECASE):
-        raise UserError(HYBRIDS)
     if QUANTIZED.search(f"{options} {row.text('precision')}") and not re.search(
         r"quantization (none|=?bf16)", options, re.IGNORECASE
     ):

@@ -265,8 +265,8 @@ def test_mlperf_runs_bert_in_fp8_where_the_submissions_say_so(accelerator: str, 
         ("GPT OSS 120B", "gpt-oss-120b"),
         ("Kimi-K2", "kimi-k2"),
         ("Llama 4 Maverick", "llama-4-maverick"),
-        ("Nemotron_3_Ultra", ""),
-        ("Nemotron_3_Nano", ""),
+        ("Nemotron_3_Ultra", "nemotron-3-ultra-550b-a55b"),
+        ("Nemotron_3_Nano", "nemotron-3-nano-30b-a3b"),
         ("llama-405b", ""),  # of which generation?
         ("ResNet-50", ""),
     ],
@@ -278,7 +278,7 @@ def test_language_models_as_tables_spell_them(text: str, name: str) -> None:
 def test_mixtures_of_experts_are_known_by_name() -> None:
     for text in ("DeepSeekV3 (dropless)", "GPT OSS 120B", "Grok1 314b", "Qwen3_30B_a3B", "Mixtral 8x7B", "Llama4-Scout"):
         assert has_experts(text), text
-    assert not has_experts("LLAMA3.1_405B") and language_model("Qwen3 Next 80B A3B", 4096) is None
+    assert not has_experts("LLAMA3.1_405B") and language_model("Qwen3 Next 90B A9B", 4096) is None
     grok = language_model("Grok 1", 512, layers=2, vocabulary=1000)
     assert grok is not None and grok.num_parameters < 11e9 and grok.name == "grok-1-of-2-layers"
 

@@ -15,6 +15,7 @@ from typing import Any
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
+from paceline.strategy.sharding import SHARDINGS
 from paceline.workload import Workload
 
 _SAYS = r"(?:\s*[=:]\s*|\s+|)"
@@ -109,7 +110,7 @@ def offload(row: Row) -> str:
     said = f"{row.text('framework')} {row.text('dp_sharding')}".casefold()
     if "offload" not in said:
         return "none"
-    return "weights+optimizer" if "full offload" in said and sharding(row) == "zero3" else "optimizer"
+    return "weights+optimizer" if "full offload" in said and SHARDINGS[sharding(row)].weights else "optimizer"
 
 
 def recompute(row: Row) -> str:
@@ -143,7 +144,7 @@ def _in_options(row: Row) -> str:
     ``activations_checkpoint_num_layers`` of 0)."""
     text = row.text("other_options").casefold()
     if matched := re.search(r"\bactivations\s+(\w+)?\s*(selective|full)?\b", text):
-        return "selective" if matched[2] == "selective" else "none"
+        return matched[2] if matched[2] and matched[2].startswith("select") else "none"
     if re.search(r"gradient[_ -]checkpointing(?![_ ]*(?:false|=\s*false))", text):
         return "full"
     return ""

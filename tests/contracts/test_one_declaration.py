@@ -339,6 +339,7 @@ COMPARED = {
     "validation/sets/mlperf.py": "words of a published table",
     "validation/sets/nvidia_dle.py": "words of a published table",
     "validation/sets/pollux_sia.py": "words of a published table",
+    "validation/sets/published/frameworks.py": "words of a published table",
     "validation/sets/torchtitan.py": "words of a published table",
 }
 """Files that compare with a text that is also a value of a choice, and what it is there."""

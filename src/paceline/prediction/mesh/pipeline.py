@@ -7,6 +7,9 @@ GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B and its interleaved form: Naray
 Zero bubble is ZB-H1 of Qi et al. 2024, arXiv:2401.10241, section 2.2: the backward pass has two parts, for the inputs (b) and
 for the weights (w). A stage passes the gradient of its input on after the first, and fills its waits with the second. With
 f = b = w the bubble is (p - 1)(f + b - w), and no stage holds more micro batches than the first stage of 1F1B.
+
+Passes in turns soon repeat with a period (Baccelli et al. 1992, Synchronization and Linearity, section 3.7). A long pipeline is
+therefore timed with few micro batches, and its middle is repeated (``_periodic``). The result equals that of all passes.
 """
 
 from __future__ import annotations
@@ -70,6 +73,20 @@ class Program:
     late: tuple[int, ...]
 
     @cached_property
+    def rows(self) -> list[tuple[int, int, int, int]]:
+        """Stage, needed pass, edge and cost of each pass."""
+        return list(zip(*(of.tolist() for of in (self.stage, self.needs, self.edge, self.cost)), strict=True))
+
+    @cached_property
+    def by_micro(self) -> Ints:
+        """Number of each pass by kind, part and micro batch: (kinds, parts, micro batches)."""
+        parts = 1 + int(np.max(self.part))
+        kinds = self.cost // parts
+        numbers = np.empty((1 + int(np.max(kinds)), parts, 1 + int(np.max(self.micro))), dtype=np.int64)
+        numbers[kinds, self.part, self.micro] = np.arange(len(self.part))
+        return numbers
+
+    @cached_property
     def of_stage(self) -> tuple[Ints, ...]:
         """Passes of each stage in its order."""
         return tuple(np.flatnonzero(self.stage == number) for number in range(len(self.in_flight)))
@@ -95,12 +112,21 @@ class PipelineSchedule:
     """The passes in each stage's order.
 
     Attributes:
+        seconds: those of all forward, backward and weight passes, each by part. ``send_s``: seconds after each part, from 1.
+        micro_batches: those of the step. ``program``: its passes, or those of fewer micro batches.
         starts, finishes: seconds of each pass of ``program``.
+        later_s: seconds by which the last passes are later than in ``program``.
     """
 
+    stages: int
+    micro_batches: int
+    order: PassOrder
+    seconds: Sequence[float] = field(repr=False)
+    send_s: Sequence[float] = field(repr=False)
     program: Program = field(repr=False)
     starts: Sequence[float] = field(repr=False)
     finishes: Sequence[float] = field(repr=False)
+    later_s: float = 0.0
 
     @property
     def in_flight(self) -> tuple[int, ...]:
@@ -115,12 +141,15 @@ class PipelineSchedule:
     @property
     def ends(self) -> tuple[float, ...]:
         """End of each stage's last pass."""
-        return tuple(self.finishes[int(own[-1])] for own in self.program.of_stage)
+        return tuple(self.finishes[int(own[-1])] + self.later_s for own in self.program.of_stage)
 
     @cached_property
     def passes(self) -> tuple[tuple[Pass, ...], ...]:
         """Passes of each stage."""
-        p, parts = self.program, 1 + int(np.max(self.program.part))
+        parts = 1 + int(np.max(self.program.part))
+        p = program(self.stages, self.micro_batches, parts // self.stages, self.order)
+        short = self.program.by_micro.shape[-1] < self.micro_batches
+        starts, finishes = _timed(p, self.seconds, self.send_s) if short else (self.starts, self.finishes)
         kinds = p.cost // parts
         return tuple(
             tuple(
@@ -129,8 +158,8 @@ class PipelineSchedule:
                     int(p.part[i]),
                     int(p.micro[i]),
                     bool(kinds[i] != FORWARD),
-                    self.starts[i],
-                    self.finishes[i],
+                    starts[i],
+                    finishes[i],
                     bool(kinds[i] == WEIGHTS),
                 )
                 for i in own.tolist()
@@ -145,7 +174,7 @@ class PipelineSchedule:
     def last_pass(self, part: int) -> tuple[float, float]:
         """Return start and end of the pass that completes a part's gradients."""
         number = self.program.last[part]
-        return self.starts[number], self.finishes[number]
+        return self.starts[number] + self.later_s, self.finishes[number] + self.later_s
 
 
 def stage_order(
@@ -250,20 +279,56 @@ def schedule_pipeline(
         send_s: seconds from each part to the next one (parts - 1).
         weights_s: for a zero-bubble pipeline, the seconds in ``backward_s`` that compute the gradients of weights.
     """
-    plan = program(stages, micro_batches, len(forward_s) // stages, schedule)
     passed = [b - w for b, w in zip(backward_s, weights_s, strict=True)] if weights_s else backward_s
-    costs, waits = [*forward_s, *passed, *weights_s], [0.0, *send_s]
-    clocks, ends, starts = [0.0] * stages, [0.0], list[float]()
-    for stage, needs, edge, cost in zip(
-        plan.stage.tolist(), plan.needs.tolist(), plan.edge.tolist(), plan.cost.tolist(), strict=True
-    ):
+    seconds, waits = [*forward_s, *passed, *weights_s], [0.0, *send_s]
+    virtual = len(forward_s) // stages
+    if schedule.in_turns and stages > 1:
+        for rounds in _ROUNDS[virtual > 1]:
+            few = rounds * stages + micro_batches % stages
+            if few >= micro_batches:
+                break
+            plan = program(stages, few, virtual, schedule)
+            starts, finishes = _timed(plan, seconds, waits)
+            later = _periodic(plan, finishes, stages, virtual, micro_batches - few)
+            if later is not None:
+                return PipelineSchedule(stages, micro_batches, schedule, seconds, waits, plan, starts, finishes, later)
+    plan = program(stages, micro_batches, virtual, schedule)
+    return PipelineSchedule(stages, micro_batches, schedule, seconds, waits, plan, *_timed(plan, seconds, waits))
+
+
+_ROUNDS = {False: (5, 10), True: (8,)}
+"""Rounds of as many micro batches as stages that are timed in place of a long pipeline, without and with virtual stages."""
+_PERIODIC = 1e-12
+"""Largest deviation from a period, as a share of the time of all passes: rounding."""
+
+
+def _timed(plan: Program, seconds: Sequence[float], waits: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return start and end of each pass. ``waits``: seconds of the send after each part, from 1."""
+    clocks, ends, starts = [0.0] * len(plan.in_flight), [0.0], list[float]()
+    for stage, needs, edge, cost in plan.rows:
         start, clock = ends[needs] + waits[edge], clocks[stage]
         if start < clock:
             start = clock
         starts.append(start)
-        clocks[stage] = end = start + costs[cost]
+        clocks[stage] = end = start + seconds[cost]
         ends.append(end)
-    return PipelineSchedule(plan, starts, ends[1:])
+    return starts, ends[1:]
+
+
+def _periodic(plan: Program, finishes: Sequence[float], stages: int, virtual: int, more: int) -> float | None:
+    """Return how much later the last passes are with ``more`` micro batches; None if the passes do not repeat yet.
+
+    A pass depends on passes of at most two rounds before it, a round being as many micro batches as stages. If all passes of
+    that window are one period after those a round earlier, so are all passes after it.
+    """
+    window = (1 if virtual == 1 else 2) * stages + 1
+    times = np.array(finishes)[plan.by_micro]
+    stop = times.shape[-1] - window
+    later = times[..., stop - window : stop] - times[..., stop - window - stages : stop - stages]
+    period = float(later.mean())
+    if np.abs(later - period).max() > _PERIODIC * times.max():
+        return None
+    return period * (more // stages)
 
 
 def without_bubbles(passes: Sequence[Pass]) -> tuple[Pass, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -32,6 +33,26 @@ FILES = {
     "mlperf v2.0 to v3.1": "mlperf_training_v2_v3",
     "megatron_bridge": "megatron_bridge_h100",
     "dgxc": "nvidia_dgxc_h100_bf16",
+    "megatron_bridge GB200": "megatron_bridge_gb200",
+    "mlperf v4.0 and v4.1": "mlperf_training_v4",
+    "published SimuMax, one node of 8 B200": "simumax_b200",
+    "published Sailor, GH200": "sailor",
+    "published InternEvo, A100": "internevo_a100",
+    "published XTuner, Qwen3 235B on H800": "xtuner_qwen3_235b_h800",
+    "published NeMo AutoModel, H100": "nemo_automodel_h100",
+    "published BigScience, V100 and A100": "bigscience_jean_zay",
+    "published DLPerf, V100": "dlperf_v100",
+    "published NeMo Megatron launcher, A100": "nemo_megatron_launcher_a100",
+    "published FlagPerf, A100": "flagperf_nvidia",
+    "published Qwen fine-tuning, A100": "qwen_finetune_a100",
+    "published LitGPT, A100": "litgpt_a100_lora",
+    "published ms-swift, A100": "ms_swift_a100_lora",
+    "published MaxText, TPU v4 and v5e": "maxtext_tpu_gpu",
+    "published AWS Neuron, Trainium": "aws_neuron_trn1",
+    "published optimum-habana, Gaudi": "gaudi_optimum_habana_ci",
+    "published timm, RTX 3090": "timm_rtx3090",
+    "published timm with older PyTorch, RTX 3090": "timm_rtx3090_older_pytorch",
+    "published torchvision networks, Turing and Volta": "pytorch_gpu_benchmark",
 }
 """Files by set; what follows the first word says which rows of the set."""
 RUNS = (
@@ -58,12 +79,17 @@ RUNS = (
     ("megatron_bridge", "none, model held out"),
     ("dgxc", "none"),
     ("dgxc", "none, model held out"),
+    ("megatron_bridge GB200", "none"),
+    ("mlperf v4.0 and v4.1", "none"),
+    *((name, "none") for name in FILES if name.startswith("published")),
 )
 """Each with what is visible of it, and what the constants were fitted without where that is not usual."""
 HEAD = ("set", "seen", "points", "cover", "MAPE", "median", "p90", "in 80 %", "wait, points", "baseline: MAPE / ours (rows)")
 KEPT = {"points": "rows", "coverage": "coverage", "mape": "mape", "median": "median", "p90": "p90", "interval_share": "inside"}
 """Figures that the file keeps, and its columns. Shares are fractions."""
 OTHER = ("other", "other_mape", "mape_on_other_rows")
+MORE = ("memory_rows", "memory_mape", "software")
+"""Columns of the peak memory of a device, and rows by the level of their software."""
 """Columns of the best other predictor that answers at least half of the rows: its name, its error, and ours on its rows."""
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
@@ -116,6 +142,14 @@ def best_other(figures: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(OTHER, (name, round(common[name], 4), round(figures["mape_on_baseline_rows"][name], 4)), strict=True))
 
 
+def more(done: Validation) -> dict[str, Any]:
+    """Return ``MORE`` of a validation; empty cells without a measured memory."""
+    levels = Counter(point.case.software for point in done.points)
+    error = done.total.get("memory_mape")
+    values = (done.total.get("memory_points", ""), "" if error is None else round(error, 4))
+    return dict(zip(MORE, (*values, ", ".join(f"{level} {count}" for level, count in levels.most_common())), strict=True))
+
+
 def scales(done: Validation) -> Iterator[str]:
     """Lines of the second table: the groups of single scales, averaged by their points."""
     groups = [group for group in done.groups if group["by"] == "scale" and group["points"]]
@@ -152,21 +186,24 @@ def page_of(commit: str) -> str:
     return subprocess.run(show, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
 
 
-def main(folder: str, out: Path | None, before: Sequence[str] = ()) -> None:
-    """Print the tables as Markdown, and keep the first in ``out``."""
+def main(folder: str, out: Path | None, before: Sequence[str] = (), only: str = "") -> None:
+    """Print the tables as Markdown, and keep the first in ``out``. ``only``: beginning of the sets to run."""
     pages = {commit: page_of(commit) for commit in before}
     print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
     by_scale, lines = [], []
     for name, info in RUNS:
+        if not name.startswith(only):
+            continue
         done = run(folder, name, info)
         lines.append(row(name, info, done))
         print(lines[-1], flush=True)
         if (name, info) in BY_SCALE:
             by_scale += scales(done)
         if out:
-            figures = {column: round(done.total[key], 4) for key, column in KEPT.items()}
-            columns = ("set", "seen", *KEPT.values(), *OTHER)
-            append(out, columns, {"set": name, "seen": info, **figures, **best_other(done.total)})
+            values = {column: done.total[key] for key, column in KEPT.items()}
+            figures = {column: "" if value is None else round(value, 4) for column, value in values.items()}
+            columns = ("set", "seen", *KEPT.values(), *OTHER, *MORE)
+            append(out, columns, {"set": name, "seen": info, **figures, **best_other(done.total), **more(done)})
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
     print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
     print("\n".join(by_scale))
@@ -180,5 +217,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", metavar="SET", default="", help="sets whose names begin so")
     parser.add_argument("--before", metavar="COMMIT", nargs="+", default=())
     main(**vars(parser.parse_args()))

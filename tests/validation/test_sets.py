@@ -280,12 +280,19 @@ def test_a_strange_device_is_none() -> None:
         ("Storage: 2x ConnectX-7 IB NDR 400Gb/Sec, Compute: 8x ConnectX-7 IB NDR 400Gb/Sec", 400e9),
         ("2x Mellanox ConnectX-6, 100Gb/s Ethernet", 12.5e9),
         ("25Gbps", 3.125e9),
+        ("4x 400Gb/s RoCE", 200e9),
+        ("NVLink (a mesh), InfiniBand 100 Gb/s (1 x EDR)", 12.5e9),
+        ("4 x 100 Gb/s RoCE a node", 50e9),
+        ("InfiniBand，200Gb/s", 25e9),
+        ("4x GH200 96GB a node, HPE Slingshot-11", 200e9),  # a port for each of 8 devices
+        ("8 A100 a node, NVLink, 4 Omni-Path links a node", 50e9),
+        ("NVLink 900 GB/s, 400 Gb/s per GPU", 400e9),
         ("504 GB/s", 504e9),  # no port has such a speed: bytes
         ("1 x ConnectX-6 100 GB/s Ethernet", 12.5e9),  # a port of 100 Gb/s, carelessly written
     ],
 )
 def test_networks_as_files_describe_them(text: str, bytes_per_s: float) -> None:
-    found = hardware_aliases.network(text)
+    found = hardware_aliases.network(text, 8)
     assert found is not None and found.bandwidth.value == pytest.approx(bytes_per_s)
 
 

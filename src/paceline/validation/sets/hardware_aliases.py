@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -15,7 +16,11 @@ from paceline.hardware.instances import device_in
 from paceline.hardware.networks import network as find_network
 from paceline.hardware.placement import NodeSizes
 
-_PORTS = re.compile(r"\s*(?:([0-9]+)\s*x\s*)?([^,+:;]*?)([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)", re.IGNORECASE)
+_PORTS = re.compile(
+    r"\s*(?:([0-9]+)\s*[x×]\s*)?([^,+:;]*?)(?<![\d.])([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)(\s*/\s*s)?"
+    r"(?=([^,+;]*))",
+    re.IGNORECASE,
+)
 _PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
 _RDMA_FROM = 200.0
@@ -32,6 +37,9 @@ _DGX_NETWORK = (
 Other vendors' nodes of eight have eight ports of 400 Gb/s too."""
 _PORTS_PER_DEVICE = {"GB200": 1, "GB300": 2}
 """Ports of 400 Gb/s for each device of an NVLink domain (NVIDIA, DGX GB200 and DGX GB300 data sheets)."""
+_FABRICS = (("slingshot", "Slingshot 11", "200Gb/s RoCE"), ("omni-?path", "Omni-Path", "100Gb/s RoCE"))
+"""Fabrics by name: what the catalogue calls them, and a port of their speed (HPE, Slingshot 11; Omni-Path 100 Series)."""
+_INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
 _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 
@@ -42,28 +50,50 @@ def device(text: str) -> Device | None:
 
 
 @cache
-def network(text: str) -> Link | None:
-    """Return the network between nodes named in a system description: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``.
+def network(text: str, devices: int = 1) -> Link | None:
+    """Return the network between nodes named in a description: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``, ``4 x 100 Gb/s
+    RoCE a node``, ``InfiniBand 100 Gb/s (1 x EDR)``, ``HPE Slingshot-11``.
 
     Ports named for storage or management do not count; several ports of one speed add up.
+
+    Args:
+        devices: devices of a node. Each has a port of a fabric without a stated number of ports, and of ports ``per GPU``.
     """
-    best: Link | None = None
-    for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text):
-        if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
+    text = text.replace("，", ", ")
+    for word, name, port in _FABRICS:
+        if matched := re.search(rf"(?:(\d+)\s*x?\s*)?(?:[a-z]+\s+){{0,2}}{word}", text, re.IGNORECASE):
+            ports = matched[1] or devices
+            return _linked(f"{ports}x {name}") or _linked(f"{ports}x {port}")
+    found = [link for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text) for link in _ports(part, devices)]
+    return max(found, key=lambda link: link.bandwidth.value, default=None)
+
+
+def _ports(part: str, devices: int) -> Iterator[Link]:
+    """Yield the networks of the ports in a part of a description."""
+    if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
+        return
+    for count, words, speed, unit, per_second, behind in _PORTS.findall(part):
+        if _INSIDE.search(words) or (unit == "GB" and not per_second):  # a link inside the node, or a size of memory
             continue
-        for count, words, speed, unit in _PORTS.findall(part):
-            kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
-            is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
-            name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
-            if name[0].isdigit() and float(speed) >= _RDMA_FROM:
-                name += " RoCE"
-            try:
-                link_of_part = find_network(f"{count}x {name}" if count else name)
-            except UserError:
-                continue
-            if best is None or link_of_part.bandwidth.value > best.bandwidth.value:
-                best = link_of_part
-    return best
+        kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
+        is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
+        name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
+        if name[0].isdigit():
+            efa = re.search(r"\befa\b", part, re.IGNORECASE)
+            rdma = float(speed) >= _RDMA_FROM or re.search(r"roce|rdma", part, re.IGNORECASE)
+            name += " EFA" if efa else " RoCE" if rdma else ""
+        ports = int(count or (matched[1] if (matched := re.match(r"\s*\((\d+)\s*x", behind)) else 1))
+        if re.match(r"\s*(per|a|each)\s*(gpu|device|chip)", behind, re.IGNORECASE):
+            ports *= devices
+        if link := _linked(f"{ports}x {name}" if ports > 1 else name):
+            yield link
+
+
+def _linked(text: str) -> Link | None:
+    try:
+        return find_network(text)
+    except UserError:
+        return None
 
 
 def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.instances import device_in, instance
-from paceline.hardware.networks import network
 from paceline.validation.sets import hardware_aliases
 from paceline.validation.sets.published.options import leading, written
 
 SEVERAL_KINDS = "several kinds of devices in one run"
 NODES = "nodes of unequal size, or of an unknown one"
 NO_NETWORK = "several nodes, and the row leaves out their network"
-_SPEED = re.compile(
-    r"(?:(\d+)\s*[x×]\s*)?([A-Za-z][\w-]*\s+)?(?<![\d.])(\d+(?:\.\d+)?)\s*(?:Gb/s|Gbps|Gbit/s|Gb/sec|GbE)([^,;]*)",
-    re.IGNORECASE,
-)
 _SLICE = {"TPU v5e": 256, "TPU v6e": 256}
 """Chips of the largest slice that one network of links joins (Google Cloud, TPU v5e and v6e)."""
 _HOST_NETWORK = {"tpu": (4, "100Gb/s")}
 """Devices of a host and its network, which joins slices (Google Cloud, TPU v4: 4 chips a host)."""
-_FABRICS: tuple[tuple[str, str, float], ...] = (
-    ("slingshot", "Slingshot 11", 200.0),
-    ("omni-?path", "Omni-Path", 100.0),
-)
-"""Fabrics by name: how the catalogue calls them, and Gb/s of a port (HPE, Slingshot 11; Intel, Omni-Path 100 Series)."""
-_KINDS: Mapping[float, str] = {
-    100.0: "InfiniBand EDR",
-    200.0: "InfiniBand HDR",
-    400.0: "InfiniBand NDR",
-    800.0: "InfiniBand XDR",
-}
-_RDMA_FROM = 200.0
-"""Gb/s of a port from which clusters use RDMA, though they do not say so."""
 
 
 def device(row: Row) -> Device | None:
@@ -108,7 +89,7 @@ def instance_named(text: str) -> tuple[str, int, str] | None:
 
 def _between(row: Row, of: Device, each: int) -> Link | str:
     """Return the network between nodes. Raises UserError if it is unknown."""
-    if found := described(row.text("interconnect"), each):
+    if found := hardware_aliases.network(row.text("interconnect"), each):
         return found
     named = instance_of(row)
     if named and named[2]:
@@ -119,48 +100,6 @@ def _between(row: Row, of: Device, each: int) -> Link | str:
     if system is None or system.network is None:
         raise UserError(NO_NETWORK)
     return system.network
-
-
-def described(text: str, each: int) -> Link | None:
-    """Return the network between nodes that a description names; None if it names none.
-
-    Args:
-        text: such as ``NVLink, InfiniBand 100 Gb/s (1 x EDR)``, ``4 x 100 Gb/s RoCE a node``, ``HPE Slingshot-11``.
-        each: devices of a node, each of which has a port of a fabric without a stated number of them.
-    """
-    plain = text.replace("，", ", ")
-    for word, name, port in _FABRICS:
-        pattern = rf"(?:(\d+)\s*x?\s*)?(?:(?:hpe|intel|cray)\s+)?{word}"
-        if named := re.search(pattern, plain, re.IGNORECASE):
-            ports = int(named[1] or each)
-            return _linked(f"{ports}x {name}") or _linked(f"{ports}x {port:g}Gb/s RoCE")
-    for matched in _SPEED.finditer(plain):
-        count, before, speed, behind = matched.groups()
-        if before and re.match(r"nvlink|nvswitch|pcie|management|storage", before, re.IGNORECASE):
-            continue
-        around = f"{before or ''} {behind}"
-        ports = int(count or (m[1] if (m := re.search(r"\((\d+)\s*x", behind)) else 1))
-        if re.search(r"(per|a|each)\s*(gpu|device|chip)", behind, re.IGNORECASE):
-            ports *= each
-        return _linked(f"{ports}x {_named(float(speed), around + plain)}")
-    return None
-
-
-def _named(speed: float, around: str) -> str:
-    """Return a port of ``speed`` Gb/s as ``hardware.network`` takes it, by the words around."""
-    if re.search(r"infiniband|\bib\b|\b[ehnx]dr\b", around, re.IGNORECASE) and speed in _KINDS:
-        return _KINDS[speed]
-    if re.search(r"\befa\b", around, re.IGNORECASE):
-        return f"{speed:g}Gb/s EFA"
-    rdma = re.search(r"roce|rdma", around, re.IGNORECASE) or speed >= _RDMA_FROM
-    return f"{speed:g}Gb/s RoCE" if rdma else f"{speed:g}Gb/s"
-
-
-def _linked(text: str) -> Link | None:
-    try:
-        return network(text)
-    except UserError:
-        return None
 
 
 def _slices(of: Device, count: int, slices: int | None) -> Cluster:

@@ -75,7 +75,7 @@ def test_a_slow_host_may_lengthen_steps_of_short_kernels(monkeypatch: pytest.Mon
         assert low == pytest.approx(ends[0])
         return high
 
-    launches_s = 100e-6 * float(host_launches(NET, ordinary).sum())
+    launches_s = 100e-6 * float(host_launches(NET, ordinary, ONE.device, "fp32").sum())
     assert high(1.0) == pytest.approx(1.25 * (1 + launches_s)) and launches_s > 0.01
     assert high(0.1) == pytest.approx(1.25 * (0.1 + launches_s))
     assert high(1.0, micro_batches=4) == pytest.approx(1.25 * (1 + 4 * launches_s))

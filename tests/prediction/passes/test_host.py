@@ -16,32 +16,54 @@ from paceline.workload import Workload
 from traced_layers import work
 
 ORDINARY, TUNED = efficiency("ordinary"), efficiency("tuned")
+H100, B200 = device("H100"), device("B200")
 
 
 def test_ordinary_software_launches_every_kernel() -> None:
     workload = Workload.named("mixtral-8x7b")
     of_layers = [(work(layer, "calls_forward"), work(layer, "calls_backward")) for layer in workload.layers]
-    assert host_launches(workload, ORDINARY).T.tolist() == [list(map(float, of)) for of in of_layers]
+    assert host_launches(workload, ORDINARY, H100, "bf16").T.tolist() == [list(map(float, of)) for of in of_layers]
 
 
 def test_tuned_software_launches_blocks_of_experts_with_a_product_for_each() -> None:
-    assert not host_launches(Workload.named("llama-3-8b"), TUNED).any()
+    assert not host_launches(Workload.named("llama-3-8b"), TUNED, H100, "bf16").any()
     workload = Workload.named("deepseek-v2-lite")  # the first block has no experts
-    apart = host_launches(workload, TUNED)
+    apart = host_launches(workload, TUNED, H100, "bf16")
     names = [layer.name for layer in workload.layers]
     dense = [i for i, name in enumerate(names) if not name.startswith("blocks.") or name.startswith("blocks.0.")]
     assert not apart[:, dense].any()
     last = names.index("blocks.1.experts.contract")
-    one = host_launches(workload, ORDINARY)[:, last]
+    one = host_launches(workload, ORDINARY, H100, "bf16")[:, last]
     assert (apart[:, last] - one).tolist() == [63, 2 * 63]  # 64 experts; two products in the backward pass
     own = expert_share(workload, Parallelism(data=8, expert=8)).workload
-    assert (host_launches(own, TUNED)[:, last] - one).tolist() == [7, 2 * 7]
+    assert (host_launches(own, TUNED, H100, "bf16")[:, last] - one).tolist() == [7, 2 * 7]
+    gate, expand = (names.index(f"blocks.1.experts.{name}") for name in ("gate", "expand"))
+    assert not apart[:, gate].any() and apart[0, expand] == 64  # one product for both
+
+
+def test_the_host_launches_casts_of_inputs_and_gradients_too() -> None:
+    workload = expert_share(Workload.named("qwen-3-30b-a3b"), Parallelism(data=8, expert=8)).workload
+    products = 7  # queries, keys, values, the projection, the router, both products of experts
+    for precision, kernels in (("mxfp8", 1), ("fp8-current", 2)):
+        more = host_launches(workload, TUNED, H100, precision) - host_launches(workload, TUNED, H100, "bf16")
+        assert more.sum(axis=1).tolist() == [48 * products * kernels] * 2
+        assert (host_launches(workload, ORDINARY, H100, precision) == host_launches(workload, ORDINARY, H100, "bf16")).all()
+
+
+def test_graphs_hold_experts_of_one_kernel_on_blackwell_under_mxfp8_since_2026() -> None:
+    workload = Workload.named("qwen-3-30b-a3b")
+    assert not host_launches(workload, TUNED, B200, "mxfp8").any()
+    for constants, precision in ((TUNED, "bf16"), (TUNED.of_year(2026.0), "mxfp8"), (ORDINARY, "mxfp8")):
+        assert host_launches(workload, constants, B200, precision).any()
 
 
 def test_where_graphs_hold_everything_the_host_costs_nothing() -> None:
     assert host_seconds(device("H100"), TUNED) == host_seconds(device("H100"), ORDINARY) == ORDINARY.host_s > 0
-    assert [host_seconds(device(name), TUNED) for name in ("B200", "MI300X", "TPU v4")] == [0.0] * 3
-    assert host_seconds(device("B200"), ORDINARY) == ORDINARY.host_s and host_seconds(device("TPU v4"), ORDINARY) == 0.0
+    assert [host_seconds(device(name), TUNED) for name in ("MI300X", "TPU v4")] == [0.0] * 2
+    assert (
+        host_seconds(B200, ORDINARY) == host_seconds(B200, TUNED) == ORDINARY.host_s
+        and host_seconds(device("TPU v4"), ORDINARY) == 0.0
+    )
     held_out = efficiency("tuned", "Hopper")
     assert held_out.expert_host_s == efficiency("ordinary", "Hopper").host_s
 

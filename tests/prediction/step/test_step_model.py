@@ -544,7 +544,7 @@ def test_what_a_loop_repeats_costs_the_host_a_launch_alone() -> None:
     clip, device = Workload.named("tacotron2"), named_cluster("A100", 1, 1).device
     model = Predictor(constants=replace(TYPICAL, host_s=8e-5)).model(clip)
     tiny = Strategy.of(world_size=1, global_batch_size=1, precision="tf32", optimizer="adam")
-    passes = model.launched(model.passes(device, tiny), device)
+    passes = model.launched(model.passes(device, tiny), device, "tf32")
     kernels = [work(layer, "calls_forward") + work(layer, "calls_backward") for layer in clip.layers]
     once = sum(count / layer.turns for count, layer in zip(kernels, clip.layers, strict=True))
     needed = once * 8e-5 + (sum(kernels) - once) * 1.5e-5

@@ -238,7 +238,9 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: StepPredictor) -> No
 def parts(model: StepModel, strategy: Strategy, device: Device, factor: float) -> tuple[WorkerLayer, ...]:
     """Return the layers of one worker. In a large network, adjacent layers are merged into parts of similar size."""
     workload = model.workload
-    forward, backward = (seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device))
+    forward, backward = (
+        seconds.total * factor for seconds in model.launched(model.passes(device, strategy), device, strategy.precision)
+    )
     backward = backward + run_again(workload, strategy.parallelism.recomputation, forward)[0]
     owners, elements = [p.layer for p in workload.parameters], [4.0 * p.size for p in workload.parameters]
     sizes = np.bincount(owners, weights=elements, minlength=len(forward))

@@ -55,9 +55,9 @@ def conformal_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends
     if missed is None or step_s <= 0:
         return ends
     more = 0.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_shift()
-    launches = (
-        launches_of_step(inputs.workload, inputs.strategy, e) if missed.launch_s and host_seconds(cluster.device, e) else 0.0
-    )
+    launches = 0.0
+    if missed.launch_s and host_seconds(cluster.device, e):
+        launches = launches_of_step(inputs.workload, inputs.strategy, e, cluster.device)
     slow_host = math.log1p(missed.launch_s * launches / step_s)
     return shifted(step_s, ends, (missed.low + more, missed.high + more + slow_host))
 

@@ -221,10 +221,10 @@ def alltoall_seconds(
     flight (``phase_seconds``).
 
     Args:
-        copies: number of devices that each number goes to.
-        once_per_node: numbers cross the network once for each target node and are copied there. Copies to M nodes at random
-            reach ``M (1 - (1 - 1/M)^copies)`` of them. Inside the node ``(R-1)/R`` of all bytes move then (DeepSeek-AI,
-            DeepEP; arXiv:2412.19437, section 3.2.2).
+        copies: number of members that each number goes to; several may be on one device.
+        once_per_node: numbers cross the network once for each target node, and the link inside it once for each target
+            device. Copies to M nodes at random reach ``M (1 - (1 - 1/M)^copies)`` of them, and so do those to N devices. What
+            a device keeps takes the same path (DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2).
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
     volume = np.asarray(sizes, dtype=np.float64)
@@ -238,14 +238,19 @@ def alltoall_seconds(
         above = max(size * (n - size) for size in set(cluster.leaf_sizes))
         leaving = max(leaving, above * cluster.oversubscription / cluster.leaf_nodes)
     messages = local - 1, n - cluster.unlike_sizes[0]
-    if once_per_node and nodes > 1:
-        inside, messages = (local - 1) / local, (local - 1, nodes - 1)
-        crossing = nodes * (1 - (1 - 1 / nodes) ** copies) / copies
+    if once_per_node:
+        inside, messages = _reached(n, copies) / copies, (local - 1, nodes - 1)
+        crossing = _reached(nodes, copies) / copies
     rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
     start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
     near = volume * inside * beta[0] + rounds[0] * alpha[0]
     far = volume * crossing * leaving / n * beta[1] + rounds[1] * alpha[1]
     return start + np.maximum(near, far), far > near
+
+
+def _reached(members: int, copies: float) -> float:
+    """Return the expected number of members that get any of several copies at random."""
+    return members * float(1 - (1 - 1 / members) ** copies)
 
 
 def _algorithm_costs(

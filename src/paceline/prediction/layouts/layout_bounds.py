@@ -331,7 +331,8 @@ class LayoutBounds(Prepared):
         layers = self._divided(own)
         forward, backward = layers.passes
         again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-        calls = host_launches(layers.workload, self.model.constants)
+        precision = self._strategy_of(own).precision
+        calls = host_launches(layers.workload, self.model.constants, self.cluster.device, precision)
         of_layers = np.stack([forward.total, backward.total, again, *calls])
         summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
         return summed

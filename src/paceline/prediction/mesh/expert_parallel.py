@@ -131,6 +131,8 @@ def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
             operations = tuple(divided_product(o, forward, how, parts, False) for o in operations)
             held *= parts if how == "columns" else 1  # whole rows of all devices
         operations = tuple(_own_experts(o, experts, parts) for o in operations)
+    elif is_expert(layer.name):  # a loop over the experts of the device
+        operations = tuple(replace(o, batch=o.batch / experts) for o in operations)
     operations = tuple(fewer_tokens(o, 1 / imbalance) for o in operations)
     half = None if layer.activation_bytes_half is None else layer.activation_bytes_half * held
     return replace(layer, operations=operations, activation_bytes=layer.activation_bytes * held, activation_bytes_half=half)

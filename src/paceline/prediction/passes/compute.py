@@ -24,7 +24,7 @@ from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
-from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, OperationTable, operation_table
+from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, SCAN, OperationTable, operation_table
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -55,6 +55,8 @@ FUSED: int = assumed("fused_tensors")
 """Tensors that one kernel of a fused optimizer updates."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
+SCAN_SHARE: float = assumed("scan_share")
+"""Rates of the kernels of a chunked scan, relative to those of products and of streaming kernels."""
 CAUSAL_BLOCK = 128
 """Keys of a block of causal attention."""
 
@@ -313,9 +315,9 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
     fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (
-        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0], 1.0)
+        np.minimum([e.matrix_share * fed, e.matrix_conv_share * fed, attention, 1.0, e.matrix_share * fed * SCAN_SHARE], 1.0)
         if matrix
-        else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0])
+        else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0, e.vector_share * SCAN_SHARE])
     )
     work = table.flops * micro_batch_size * computed_share(table)
     busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
@@ -326,7 +328,7 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         scale = scale * (read * narrower + written) / np.maximum(read + written, 1.0)
     moved = (table.bytes * micro_batch_size + table.fixed_bytes) * scale
     moved = moved * np.where(table.kind == MEMORY, e.kept_share, 1.0)
-    flops, streamed = work / busy, moved / memory_rate(device, e)
+    flops, streamed = work / busy, moved / memory_rate(device, e) / np.where(table.kind == SCAN, SCAN_SHARE, 1.0)
     if device.cycles is not None:
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)

@@ -3,8 +3,11 @@
 Ordinary software launches all kernels. Tuned software replays graphs, except for blocks of experts that drop no token. The
 number of rows of an expert is known only after the router, and no graph holds products of unknown size (Megatron-Core, README
 of ``transformer/moe``, CUDA graph support; Megatron-Bridge's presets for H100 request none). There the host launches a product
-for each expert of the device (Transformer Engine, ``GroupedLinear``: cuBLAS on several streams, #853). On Blackwell one kernel
-reads the sizes from the device's memory (#2360), and graphs hold it.
+for each expert of the device (Transformer Engine, ``GroupedLinear``: cuBLAS on several streams, #853). On Blackwell, under
+MXFP8, one kernel reads the sizes from the device's memory, and a graph holds the whole step (Megatron-Bridge 26.06,
+``perf_recipes``: ``cuda_graph_impl="full_iteration"`` with ``NVTE_CUTEDSL_FUSED_GROUPED_MLP``). Recipes for other precisions
+and older releases leave the experts outside of graphs. A gate is computed with the expansion, as one product. Under a recipe
+of fewer bits the host also launches the casts of inputs and gradients.
 
 ``host_s`` also includes host work of a layer other than launches, such as hooks of its parameters. A loop does not repeat it.
 """
@@ -16,13 +19,17 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
+from paceline.hardware.precision import RECIPES
 from paceline.prediction.passes.layer_roles import is_expert
+from paceline.prediction.passes.operation_table import is_narrow
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
-_EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper")
+_EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
+_GRAPHED_SINCE = {("Blackwell", "mxfp8"): 2026.4}
+"""Architecture and precision whose graphs hold experts, and the year since which they do."""
 
 
 LOOP_S: float = assumed("loop_host_s")
@@ -41,31 +48,43 @@ def host_seconds(device: Device, e: Efficiency) -> float:
     return e.host_s
 
 
-def host_launches(workload: Workload, e: Efficiency) -> Array:
+def host_launches(workload: Workload, e: Efficiency, device: Device, precision: str) -> Array:
     """Return the kernels that the host launches in each layer's forward and backward pass, (2, layers).
 
-    Tuned software launches only those of blocks with experts. Repeats of a loop count by their share of ``host_seconds``.
+    Tuned software launches only those of blocks with experts, unless graphs hold these too. Repeats of a loop count by their
+    share of ``host_seconds``.
     """
     tuned = e.level == "tuned"
-    again = min(1.0, LOOP_S / e.host_s) if e.host_s else 1.0
-    return _counted(workload, tuned, again)
+    since = _GRAPHED_SINCE.get((device.architecture, precision))
+    if tuned and since is not None and not 0 < e.year < since:
+        return np.zeros((2, len(workload.layers)))
+    host_s = e.expert_host_s if tuned else e.host_s
+    again = min(1.0, LOOP_S / host_s) if host_s else 1.0
+    recipe = RECIPES.get(precision) if tuned else None
+    return _counted(workload, tuned, again, recipe.kernels(weight=False) if recipe else 0)
 
 
-def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency) -> float:
+def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency, device: Device) -> float:
     """Return the kernels that a host launches for one device in a step; for a pipeline, those of an even stage."""
     p = strategy.parallelism
-    return float(host_launches(workload, e).sum()) * p.micro_batches / p.pipeline
+    return float(host_launches(workload, e, device, strategy.precision).sum()) * p.micro_batches / p.pipeline
 
 
 @once
-def _counted(workload: Workload, tuned: bool, again: float) -> Array:
+def _counted(workload: Workload, tuned: bool, again: float, casts: int) -> Array:
+    """Return the launches of each layer. ``casts``: kernels of a cast of an input or a gradient."""
     layers = workload.layers
     blocks = [block(f"{layer.name}.") or layer.name.partition(".")[0] for layer in layers]
     mixed = {own for own, layer in zip(blocks, layers, strict=True) if is_expert(layer.name)}
     launches = np.zeros((2, len(layers)))
     for number, (own, layer) in enumerate(zip(blocks, layers, strict=True)):
         once = (1 + (layer.turns - 1) * again) / layer.turns
-        for o in layer.operations if not tuned or own in mixed else ():
+        gate = tuned and layer.name.endswith("experts.gate")
+        for o in layer.operations if (not tuned or own in mixed) and not gate else ():
             apart = tuned and o.kind == "matmul" and is_expert(layer.name)
-            launches[int(o.backward), number] += once * o.calls * (o.batch if apart else 1.0)
+            if tuned and o.kind == "memory" and o.batch > 1:  # a loop over the experts
+                launches[int(o.backward), number] += o.calls * (1 + (o.batch - 1) * again)
+                continue
+            cast = casts if is_narrow(o) and o.grows == "m" and not layer.is_logits else 0
+            launches[int(o.backward), number] += once * o.calls * ((o.batch if apart else 1.0) + cast)
     return launches

@@ -11,8 +11,8 @@ from paceline.workload.layers import Operation
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
-MATMUL, CONV, ATTENTION, MEMORY = range(4)
-_KINDS = {"matmul": MATMUL, "scan": MATMUL, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
+MATMUL, CONV, ATTENTION, MEMORY, SCAN = range(5)
+_KINDS = {"matmul": MATMUL, "scan": SCAN, "conv": CONV, "attention": ATTENTION, "memory": MEMORY}
 _SIZES = ("m", "n", "k", "batch")
 
 
@@ -48,7 +48,7 @@ def operation_table(workload: Workload) -> OperationTable:
     """Return the operations of ``workload``, cached as long as it lives."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
     unique: dict[tuple[Operation, bool], int] = {}
-    keys = [(o, _narrow(o) and not workload.layers[i].is_logits) for i, o in operations]
+    keys = [(o, is_narrow(o) and not workload.layers[i].is_logits) for i, o in operations]
     row = np.array([unique.setdefault(key, len(unique)) for key in keys], dtype=np.int64)
 
     def column(name: str) -> Array:
@@ -67,7 +67,7 @@ def operation_table(workload: Workload) -> OperationTable:
     )
 
 
-def _narrow(o: Operation) -> bool:
+def is_narrow(o: Operation) -> bool:
     """Return whether an operation is a product of a layer with its weight, which recipes quantise.
 
     Products of attention are batches. Products of experts are batches with one weight each.

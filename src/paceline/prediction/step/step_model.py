@@ -241,20 +241,20 @@ class StepModel:
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
         """Return the passes including their waits for the host and for vectors of divided tables."""
-        passes, tables = self.launched(passes, cluster.device), self.workload.tables
+        passes, tables = self.launched(passes, cluster.device, strategy.precision), self.workload.tables
         if tables is None:
             return passes
         exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
         free = self.free & {"network", "intra-node link"}
         return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
 
-    def launched(self, passes: PassTimes, device: Device) -> PassTimes:
+    def launched(self, passes: PassTimes, device: Device, precision: str) -> PassTimes:
         """Return the passes, at least as long as the host needs to launch their kernels.
 
         The excess of the host is spread over the layers by their kernels.
         """
         host_s = host_seconds(device, self.constants)
-        calls = host_launches(self.workload, self.constants)
+        calls = host_launches(self.workload, self.constants, device, precision)
         count = float(calls.sum())
         if not host_s or not count:
             return passes

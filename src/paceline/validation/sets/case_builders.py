@@ -146,6 +146,7 @@ def divided_case(
     precision: str,
     *,
     precision_from: PrecisionSource = "row",
+    year: float = 0.0,
     **mesh: Any,
 ) -> Case | Skip:
     """Return a tuned run of a model on several devices, or the reason to skip it. Arguments as ``divided`` and ``Case``."""
@@ -153,7 +154,15 @@ def divided_case(
         run = divided(machines, workload, batch, micro_batch, precision, **mesh)
     except UserError as error:
         return refused(keys, error)
-    return Case(keys=keys, workload=workload, setting=run, software="tuned", step_s=step_s, precision_from=precision_from)
+    return Case(
+        keys=keys,
+        workload=workload,
+        setting=run,
+        software="tuned",
+        step_s=step_s,
+        precision_from=precision_from,
+        year=year,
+    )
 
 
 def _check_divides(workload: Workload, mesh: Parallelism) -> None:

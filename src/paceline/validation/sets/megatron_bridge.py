@@ -9,13 +9,13 @@ run ``FP8`` with current scaling; older pages of NeMo do not say the recipe, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, PrecisionSource, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import language_model, model_name
+from paceline.validation.sets.megatron_bridge_recipes import recipe, year
 
 TEXTS = ("model", "task", "system", "container", "precision")
 NUMBERS = (
@@ -31,17 +31,6 @@ NUMBERS = (
     "fsdp",
     "tokens_per_s_per_gpu",
 )
-EXPERT_EXCHANGES: Mapping[str, Mapping[str, Any]] = {
-    "deepseek-v3": {"expert_exchange": "once_per_node", "expert_overlap": True},
-    "qwen-3-30b-a3b": {"expert_exchange": "once_per_node"},
-    "qwen-3-235b-a22b": {"expert_overlap": True},
-}
-"""How NVIDIA's scripts for H100 send tokens to experts: DeepEP or HybridEP against a plain all-to-all, and ``moe_a2a_overlap``
-(scripts/performance/configs: deepseek_v3_llm_pretrain.py, qwen3_workload_base_configs.py)."""
-RECOMPUTED: Mapping[str, Mapping[str, Any]] = {"gpt-oss-120b": {"recompute": "selective:layernorm,moe_act"}}
-"""Modules recomputed in runs with one sequence per micro batch (gpt_oss_workload_base_configs.py, H100)."""
-
-
 FP8 = "fp8-current"
 """Meaning of ``FP8`` in releases of Megatron-Bridge: its recipes' names for Hopper end on ``fp8cs`` (``perf_recipes``)."""
 
@@ -75,17 +64,18 @@ def case(row: Row) -> Case | Skip:
     workload = language_model(model, length, lora=lora)
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    experts = row.whole("ep") or 1
+    experts, released = row.whole("ep") or 1, year(release)
     mesh: dict[str, Any] = {
         "tensor": row.whole("tp") or 1,
         "pipeline": row.whole("pp") or 1,
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
         "expert": experts,
-        **(RECOMPUTED.get(model_name(model), {}) if micro == 1 else {}),
-        **(EXPERT_EXCHANGES.get(model_name(model), {}) if experts > 1 else {}),
+        **(recipe(model_name(model), device.architecture, precision, released) if experts > 1 else {}),
         "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
     }
     step_s = batch * length / (rate * devices)
     origin: PrecisionSource = "row" if precision == stated else "submission"
-    return case_builders.divided_case(keys, step_s, machines, workload, batch, micro, precision, precision_from=origin, **mesh)
+    return case_builders.divided_case(
+        keys, step_s, machines, workload, batch, micro, precision, precision_from=origin, year=released, **mesh
+    )

@@ -8,10 +8,10 @@ for the sum over experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paceline.errors import UserError
-from paceline.workload.builders.layer_builders import INDEX, WORD, LayerSpec, elementwise, grouped, linear
+from paceline.workload.builders.layer_builders import INDEX, WORD, LayerSpec, elementwise, grouped, linear, memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,18 @@ class Experts:
         return number >= self.first and (number + 1) % self.every == 0
 
 
+def _scaled_bias(count: int, rows: float, width: int) -> LayerSpec:
+    """Return the addition of the last product's bias times the router's scores, expert by expert in fp32, and one copy of all.
+
+    Megatron-Core, ``TEGroupedMLP._apply_bias``: the product, the sum, the copy and the cast back each read and write a row.
+    """
+    x, scores = WORD * rows * width, 2 * WORD * rows
+    # fp32 counts twice in a table that 16 bits halve; the backward pass has the gradients of result, bias and scores
+    forward, back = 14 * x + scores, 18 * x + 2 * scores
+    operations = memory(False, 4, forward), memory(True, 7, back)
+    return LayerSpec("experts.add_bias", "Add", tuple(replace(o, batch=float(count)) for o in operations))
+
+
 def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool) -> list[LayerSpec]:
     """Return the layers of one block's experts over ``s`` tokens, without the shared ones.
 
@@ -79,6 +91,7 @@ def expert_layers(e: Experts, s: float, hidden: int, *, gated: bool, bias: bool)
     return [
         *parts,
         grouped("experts.contract", e.count, rows, e.ffn, width, bias=bias),
+        *([_scaled_bias(e.count, copies, width)] if bias else []),
         elementwise("combine", "Sum", (1, x * (1 + e.active)), (1, x * (1 + e.active))),
         *([linear("latent_out", s, width, hidden, bias=bias)] if e.latent else []),
     ]

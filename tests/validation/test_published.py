@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from each_row import each_row
-from measured_rows import case, columns, write
-from paceline.csv_rows import read
+from measured_rows import case, columns, skip, write
+from paceline.csv_rows import Row, read
 from paceline.validation import validate
-from paceline.validation.sets.published import joined
+from paceline.validation.sets.published import joined, options
 from paceline.workload import Workload
 
 
@@ -59,3 +59,130 @@ def test_memory_joins_the_step_of_its_run(tmp_path: Path) -> None:
     assert done.total["points"] == 1 and done.total["memory_points"] == 2 and done.total["coverage"] == 1.0
     assert done.total["memory_baselines"] == {"simulator": pytest.approx(0.025)}
     assert done.points[0].case.memory_bytes == 40 * 2**30
+
+
+@each_row(
+    ("changes", "parameters"),
+    [
+        ({"model": "GPT hidden 1024 layers 6", "other_options": "heads 16; vocabulary 51200"}, 0.13e9),
+        ({"model": "GPT 52B", "pp": "16", "num_devices": "64", "num_nodes": "8"}, 52e9),
+        ({"model": "GPT (candidates) 20B", "other_options": "NHIDDEN=14400 (20B: 8 layers, 200B: 80 layers)"}, 20.7e9),
+        ({"model": "MaxText 16B", "other_options": "global_parameter_scale=16", "framework": "MaxText"}, 16e9),
+        ({"model": "T5 3B", "framework": "NeMo Megatron", "seq_len": "512"}, 2.78e9),
+        ({"model": "BERT 4B", "framework": "NeMo Megatron", "seq_len": "512"}, 3.9e9),
+        ({"model": "HuggingFace BERT-Large Ph2 pre-training"}, 0.335e9),
+        ({"model": "sft_Qwen2-7B"}, 7.6e9),
+        ({"model": "resnet50-pytorch", "tp": ""}, 25.6e6),
+    ],
+)
+def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> None:
+    assert case("published", **changes).workload.num_parameters == pytest.approx(parameters, rel=0.04)
+
+
+@each_row(
+    ("changes", "reason"),
+    [
+        ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
+        ({"other_options": "Q-LoRA; rank 8"}, "frozen weights of 4 or 8 bits"),
+        ({"other_options": "LoRA (emb)"}, "adapters, and whole embeddings that are trained"),
+        ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
+        ({"recompute": "qkv_proj_offloaded"}, "activations moved to the host"),
+        ({"recompute": "every other moon"}, "recompute every other moon"),
+        ({"model": "chess"}, "model not among the workloads"),
+        ({"seq_len": ""}, "sequence length not stated"),
+        ({"seq_len": "padded to the longest in a batch"}, "sequences of unknown length"),
+        ({"value": "OOM"}, "no measurement in the row"),
+        ({"metric": "gradient_reduce_time_s"}, "no measurement in the row"),
+        ({"num_devices": "9", "num_nodes": "2"}, "nodes of unequal size, or of an unknown one"),
+        ({"global_batch": "", "micro_batch": ""}, "batch not given, or smaller than the devices"),
+        ({"dp_sharding": "none (several GPUs: layers spread by device_map)"}, "layers spread over the devices"),
+        ({"other_options": "published TFLOPs 900"}, "step time and FLOPs do not agree"),
+        ({"precision": "fp8"}, ""),
+        ({"precision": "nvfp4"}, "nvfp4 on a device without it"),
+    ],
+)
+def test_reasons(changes: dict[str, str], reason: str) -> None:
+    if reason:
+        assert skip("published", **changes).reason.startswith(reason)
+    else:
+        assert case("published", **changes).precision == "fp8"
+
+
+def test_memory_of_unequal_sequences_is_that_of_the_longest() -> None:
+    said = {"model": "phi-1.5 1.3 B", "device": "A100 SXM 40GB", "num_devices": "1", "tp": "1", "dp_sharding": "none"}
+    lengths = {"seq_len": "padded to the longest in a batch; longest: phi 1044, Falcon 1079 tokens"}
+    one = case("published", **said, **lengths, metric="max_gpu_ram", value="4.8 GB", peer_prediction="")
+    assert (one.step_s, one.memory_bytes, one.workload.tokens) == (0.0, 4.8e9, 1044)
+    cut = said | {"seq_len": "samples truncated at max_length 512; lengths before: 3234+-2547"}
+    assert case("published", **cut, metric="max_gpu_ram", value="4.8 GB", peer_prediction="").workload.tokens == 512
+
+
+def test_adapters_by_their_trained_parameters() -> None:
+    said = {"model": "phi-1.5 1.3 B", "num_devices": "1", "tp": "1", "global_batch": "8"}
+    found = case("published", **said, other_options="finetune_lora; trainable parameters 1,572,864")
+    assert found.workload.num_parameters == 1572864 and found.workload.frozen > 1.3e9
+    named = case("published", **said, other_options="--lora_rank 4 --lora_target_modules query_key_value dense")
+    assert named.workload.num_parameters == 24 * 4 * (2048 + 3 * 2048 + 2048 + 2048)
+
+
+def test_a_pipeline_empties_after_each_local_batch() -> None:
+    mesh = {"num_devices": "8", "pp": "4", "tp": "2", "model": "Llama3 70B (LoRA fine-tune)", "global_batch": "32"}
+    whole = case("published", **mesh, value="24000")
+    local = case("published", **mesh, other_options="LBS 4; GA 8; VP 10", value="24000")
+    assert whole.setting.strategy.parallelism.micro_batches == 32 and whole.step_s == 24
+    assert local.setting.strategy.parallelism.micro_batches == 4 and local.step_s == 3
+    assert local.setting.strategy.parallelism.virtual_stages == 10 and local.workload.frozen
+
+
+def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
+    small = {"model": "GPT hidden 3072 layers 32", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "32"}
+    shape = {"seq_len": "2048", "precision": "fp16", "dp_sharding": "", "recompute": "", "global_batch": "32"}
+    assert case("published", **small, **shape).setting.strategy.parallelism.recompute.name == "full", "or it would not fit"
+    fits = {"model": "GPT hidden 1024 layers 4", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "1"}
+    assert case("published", **fits, **shape).setting.strategy.parallelism.recompute.name == "none"
+    assert case("published", **small, **(shape | {"recompute": "none"})).setting.strategy.parallelism.recompute.name == "none"
+    spread = {"model": "GPT-OSS 20B", "ep": "-", "tp": "1", "dp_sharding": "fsdp 8", "other_options": "TE + DeepEP"}
+    experts = case("published", **spread).setting.strategy.parallelism
+    assert experts.expert == 8 and experts.expert_exchange.name == "once_per_node" and experts.sharding.name == "zero3"
+
+
+def test_cores_of_a_chip_count_as_devices_where_the_table_says_so() -> None:
+    said = {"model": "Llama2-7B pre-training", "device": "", "num_devices": "", "num_nodes": "2", "global_batch": "", "tp": ""}
+    page = {"source": "aws/sdk benchmarks/trn1/table.csv", "framework": "Neuron", "seq_len": "", "dp_sharding": ""}
+    row = {"other_options": "topology [8xNC(TP)x4(DP)] x 2Nodes(DP); TP counts NeuronCores", "raw": "x,1,256,AdamW"}
+    one = case("published", **said, **page, **row)
+    mesh = one.setting.strategy.parallelism
+    assert (one.keys.device, one.keys.devices, one.keys.nodes) == ("Trainium", 32, 2)
+    assert (mesh.tensor, mesh.data, one.setting.strategy.global_batch_size, one.workload.tokens) == (4, 8, 256, 4096)
+
+
+@each_row(
+    ("text", "sharding", "offload"),
+    [
+        ("FSDP (full shard)", "zero3", "none"),
+        ("ZeRO-1, group 8 (within a node)", "zero1", "none"),
+        ("zero2", "zero2", "none"),
+        ("fsdp 1", "ddp", "none"),
+        ("none", "ddp", "none"),
+        ("ZeRO-3, optimizer offload", "zero3", "optimizer"),
+        ("ZeRO", "zero3", "none"),
+    ],
+)
+def test_shardings(text: str, sharding: str, offload: str) -> None:
+    row = Row({"dp_sharding": text}, 1, 2, "made_up.csv")
+    assert (options.sharding(row), options.offload(row)) == (sharding, offload)
+
+
+@each_row(
+    ("precision", "framework", "said"),
+    [
+        ("fp32", "pytorch-1.8.0a0+52ea372", "tf32"),
+        ("fp32", "pytorch-2.1", "fp32"),
+        ("fp32 weights; products likely TF32", "Megatron-DeepSpeed", "tf32"),
+        ("amp fp16", "PyTorch", "fp16"),
+        ("Autocast:BF16+SR", "PyTorch", "bf16"),
+        ("", "PyTorch", "fp16"),
+    ],
+)
+def test_precisions(precision: str, framework: str, said: str) -> None:
+    assert case("published", precision=precision, framework=framework).precision == said

@@ -59,6 +59,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "internlm": "internlm-7b",
         "bloom": "bloom-176b",
         "bloom-7b": "bloom-7b1",
+        "distilbert": "distilbert-base",
         "stablelm-base-alpha-3b": "stablelm-alpha-3b",
         "stablelm-base-alpha-7b": "stablelm-alpha-7b",
         "gpt-neo-2b7": "gpt-neo-2.7b",

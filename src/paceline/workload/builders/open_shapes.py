@@ -30,6 +30,7 @@ _OLMO = f"OLMo team 2024 and 2025, arXiv:2402.00838 and arXiv:2501.00656, table 
 _MISTRAL = f"Mistral AI 2024 (Nemo 12B, Small 24B, Large 123B), {_RELEASED}"
 _OPT = f"Zhang et al. 2022 (OPT), arXiv:2205.01068, table 1, and {_RELEASED}"
 _ROBERTA = f"Liu et al. 2019 (RoBERTa), arXiv:1907.11692, section 3, and {_RELEASED}"
+_DISTIL = f"Sanh et al. 2019 (DistilBERT), arXiv:1910.01108, section 3, fine-tuned; {_RELEASED}"
 _SHORT = 2048
 
 
@@ -151,6 +152,7 @@ OPEN_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyType(
         "mistral-nemo-12b": (replace(llama(40, 5120, 32, 8, 14336, 131072), head_dim=128), 8192, _MISTRAL),
         "mistral-small-24b": (replace(llama(40, 5120, 32, 8, 32768, 131072), head_dim=128), 8192, _MISTRAL),
         "mistral-large-123b": (llama(88, 12288, 96, 8, 28672, 32768), 8192, _MISTRAL),
+        "distilbert-base": (replace(_roberta(6, 768, 12, "span"), vocabulary=30522, offset=0), 512, _DISTIL),
         "roberta-base": (_roberta(12, 768, 12, "dense"), 512, _ROBERTA),
         "roberta-large": (_roberta(24, 1024, 16, "dense"), 512, _ROBERTA),
         "roberta-base-squad": (_roberta(12, 768, 12, "span"), 384, _ROBERTA),

@@ -36,9 +36,9 @@ GPT_TOKENS = 51200
 QUANTIZED = re.compile(r"q-?lora|nf4|int4|int8|gptq|awq|bnb\.|4-?bit|8-?bit", re.IGNORECASE)
 QUANTIZED_WEIGHTS = "frozen weights of 4 or 8 bits"
 ADAPTER = re.compile(
-    r"finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|\bia3\b|ln_tuning|\bppo\b|\bdpo\b|reward", re.IGNORECASE
+    r"(?<![a-z])(?:finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|ia3|ln_tuning|ppo|dpo|reward)(?![a-z])",
+    re.IGNORECASE,
 )
-EMBEDDINGS = "adapters, and whole embeddings that are trained"
 ADAPTERS = "fine-tuning other than of all weights or with LoRA"
 _CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
 _TASK = re.compile(
@@ -196,7 +196,7 @@ def _by_dimensions(row: Row, name: str, seq_len: int, pipeline: int) -> Workload
     heads = written(said, "heads") or max(1, hidden // HEAD)
     while hidden % heads:
         heads -= 1
-    return _gpt(layers, hidden, heads, written(said, "vocabulary") or GPT_TOKENS, seq_len)
+    return _gpt(layers, hidden, heads, written(said, "vocabulary") or GPT_TOKENS, seq_len, _is_fused(row))
 
 
 def _layers(said: str, name: str) -> int | None:
@@ -218,9 +218,9 @@ def _parameters(name: str) -> float:
 
 
 @cache
-def _gpt(layers: int, hidden: int, heads: int, vocabulary: int, seq_len: int) -> Workload:
+def _gpt(layers: int, hidden: int, heads: int, vocabulary: int, seq_len: int, fused: bool) -> Workload:
     shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
-    return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}-{heads}", fused_attention=False)
+    return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}-{heads}", fused_attention=fused)
 
 
 def _named(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
@@ -237,7 +237,13 @@ def _sized(row: Row, name: str, seq_len: int, pipeline: int) -> Workload | None:
         return None
     hidden = WIDTHS[min(WIDTHS, key=lambda known: abs(math.log(known / size)))]
     layers = max(1, round(size / (12 * hidden**2) / pipeline)) * pipeline
-    return _gpt(layers, hidden, max(1, hidden // HEAD), GPT_TOKENS, seq_len)
+    return _gpt(layers, hidden, max(1, hidden // HEAD), GPT_TOKENS, seq_len, _is_fused(row))
+
+
+def _is_fused(row: Row) -> bool:
+    """Return whether attention is one kernel, which a row of a GPT has to say: Megatron's default writes the scores."""
+    said = f"{row.text('other_options')} {row.text('framework')}"
+    return re.search(r"(?<!no )flash|\bsdpa\b", said, re.IGNORECASE) is not None
 
 
 def _adapted(found: Workload, row: Row) -> Workload:

@@ -39,6 +39,7 @@ ADAPTER = re.compile(
     r"(?<![a-z])(?:finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|ia3|ln_tuning|ppo|dpo|reward)(?![a-z])",
     re.IGNORECASE,
 )
+EMBEDDINGS = "adapters, and whole embeddings that are trained"
 ADAPTERS = "fine-tuning other than of all weights or with LoRA"
 _CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
 _TASK = re.compile(

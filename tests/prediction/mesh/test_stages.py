@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline import Workload
+from paceline import Cluster, Strategy, Workload
+from paceline.calibration.constants import efficiency
 from paceline.errors import UserError
+from paceline.prediction.mesh.stage_sends import sends
 from paceline.prediction.mesh.stages import boundary_bytes, stages
+from paceline.prediction.passes.blocks import most_parts
 from paceline.workload import TransformerShape
 
 
@@ -19,7 +22,7 @@ def gpt(layers: int, tied: bool = False) -> Workload:
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(1, 3))
 def test_every_layer_and_parameter_is_in_one_stage(layers: int, count: int, virtual: int) -> None:
     workload = gpt(layers)
-    if layers < count * virtual:
+    if most_parts(layers) < count * virtual:
         with pytest.raises(UserError, match=f"a pipeline of {count * virtual} parts: .* has {layers} blocks"):
             stages(workload, count, virtual)
         return
@@ -34,6 +37,24 @@ def test_every_layer_and_parameter_is_in_one_stage(layers: int, count: int, virt
         for part in stage.parts
     ]
     assert max(blocks) - min(blocks) <= 1 and sum(blocks) == layers
+
+
+def test_embedding_and_logits_may_be_parts_of_their_own() -> None:
+    network = gpt(6)
+    own = stages(network, 4, 2)
+    parts = [[stage.workload.layers[i].name.split(".")[0] for i in stage.parts[turn]] for turn in range(2) for stage in own]
+    assert "blocks" not in parts[0] + parts[-1] and all(set(part) == {"blocks"} for part in parts[1:-1])
+    last_alone = stages(network, 7, 1)  # one part more than blocks: the loss counts, the embedding does not
+    held = [{layer.name.split(".")[0] for layer in stage.workload.layers} for stage in last_alone]
+    assert "blocks" in held[0] and "tokens" in held[0] and "blocks" not in held[-1]
+
+
+def test_a_part_of_the_embedding_alone_sends_what_blocks_send() -> None:
+    cluster = Cluster.named("8 A100")
+    strategy = Strategy.of(world_size=8, global_batch_size=8, micro_batches=8, precision="bf16", pipeline=8)
+    own = stages(gpt(6), 8, 1)
+    seconds, _, _ = sends(own, cluster, strategy, efficiency("tuned"))
+    assert seconds == pytest.approx([seconds[1]] * 7) and seconds[0] > 0
 
 
 def test_parts_follow_each_other_from_stage_to_stage() -> None:

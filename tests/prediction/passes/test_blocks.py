@@ -18,6 +18,8 @@ from paceline.prediction.passes.blocks import block_begins, part_sizes
         (4, 1, (0, 5), [6, 7, 6, 5]),
         (2, 1, (10, 14), [10, 14]),
         (2, 2, (10, 0), [5, 7, 5, 7]),
+        (13, 2, (0, 0), [0, *[1] * 24, 0]),
+        (25, 1, (0, 0), [*[1] * 24, 0]),
     ],
 )
 def test_each_part_has_equally_many_blocks_but_for_given_ends(

@@ -31,10 +31,13 @@ def sends(
     mesh, count, turns = strategy.parallelism, len(parts), len(parts[0].parts)
     size = strategy.micro_batch_size * BYTES_PER_ELEMENT[strategy.precision] / 4
     seconds, far, sent = [], [], 0.0
+    boundaries = []
     for part in range(count * turns - 1):
         stage = parts[part % count]
-        layers = [stage.workload.layers[i] for i in stage.parts[part // count]]
-        own = boundary_bytes(layers) * size / mesh.tensor
+        boundaries.append(boundary_bytes([stage.workload.layers[i] for i in stage.parts[part // count]]))
+    for part, boundary in enumerate(boundaries):
+        # a part of the embedding alone has no product, and sends as much as the next part
+        own = (boundary or max(boundaries[:2])) * size / mesh.tensor
         link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
         wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
         if mesh.tensor > 1 and not mesh.sequence:

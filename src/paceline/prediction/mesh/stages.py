@@ -1,4 +1,7 @@
-"""Consecutive parts of a network in a pipeline: equal numbers of blocks, and the layers outside them at the ends."""
+"""Consecutive parts of a network in a pipeline: equal numbers of blocks, and the layers outside them at the ends.
+
+An end may have those layers alone: 128 parts of 126 blocks.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.passes.blocks import EVEN, block_begins, part_sizes
+from paceline.prediction.passes.blocks import EVEN, block_begins, most_parts, part_sizes
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
 from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
+from paceline.strategy.sharding import block
 from paceline.workload.layers import Layer, Parameter
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
@@ -41,7 +45,7 @@ def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] =
         ends: blocks of the first and of the last stage; 0: as many as the others.
 
     Raises:
-        UserError: fewer blocks than parts; blocks of an end that do not divide among its parts.
+        UserError: fewer blocks than parts, by more than the two ends; blocks of an end that do not divide among its parts.
     """
     bounds = _bounds(workload, count, virtual, ends)
     spans = [range(first, last) for first, last in pairwise(bounds)]
@@ -62,13 +66,15 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
     """Return the first layer of each part, and the end."""
     begins = block_begins(workload)
     parts = count * virtual
-    if len(begins) < parts:
+    if most_parts(len(begins)) < parts:
         raise UserError(
             f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
-            f"give at most {max(1, len(begins))} parts",
+            f"give at most {most_parts(len(begins))} parts",
         )
     sizes = part_sizes(len(begins), count, virtual, ends)
-    firsts = list(begins.values())
+    last = list(begins)[-1] if begins else ""
+    end = max((i for i, layer in enumerate(workload.layers) if block(f"{layer.name}.") == last), default=-1) + 1
+    firsts = [*begins.values(), end]
     return [0, *(firsts[sum(sizes[: part + 1])] for part in range(parts - 1)), len(workload.layers)]
 
 

@@ -32,10 +32,18 @@ def block_begins(workload: Workload) -> dict[str, int]:
     return begins if (within >= outside).any() else {}
 
 
+def most_parts(blocks: int) -> int:
+    """Return the largest number of parts of a pipeline: each has a block, the embedding or the logits."""
+    return blocks + 2 if blocks > 1 else 1
+
+
 def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
     """Return the blocks of each part of ``count`` stages.
 
-    The remainder goes to the middle, since the ends also have the embedding and the logits. Args and errors as ``stages``.
+    The remainder goes to the middle, since the ends also have the embedding and the logits. These count as a block each
+    (Megatron-Core, ``account_for_embedding_in_pipeline_split`` and ``account_for_loss_in_pipeline_split``), so up to two more
+    parts than blocks are possible: the last part has the logits alone, then the first the embedding alone. Args and errors as
+    ``stages``.
     """
     parts, sizes = count * virtual, dict[int, int]()
     for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
@@ -46,7 +54,7 @@ def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] 
         if given:
             sizes |= dict.fromkeys(range(stage, parts, count), given // virtual)
     rest, others = blocks - sum(sizes.values()), [part for part in range(parts) if part not in sizes]
-    if rest < len(others) or (rest and not others):
+    if (rest < len(others) and not (ends == EVEN and parts <= most_parts(blocks))) or (rest and not others):
         raise UserError(
             f"stages with {' and '.join(str(n) for n in ends if n)} layers at their ends leave {rest} of {blocks} blocks for "
             f"{len(others)} parts",

@@ -181,7 +181,7 @@ def test_shardings(text: str, sharding: str, offload: str) -> None:
         ("fp32 weights; products likely TF32", "Megatron-DeepSpeed", "tf32"),
         ("amp fp16", "PyTorch", "fp16"),
         ("Autocast:BF16+SR", "PyTorch", "bf16"),
-        ("", "PyTorch", "fp16"),
+        ("", "PyTorch", "bf16"),
     ],
 )
 def test_precisions(precision: str, framework: str, said: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from paceline.csv_rows import Row
 from paceline.errors import UserError
@@ -129,7 +129,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     network = workload(row, seq_len, mesh["pipeline"])
     if network is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
-    number_format, origin = precision(row, cluster.device)
+    number_format, origin = precision(row, cluster.device, network)
     if not number_format:
         return Skip(keys, case_builders.PRECISION, good=False)
     if number_format not in cluster.device.precisions:
@@ -152,6 +152,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
         year=year(row, of.software),
         published=published,
         memory_bytes=memory.value if memory else options.memory_in(row.text("raw"), keys.devices),
+        memory_counts=_counts(row, memory),
         published_memory=memory_published,
         precision_from=origin,
     )
@@ -268,6 +269,19 @@ def _at_rate(flops_per_s: float, setting: Setting, network: Workload, again: flo
     """Return the seconds of a step at a rate of each device."""
     flops = setting.strategy.global_batch_size * network.flops_per_sample * again
     return flops / (flops_per_s * setting.cluster.world_size)
+
+
+_SEGMENT = 2 * 2**20
+"""Bytes of which the memory that PyTorch reserves is a multiple (``CUDACachingAllocator``, ``kSmallBuffer``)."""
+_ALLOCATED = ("Lightning-AI/litgpt",)
+"""Sources that print ``torch.cuda.max_memory_allocated`` (LitGPT, finetune/lora.py)."""
+
+
+def _counts(row: Row, memory: Measured | None) -> Literal["allocated", "device"]:
+    """Return what the memory of a row counts: bytes to the last digit are those of tensors."""
+    metric = row.text("memory_metric") or row.text("metric")
+    exact = memory is not None and "bytes" in metric and memory.value % _SEGMENT
+    return "allocated" if "alloc" in metric or exact or _owner(row) in _ALLOCATED else "device"
 
 
 def _peers(row: Row, value: Measured, setting: Setting, network: Workload) -> tuple[dict[str, float], dict[str, float]]:

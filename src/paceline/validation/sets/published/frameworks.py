@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from paceline.calibration.constants import NEWEST_YEAR
 from paceline.csv_rows import Row
 from paceline.hardware.device import Device
+from paceline.strategy.usual_precision import usual_precision
 from paceline.validation.case import PrecisionSource, Software
 from paceline.validation.sets import case_builders
+from paceline.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ def optimizer(row: Row, transformer: bool) -> str:
     return framework(row).optimizer if transformer else "momentum"
 
 
-def precision(row: Row, of: Device) -> tuple[str, PrecisionSource]:
+def precision(row: Row, of: Device, network: Workload) -> tuple[str, PrecisionSource]:
     """Return the precision of the products and its source; empty for text that names none."""
     text = row.text("precision")
     folded = text.casefold()
     if not folded or folded.startswith("not stated"):
-        return case_builders.half(of), "usual"
+        return usual_precision(network, of).name, "usual"
     if "tf32" in folded and "tf32" in of.precisions:
         return "tf32", "row"
     if re.search(r"\bamp\b|mixed|autocast:?amp|\bhalf\b", folded) and not re.search(r"bf16|fp16|fp8|fp4", folded):

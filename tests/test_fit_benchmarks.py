@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import fit_prediction
+import slow_clusters
 import validation_table
 from fit_rows import Point, kernels, steps
 from held_out import Miss, Tails, all_tails, coverage, coverages, quantile, slow_host, tails, unseen
@@ -141,6 +142,18 @@ def test_the_validation_table_keeps_what_it_prints(
     assert validation_table.printed("\n".join(printed)) == {
         ("lambda", "none"): ("2", f"{100 * kept['mape']:.1f}", f"{100 * kept['inside']:.1f}")
     }
+
+
+def test_the_variant_of_a_cluster_is_chosen_on_the_others() -> None:
+    def scored(mape: float) -> slow_clusters.Score:
+        return slow_clusters.Score((mape,), (True,), ())
+
+    first, second = [*slow_clusters.VARIANTS][:2]
+    errors = {"a": (0.1, 0.9), "b": (0.5, 0.2), "c": (0.5, 0.3)}
+    found = {(c, "noisy", v): scored(9.0) for c in errors for v in slow_clusters.VARIANTS}
+    found |= {(c, "noisy", v): scored(e) for c, both in errors.items() for v, e in zip((first, second), both, strict=True)}
+    best = {cluster: one.mape for (cluster, *_), one in slow_clusters.chosen(found).items()}
+    assert best == {"a": 0.9, "b": 0.5, "c": 0.5}  # on b and c the second is better, on a and another the first
 
 
 def test_the_best_other_predictor_answers_half_of_the_rows() -> None:

@@ -18,6 +18,7 @@ from paceline.prediction.correction.gaussian_process import (
     Process,
     amplitude,
     coordinates,
+    fitted,
 )
 
 KERNEL = CovarianceKernel(every=0.1, task=0.2, near=0.3, noise=0.05)
@@ -61,9 +62,23 @@ def test_repetitions_are_averaged_by_hand(ratio: float, count: int) -> None:
     """At one place: the mean shrinks by prior^2 / (prior^2 + noise^2 / n), Rasmussen and Williams, equation 2.25."""
     process = Process.of(KERNEL, np.zeros((count, NARROW)), np.full(count, ratio))
     mean, sigma = process.at(np.zeros(NARROW))
-    variance = KERNEL.prior**2
-    assert mean == pytest.approx(ratio * variance / (variance + KERNEL.noise**2 / count))
-    assert sigma >= KERNEL.noise
+    variance, noise = process.kernel.prior**2, process.kernel.noise
+    assert mean == pytest.approx(ratio * variance / (variance + noise**2 / count))
+    assert sigma >= noise >= KERNEL.noise
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_many_measurements_say_how_noisy_they_are(noise: float) -> None:
+    """A noisy cluster is averaged: the ratio at a place is that of its neighbours, not of one measurement."""
+    random = np.random.default_rng(5)
+    points = np.repeat(places(5, 12, 3.0), 12, axis=0)
+    kernel = fitted(KERNEL, points, random.normal(0.1, noise, len(points)))
+    assert kernel.noise == pytest.approx(noise, rel=0.3)
+
+
+def test_few_measurements_do_not() -> None:
+    ratios = np.array([0.5, -0.5, 0.4])
+    assert fitted(KERNEL, places(5, 3, 3.0), ratios).noise < 2 * KERNEL.noise
 
 
 def test_nothing_observed_is_the_prior() -> None:

@@ -2,14 +2,14 @@
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, equations 2.23 to 2.26. The covariance of two steps falls
 with the distance of their micro batches, devices per node and nodes, and if workload or device differ. The observations
-determine how much ratios of near steps differ: the standard deviation is that of a kernel with an amplitude, which the marginal
-likelihood gives (section 5.4.1). The mean needs no amplitude.
+determine two factors by the marginal likelihood (section 5.4.1): how noisy measurements are, and how much ratios of near steps
+differ. A quiet cluster is followed closely, and steps of a noisy one are averaged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,9 +21,13 @@ from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 AMPLITUDES = tuple(np.exp(np.linspace(-2.0, 1.0, 10)).tolist())
-"""Candidate amplitudes, factors on a kernel's ``near``."""
+"""Candidate factors on a kernel's ``near``."""
+NOISES = tuple(np.exp(np.linspace(0.0, 2.5, 8)).tolist())
+"""Candidate factors on a kernel's ``noise`` and ``run``, which are those of a quiet cluster."""
 LOOSE: float = assumed("ratio_amplitude_sigma")
 """Prior standard deviation of the logarithm of the amplitude. The prior mean of its square is 1."""
+NOISE_SIGMA: float = assumed("ratio_noise_sigma")
+"""Prior standard deviation of the logarithm of the factor on the noise."""
 TASK = 4
 """Number of coordinates that identify workload and device. The others describe how the step runs."""
 MICRO_BATCH = 4
@@ -124,38 +128,64 @@ class CovarianceKernel:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A Gaussian process given observations: kernel and weights of the mean, kernel and inverse of the deviation."""
+    """A Gaussian process given observations: its kernel, the weights of its mean and the inverse of their covariance."""
 
     kernel: CovarianceKernel
     places: Array
     weights: Array
-    wide: CovarianceKernel
     inverse: Array
 
     @classmethod
     def of(cls, kernel: CovarianceKernel, places: Array, ratios: Array) -> Process:
         """Fit the process to log ratios (n,) at ``places`` (n, 10)."""
-        weights = np.asarray(np.linalg.solve(kernel.measured(places), ratios), dtype=np.float64)
-        wide = replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
-        return cls(kernel, places, weights, wide, np.asarray(np.linalg.inv(wide.measured(places)), dtype=np.float64))
+        own = fitted(kernel, places, ratios)
+        inverse = np.asarray(np.linalg.inv(own.measured(places)), dtype=np.float64)
+        return cls(own, places, np.asarray(inverse @ ratios, dtype=np.float64), inverse)
 
     def at(self, place: Array) -> tuple[float, float]:
         """Return mean and standard deviation of the log ratio at ``place``, with the noise of a measurement."""
+        noise = math.hypot(self.kernel.noise, self.kernel.run)
         if not len(self.places):
-            return 0.0, math.hypot(self.kernel.prior, self.kernel.noise, self.kernel.run)
-        shared, wide = (kernel.of(place[None], self.places)[0] for kernel in (self.kernel, self.wide))
-        variance = self.wide.prior**2 - float(wide @ self.inverse @ wide)
-        return float(shared @ self.weights), math.sqrt(max(variance, 0.0) + self.kernel.noise**2 + self.kernel.run**2)
+            return 0.0, math.hypot(self.kernel.prior, noise)
+        shared = self.kernel.of(place[None], self.places)[0]
+        variance = self.kernel.prior**2 - float(shared @ self.inverse @ shared)
+        return float(shared @ self.weights), math.hypot(math.sqrt(max(variance, 0.0)), noise)
+
+
+def fitted(kernel: CovarianceKernel, places: Array, ratios: Array) -> CovarianceKernel:
+    """Fit the noise, then the amplitude, of a kernel to log ratios (n,) at ``places`` (n, 10)."""
+
+    def noisy(factor: float) -> CovarianceKernel:
+        return replace(kernel, noise=factor * kernel.noise, run=factor * kernel.run)
+
+    if len(places):
+        kernel = noisy(_factor(NOISES, noisy, lambda log: (log / NOISE_SIGMA) ** 2, places, ratios))
+    return replace(kernel, near=kernel.near * amplitude(kernel, places, ratios))
 
 
 def amplitude(kernel: CovarianceKernel, places: Array, ratios: Array) -> float:
     """Fit the amplitude (the root mean square factor on ``near``) to log ratios (n,) at ``places`` (n, 10)."""
     if not len(places):
         return 1.0
+
+    def nearer(factor: float) -> CovarianceKernel:
+        return replace(kernel, near=factor * kernel.near)
+
+    return _factor(AMPLITUDES, nearer, lambda log: ((log + LOOSE**2) / LOOSE) ** 2, places, ratios)
+
+
+def _factor(
+    factors: Sequence[float],
+    changed: Callable[[float], CovarianceKernel],
+    prior: Callable[[float], float],
+    places: Array,
+    ratios: Array,
+) -> float:
+    """Return the root mean square factor under the likelihood of the ratios and a prior cost of the factor's logarithm."""
     costs = []
-    for scale in AMPLITUDES:
-        factor = np.linalg.cholesky(replace(kernel, near=scale * kernel.near).measured(places))
-        misfit = np.linalg.solve(factor, ratios)
-        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(factor)).sum()) + ((math.log(scale) + LOOSE**2) / LOOSE) ** 2)
+    for factor in factors:
+        root = np.linalg.cholesky(changed(factor).measured(places))
+        misfit = np.linalg.solve(root, ratios)
+        costs.append(float(misfit @ misfit + 2 * np.log(np.diag(root)).sum()) + prior(math.log(factor)))
     weights = [math.exp((min(costs) - cost) / 2) for cost in costs]
-    return math.sqrt(sum(w * scale**2 for w, scale in zip(weights, AMPLITUDES, strict=True)) / sum(weights))
+    return math.sqrt(sum(w * factor**2 for w, factor in zip(weights, factors, strict=True)) / sum(weights))

@@ -66,10 +66,10 @@ def running(device: Device, precision: str, e: Efficiency) -> str:
         return kernel
     if device.kind != "gpu":
         return _FUSED
-    family = _family(device)
-    if family not in _RUNS_ON["fa2"] or not _narrow(precision):
+    kernels = family(device)
+    if kernels not in _RUNS_ON["fa2"] or not _narrow(precision):
         return _EFFICIENT
-    if family in ("Hopper", "Blackwell") and not 0 < e.year < _CUDNN_SINCE:
+    if kernels in ("Hopper", "Blackwell") and not 0 < e.year < _CUDNN_SINCE:
         return "cudnn"
     return _FIRST if 0 < e.year < _FA2_SINCE else "fa2"
 
@@ -77,7 +77,7 @@ def running(device: Device, precision: str, e: Efficiency) -> str:
 def share(device: Device, precision: str, e: Efficiency) -> float:
     """Return the kernel's rate as a share of the best matrix product, relative to FlashAttention-2 on an A100."""
     kernel = running(device, precision, e)
-    shares: Mapping[str, float] = assumed("attention_kernels").get(_family(device), {})
+    shares: Mapping[str, float] = assumed("attention_kernels").get(family(device), {})
     if kernel in (_FIRST, "triton"):
         of_fa2: float = assumed("attention_triton" if kernel == "triton" else "attention_first")
         return shares.get("fa2", 1.0) * of_fa2
@@ -94,7 +94,7 @@ def kernels_on(device: Device, precision: str, year: float = 0.0) -> tuple[str, 
 
     def runs(kernel: str) -> bool:
         if kernel in _RUNS_ON:
-            return _family(device) in _RUNS_ON[kernel] and _narrow(precision) and not 0 < year < _SINCE[kernel]
+            return family(device) in _RUNS_ON[kernel] and _narrow(precision) and not 0 < year < _SINCE[kernel]
         return kernel != "sdpa" or not 0 < year < _SDPA_SINCE
 
     return tuple(filter(runs, KERNELS))
@@ -111,7 +111,7 @@ def check_attention(device: Device, kernel: str, precision: str = "bf16", year: 
         )
     if kernel not in _RUNS_ON:
         return
-    if _family(device) not in _RUNS_ON[kernel]:
+    if family(device) not in _RUNS_ON[kernel]:
         runs = " or ".join(kernels_on(device, precision, year))
         raise UserError(f"attention kernel {kernel} does not run on {device.name}", f"give {runs}, or leave it out")
     if 0 < year < _SINCE[kernel]:
@@ -124,8 +124,8 @@ def check_attention(device: Device, kernel: str, precision: str = "bf16", year: 
         raise UserError(f"attention kernel {kernel} computes in 16 bits, not in {precision}", "give sdpa or eager, or bf16")
 
 
-def _family(device: Device) -> str:
-    """Return the architecture family.
+def family(device: Device) -> str:
+    """Return the family of architectures whose kernels a device runs.
 
     Blackwell boards without NVLink (compute capability 12.0) have matrix instructions like Ada's. They lack those of 10.0,
     which its kernels use (CUDA, PTX ISA, tcgen05).

@@ -32,8 +32,11 @@ _UNUSED = 0.2
 """Exponent with which more power for each FLOP raises that share: other limits remain. A B300 with 1.4 times the power of a
 B200 reaches 1.014 times its product (catalogue); an exponent of 0.2 was chosen in sight of that."""
 _NO_JOULES: Mapping[str, float] = {}
-_FAMILIES = ("Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
-"""Families whose kernels load tiles asynchronously, as those of the measured chips do."""
+_FAMILIES = ("Ampere GA100", "Ada", "Hopper", "Blackwell")
+"""Families with a measured chip. Without its rows, steps on GA10x were 17 % off with the curve of L40S and 9 % with the plain
+form of ``compute.py``, and on Volta 14 and 12 %: they keep that form."""
+_GEFORCE = 2.1
+"""Rate of the matrix units over fp32 up to which they are GeForce boards', which add up at half the rate of measured chips."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,9 +103,11 @@ class ProductCurve:
 
 def has_curve(device: Device, precision: str) -> bool:
     """Return whether products of that precision on the device follow a curve."""
-    own = PRECISIONS[precision]
-    wide = WIDE in device.peak_flops and (own.on_matrix_units or own.scales_loss or precision in RECIPES)
-    return wide and device.units is not None and family(device) in _FAMILIES
+    own, full = PRECISIONS[precision], device.peak_flops.get("fp32")
+    if WIDE not in device.peak_flops or full is None or device.units is None or family(device) not in _FAMILIES:
+        return False
+    on_matrix_units = own.on_matrix_units or own.scales_loss or precision in RECIPES
+    return on_matrix_units and device.peak(WIDE).value > _GEFORCE * full.value
 
 
 def product_curve(
@@ -123,7 +128,16 @@ def product_curve(
     Raises:
         UserError: the device does not have that precision.
     """
-    curve = _scaled(device, precision, without)
+    concerned = {device.architecture, *(facts["architecture"] for facts in _facts().values())}
+    return _limited(device, precision, frozenset((name, joules[name]) for name in concerned if name in joules), without)
+
+
+@lru_cache(maxsize=256)
+def _limited(
+    device: Device, precision: str, known_joules: frozenset[tuple[str, float]], without: frozenset[str]
+) -> ProductCurve:
+    """Return the curve of ``product_curve``."""
+    curve, joules = _scaled(device, precision, without), dict(known_joules)
     if curve.chip == device.name:
         return curve
     facts, measured = _facts()[curve.chip], device.matmul_flops.get(WIDE)
@@ -137,7 +151,6 @@ def product_curve(
     return replace(curve, share=min(curve.share * power ** (_UNUSED if power > 1 else 1.0), _MOST / curve.sustained))
 
 
-@lru_cache(maxsize=256)
 def _scaled(device: Device, precision: str, without: frozenset[str]) -> ProductCurve:
     """Return the curve of the nearest chip, scaled by everything but the power."""
     curves = _measured()
@@ -147,8 +160,10 @@ def _scaled(device: Device, precision: str, without: frozenset[str]) -> ProductC
     chip = device.name if device.name in chips else min(chips, key=lambda name: _distance(name, device))
     curve, facts = chips[chip], _facts()[chip]
     peak, units = device.peak(precision).value, device.units.value if device.units else 1.0
-    same = device.cycles is not None and facts["family"] == _kernels(device)
-    feed = curve.feed * (curve.peak / peak) * (device.cycles / facts["cycles"] if same and device.cycles else peak / curve.peak)
+    if facts["family"] == family(device) and device.cycles:
+        feed = curve.feed * (curve.peak / facts["cycles"]) / (peak / device.cycles)
+    else:
+        feed = curve.feed
     return replace(
         curve,
         precision=precision,
@@ -163,13 +178,7 @@ def _scaled(device: Device, precision: str, without: frozenset[str]) -> ProductC
 def _distance(chip: str, device: Device) -> tuple[bool, float]:
     facts, cycles = _facts()[chip], device.cycles
     other = facts["peak"] / facts["cycles"]
-    return facts["family"] != _kernels(device), abs(math.log(device.peak(WIDE).value / cycles / other)) if cycles else 0.0
-
-
-def _kernels(device: Device) -> str:
-    """Return the family, by its kernels and caches. Boards with GDDR memory have both in common."""
-    own = family(device)
-    return "Ada" if own == "Ampere GA10x" else own
+    return facts["family"] != family(device), abs(math.log(device.peak(WIDE).value / cycles / other)) if cycles else 0.0
 
 
 @cache

@@ -83,7 +83,6 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
     ("changes", "reason"),
     [
         ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
-        ({"other_options": "Q-LoRA; rank 8"}, "frozen weights of 4 or 8 bits"),
         ({"other_options": "LoRA (emb)"}, "adapters, and whole embeddings that are trained"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
         ({"recompute": "qkv_proj_offloaded"}, "activations moved to the host"),
@@ -123,6 +122,21 @@ def test_adapters_by_their_trained_parameters() -> None:
     assert found.workload.num_parameters == 1572864 and found.workload.frozen > 1.3e9
     named = case("published", **said, other_options="--lora_rank 4 --lora_target_modules query_key_value dense")
     assert named.workload.num_parameters == 24 * 4 * (2048 + 3 * 2048 + 2048 + 2048)
+
+
+@each_row(
+    ("options", "bits"),
+    [
+        ("Q-LoRA; rank 8", 4),
+        ("LoRA; quantization bnb.nf4", 4),
+        ("LoRA; Quantization=int8 (gptq)", 8),
+        ("LoRA; quantization None", 0),
+    ],
+)
+def test_frozen_weights_in_few_bits(options: str, bits: int) -> None:
+    found = case("published", model="Qwen-7B", other_options=options, tp="1", precision="int4 base (Q-LoRA)")
+    assert found.precision == "bf16" and found.workload.frozen
+    assert (0 < found.workload.frozen_bits < bits + 5) if bits else not found.workload.frozen_bits
 
 
 def test_a_pipeline_empties_after_each_local_batch() -> None:

@@ -205,7 +205,7 @@ class LayerTable(Prepared):
         input_bytes: bytes of one sample as it enters the network.
         sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
-        frozen: number of elements of frozen weights.
+        frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
     """
 
@@ -217,6 +217,7 @@ class LayerTable(Prepared):
     source: str
     coverage: Coverage
     frozen: int = 0
+    frozen_bits: float = 0.0
     tables: EmbeddingTables | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -289,6 +290,7 @@ class LayerTable(Prepared):
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
+            **({"frozen_bits": self.frozen_bits} if self.frozen_bits else {}),
             **({"tables": asdict(self.tables)} if self.tables else {}),
         }
 
@@ -307,6 +309,7 @@ class LayerTable(Prepared):
             ),
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
+            frozen_bits=data.get("frozen_bits", 0.0),
             tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
         )
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paceline import predict
 from paceline.errors import UserError
 from paceline.workload import LoRA, Workload
 from paceline.workload.builders.lora import parse_lora
@@ -109,7 +110,9 @@ def test_the_optimizer_holds_state_of_adapters_alone() -> None:
         ("r=8,alpha=16", "unknown option of LoRA 'alpha'"),
         ("r=8,r=9", "write it as r=16"),
         ("8,r=9", "write it as r=16"),
-        ("qlora", "4 bits are not predicted"),
+        ("qlora", "has no rank"),
+        ("r=8,bits=3", "frozen weights of 3 bits"),
+        ("r=8,bits=few", "bits 'few'"),
         ("r=8,targets=q_prj", r"unknown linear layer of llama-3-8b 'q_prj'.*query"),
         ("r=8,targets=qkv", "unknown linear layer of llama-3-8b 'qkv'"),
         ("r=8,targets=lm_head", "unknown linear layer"),
@@ -144,3 +147,21 @@ def test_text_is_read_back() -> None:
         "r=16,targets=all-linear"
     )
     assert parse_lora(lora.text) == lora and parse_lora("r=4,targets=All_Linear").targets == ("all-linear",)
+
+
+def test_frozen_products_in_four_bits() -> None:
+    plain, packed, bytes_ = (Workload.named("llama-3-8b", 512, lora=f"r=8{bits}") for bits in ("", ",bits=4", ",qlora"))
+    assert packed == bytes_ and not plain.frozen_bits and packed.frozen == plain.frozen
+    embeddings = 2 * 128256 * 4096
+    products = packed.frozen - embeddings
+    expected = (4.5 * products + 16 * embeddings) / packed.frozen
+    assert packed.frozen_bits == pytest.approx(expected, rel=1e-3)
+    added = [
+        sum(o.fixed_bytes for layer in network.layers for o in layer.operations if o.kind == "memory")
+        for network in (plain, packed)
+    ]
+    assert added[1] - added[0] == pytest.approx(2 * 2 * products * 20.5 / 8, rel=1e-3)  # each pass, as bytes of fp32 tensors
+    assert Workload.from_json(packed.to_json()) == packed
+    steps = [predict(network, "A100", precision="bf16", global_batch_size=1) for network in (plain, packed)]
+    assert steps[1].memory["frozen weights"] == pytest.approx(steps[0].memory["frozen weights"] * expected / 16)
+    assert steps[1].step_time_s > steps[0].step_time_s

@@ -121,7 +121,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
         on_device = 0.0 if mesh.offload.weights else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
     in_host = mesh.offload.weights and level.frozen
-    frozen = 0.0 if in_host else width * workload.frozen
+    frozen = 0.0 if in_host else (workload.frozen_bits / 8 or width) * workload.frozen
     ddp = plan.count > 0 and not level.weights
     local = strategy.sync_every > 1
     copied = ddp and not local and not (megatron and not strategy.gradient_exchange.compression.compresses)

@@ -3,6 +3,10 @@
 A product of (inputs, outputs) gets two small ones, (inputs, rank) and (rank, outputs): rank (inputs + outputs) trained numbers,
 as in PEFT. The frozen weights get no gradient, so their inputs are not kept for one. Gradients still pass through every product
 to the layers in front of it.
+
+Frozen weights may be held in 4 or 8 bits (QLoRA: Dettmers et al. 2023, arXiv:2305.14314, section 3). Each pass through a
+product then reads its codes and writes its weights in 16 bits for the product to read. Embeddings and the output layer stay as
+they are (bitsandbytes).
 """
 
 from __future__ import annotations
@@ -13,14 +17,22 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-from paceline.errors import UserError, check_count, unknown
+from paceline.errors import UserError, check_count, shown, unknown
 from paceline.names import fold
 from paceline.workload.builders.layer_builders import HALF, WORD, linear
 from paceline.workload.layers import Layer, LayerTable, Operation, Parameter
 
 Table = TypeVar("Table", bound=LayerTable)
 ATTENTION, ALL = "attention", "all-linear"
-EXAMPLE = "write it as r=16, or r=16,targets=q_proj+v_proj, targets=attention (the default) or targets=all-linear"
+EXAMPLE = (
+    "write it as r=16, or r=16,targets=q_proj+v_proj, targets=attention (the default) or targets=all-linear; "
+    "bits=4 holds the frozen products in 4 bits (QLoRA)"
+)
+BITS = (0, 4, 8)
+SCALE_BITS = 0.5
+"""Bits of the scales for each code: 32 bits for a block of 64 (Dettmers et al. 2023, section 3)."""
+WIDE_BITS = 16
+"""Bits of a weight as a product reads it, and of frozen weights that stay as they are."""
 _PRODUCTS = ("Linear", "Conv1D")
 _IN_ATTENTION = re.compile(r"(^|\.)(\w*attention|\w*attn|cross|self|attn\w*)\.", re.IGNORECASE)
 _ROUTER = re.compile(r"(^|\.)(router|shared\.scale)$")
@@ -49,23 +61,27 @@ class LoRA:
         rank: inner width of an adapter.
         targets: ``attention`` (its products), ``all-linear`` (all but the output layer, routers and experts, as PEFT), or the
             last parts of layers' names: ``q_proj``, ``v_proj``.
+        bits: bits of an element of the frozen products, 4 or 8; 0: those of the precision.
 
     Raises:
-        UserError: a rank below 1, or no targets.
+        UserError: a rank below 1, no targets, or other bits.
     """
 
     rank: int
     targets: tuple[str, ...] = (ATTENTION,)
+    bits: int = 0
 
     def __post_init__(self) -> None:
         check_count(self.rank, "as the rank of adapters")
         if not self.targets or not all(isinstance(name, str) and name for name in self.targets):
             raise UserError(f"adapters beside {self.targets!r}", EXAMPLE)
+        if self.bits not in BITS:
+            raise UserError(f"frozen weights of {shown(self.bits)} bits", "give bits=4 or bits=8, or leave it out")
 
     @property
     def text(self) -> str:
         """The adapters as a user types them: ``r=16,targets=q_proj+v_proj``."""
-        return f"r={self.rank},targets={'+'.join(self.targets)}"
+        return f"r={self.rank},targets={'+'.join(self.targets)}" + (f",bits={self.bits}" if self.bits else "")
 
 
 def parse_lora(text: str) -> LoRA:
@@ -75,18 +91,21 @@ def parse_lora(text: str) -> LoRA:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals and name.isdecimal():  # a rank alone
             name, equals, value = "r", "=", name
+        if not equals and fold(name) in ("qlora", "nf4", "4bit", "8bit"):  # a word for the frozen weights
+            name, equals, value = "bits", "=", "8" if "8" in name else "4"
         key = {"rank": "r", "target": "targets", "targetmodules": "targets"}.get(fold(name), name)
-        if not equals and fold(name) in ("qlora", "4bit"):
-            raise UserError(f"LoRA {text!r}: weights of 4 bits are not predicted", "leave it out: the base is held in 16 bits")
         if not equals or not value or key in given:
             raise UserError(f"LoRA {text!r}", EXAMPLE)
-        if key not in ("r", "targets"):
-            raise unknown("option of LoRA", name, ("r", "targets"))
+        if key not in ("r", "targets", "bits"):
+            raise unknown("option of LoRA", name, ("r", "targets", "bits"))
         given[key] = value
     if not given.get("r", "").isdecimal():
         raise UserError(f"LoRA {text!r} has no rank", EXAMPLE)
     targets = tuple(name.strip() for name in given.get("targets", ATTENTION).split("+"))
-    return LoRA(int(given["r"]), tuple({"alllinear": ALL}.get(fold(name), name) for name in targets))
+    bits = given.get("bits", "0")
+    if not bits.isdecimal():
+        raise UserError(f"LoRA {text!r}: bits {bits!r}", EXAMPLE)
+    return LoRA(int(given["r"]), tuple({"alllinear": ALL}.get(fold(name), name) for name in targets), int(bits))
 
 
 def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
@@ -108,7 +127,8 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
             layers.append(_frozen(layer))
             continue
         shared = shared and layer.activation_bytes == 0
-        layers.append(_with_adapter(layer, product, lora.rank, shared) if index in chosen else _frozen(layer))
+        made = _with_adapter(layer, product, lora.rank, shared) if index in chosen else _frozen(layer)
+        layers.append(_unpacking(made, product, lora.bits) if lora.bits and not layer.is_logits else made)
         shared = shared or index in chosen
     return replace(
         table,
@@ -116,8 +136,28 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         layers=tuple(layers),
         parameters=_parameters(table, chosen, lora.rank),
         frozen=table.frozen + table.num_parameters,
+        frozen_bits=_mean_bits(table, lora.bits),
         source=f"{table.source}; LoRA {lora.text}",
     )
+
+
+def _mean_bits(table: LayerTable, bits: int) -> float:
+    """Return bits of a frozen element at the mean, with the scales of codes; 0 without codes."""
+    if not bits:
+        return 0.0
+    owners = {parameter.layer: parameter.size for parameter in table.parameters if len(parameter.shape) == 2}
+    packed = sum(size for index, size in owners.items() if _product(table.layers[index]) and not table.layers[index].is_logits)
+    share = packed / (table.frozen + table.num_parameters)
+    return share * (bits + SCALE_BITS) + (1 - share) * WIDE_BITS
+
+
+def _unpacking(layer: Layer, product: Operation, bits: int) -> Layer:
+    """Return a frozen product whose weights each pass unpacks: it reads codes and writes numbers of 16 bits."""
+    elements = product.k * product.n * product.calls
+    moved = elements * (bits + SCALE_BITS + WIDE_BITS) / 8
+    unpack = Operation(kind="memory", backward=False, calls=product.calls, fixed_bytes=moved * WORD / HALF)
+    passes = (unpack, replace(unpack, backward=True))
+    return replace(layer, operations=layer.operations + passes)
 
 
 def _product(layer: Layer) -> Operation | None:

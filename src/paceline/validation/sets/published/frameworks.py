@@ -58,7 +58,7 @@ def optimizer(row: Row, transformer: bool) -> str:
 def precision(row: Row, of: Device, network: Workload) -> tuple[str, PrecisionSource]:
     """Return the precision of the products and its source; empty for text that names none."""
     text = row.text("precision")
-    folded = text.casefold()
+    folded = re.sub(r"int[48] base.*", "", text.casefold())  # of frozen weights, which products do not compute in
     if not folded or folded.startswith("not stated"):
         return usual_precision(network, of).name, "usual"
     if "tf32" in folded and "tf32" in of.precisions:

@@ -33,8 +33,8 @@ HEAD = 128
 """Width of a head of GPT where the number of heads is not stated."""
 GPT_TOKENS = 51200
 """GPT-2's vocabulary, padded as Megatron does."""
-QUANTIZED = re.compile(r"q-?lora|nf4|int4|int8|gptq|awq|bnb\.|4-?bit|8-?bit", re.IGNORECASE)
-QUANTIZED_WEIGHTS = "frozen weights of 4 or 8 bits"
+_CODES = re.compile(r"int8|8-?bit|q-?lora|nf4|int4|4-?bit|gptq|awq", re.IGNORECASE)
+_NO_CODES = re.compile(r"quantization[ =](?:none|bf16)", re.IGNORECASE)
 ADAPTER = re.compile(
     r"(?<![a-z])(?:finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|ia3|ln_tuning|ppo|dpo|reward)(?![a-z])",
     re.IGNORECASE,
@@ -60,10 +60,6 @@ def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
         UserError: a network or a way of training that is not modelled.
     """
     text, options = row.text("model"), row.text("other_options")
-    if QUANTIZED.search(f"{options} {row.text('precision')}") and not re.search(
-        r"quantization (none|=?bf16)", options, re.IGNORECASE
-    ):
-        raise UserError(QUANTIZED_WEIGHTS)
     if ADAPTER.search(f"{text} {options}"):
         raise UserError(ADAPTERS)
     if re.search(r"lora \(emb\)", options, re.IGNORECASE):
@@ -253,7 +249,7 @@ def _adapted(found: Workload, row: Row) -> Workload:
     return with_adapters(found, lora, f"{found.name}-lora-r{lora.rank}") if lora else found
 
 
-_LORA = re.compile(r"(?<![a-z])lora(?![a-z])", re.IGNORECASE)
+_LORA = re.compile(r"(?<![a-z])(?:q-?)?lora(?![a-z])", re.IGNORECASE)
 _TARGETS = re.compile(r"--lora_target_modules((?:\s+['\"]?[a-zA-Z][\w.]*['\"]?)+)")
 _TRAINABLE = re.compile(r"trainable parameters ([\d,]+)")
 _DEFAULTS: tuple[tuple[str, LoRA], ...] = (
@@ -277,14 +273,20 @@ def adapters(row: Row, of: Workload) -> LoRA | None:
     if not _LORA.search(said) or re.search(r"Model Type \[FULL\]|full-parameter", said, re.IGNORECASE):
         return None
     usual = next((lora for source, lora in _DEFAULTS if source in row.text("source")), _USUAL)
-    trained = _TRAINABLE.search(said)
+    bits, trained = _bits(f"{said} {row.text('precision')}"), _TRAINABLE.search(said)
     if trained and (found := _of_size(of, int(trained[1].replace(",", "")))):
-        return found
+        return replace(found, bits=bits)
     rank = written(said, "rank") or usual.rank
     targets = _TARGETS.search(said)
     chosen = tuple(targets[1].replace("'", "").split()) if targets else usual.targets
     fused = any(layer.name.endswith(".qkv") for layer in of.layers)
-    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen)
+    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen, bits)
+
+
+def _bits(said: str) -> int:
+    """Return the bits of frozen weights that a text names; 0: those of the precision."""
+    codes = None if _NO_CODES.search(said) else _CODES.search(said)
+    return 0 if codes is None else 8 if "8" in codes[0] else 4
 
 
 def _of_size(of: Workload, parameters: int) -> LoRA | None:

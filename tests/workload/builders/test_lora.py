@@ -163,5 +163,5 @@ def test_frozen_products_in_four_bits() -> None:
     assert added[1] - added[0] == pytest.approx(2 * 2 * products * 20.5 / 8, rel=1e-3)  # each pass, as bytes of fp32 tensors
     assert Workload.from_json(packed.to_json()) == packed
     steps = [predict(network, "A100", precision="bf16", global_batch_size=1) for network in (plain, packed)]
-    assert steps[1].memory["frozen weights"] == pytest.approx(steps[0].memory["frozen weights"] * expected / 16)
+    assert steps[1].memory["frozen weights"] == pytest.approx(steps[0].memory["frozen weights"] * packed.frozen_bits / 16)
     assert steps[1].step_time_s > steps[0].step_time_s

@@ -336,6 +336,7 @@ COMPARED = {
     "validation/sets/lambda_.py": "words of a published table",
     "validation/sets/llmfoundry.py": "words of a published table",
     "validation/sets/megatron_bridge.py": "words of a published table",
+    "validation/sets/megatron_bridge_recipes.py": "words of a published table",
     "validation/sets/mlperf.py": "words of a published table",
     "validation/sets/nvidia_dle.py": "words of a published table",
     "validation/sets/pollux_sia.py": "words of a published table",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Ints
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import RECIPES
@@ -29,7 +29,7 @@ from paceline.workload.table import Workload
 
 _EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
 _GRAPHED_SINCE = {("Blackwell", "mxfp8"): 2026.4}
-"""Architecture and precision whose graphs hold experts, and the year since which they do."""
+"""Architecture and precision whose graphs hold gated experts, and the year since which they do."""
 
 
 LOOP_S: float = assumed("loop_host_s")
@@ -56,7 +56,7 @@ def host_launches(workload: Workload, e: Efficiency, device: Device, precision: 
     """
     tuned = e.level == "tuned"
     since = _GRAPHED_SINCE.get((device.architecture, precision))
-    if tuned and since is not None and not 0 < e.year < since:
+    if tuned and since is not None and not 0 < e.year < since and _gates(workload):
         return np.zeros((2, len(workload.layers)))
     host_s = e.expert_host_s if tuned else e.host_s
     again = min(1.0, LOOP_S / host_s) if host_s else 1.0
@@ -68,6 +68,48 @@ def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency, devi
     """Return the kernels that a host launches for one device in a step; for a pipeline, those of an even stage."""
     p = strategy.parallelism
     return float(host_launches(workload, e, device, strategy.precision).sum()) * p.micro_batches / p.pipeline
+
+
+@once
+def _gates(workload: Workload) -> bool:
+    """Return whether the experts have a gate, as the fused kernel needs."""
+    return any(layer.name.endswith("experts.gate") for layer in workload.layers)
+
+
+@once
+def units(workload: Workload) -> Ints:
+    """Return the number of the block of each layer, (layers,). The layers of no block are one unit each."""
+    names = [block(f"{layer.name}.") or layer.name for layer in workload.layers]
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
+
+
+def host_excess(
+    workload: Workload, e: Efficiency, seconds: tuple[Array, Array], calls: Array, host_s: float
+) -> tuple[Array, Array]:
+    """Return the seconds by which the host is slower than the kernels, of each layer's passes, spread by their launches.
+
+    The host runs ahead of the kernels, so this bounds whole passes. With experts outside of graphs it cannot run ahead: each
+    block waits for the sizes that the router decides, and for the exchange with the other devices (Megatron-Core,
+    ``token_dispatcher.py``). So each block's pass is as slow as the slower of both. Chosen in sight of Nemotron 3 and GPT-OSS
+    on H100, and kept for GB200.
+
+    Args:
+        seconds: of each layer's forward and backward pass, (layers,) each. ``calls``: launches, (2, layers).
+    """
+    if e.level != "tuned":
+        count = max(1.0, float(calls.sum()))
+        more = max(0.0, float(calls.sum()) * host_s - sum(float(part.sum()) for part in seconds)) / count
+        return calls[0] * more, calls[1] * more
+    of_layer = units(workload)
+
+    def excess(worked: Array, launches: Array) -> Array:
+        busy, launched = np.bincount(of_layer, worked), np.bincount(of_layer, launches)
+        each = np.maximum(0.0, launched * host_s - busy) / np.maximum(launched, 1.0)
+        spread: Array = launches * each[of_layer]
+        return spread
+
+    return excess(seconds[0], calls[0]), excess(seconds[1], calls[1])
 
 
 @once

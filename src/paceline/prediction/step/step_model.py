@@ -19,7 +19,7 @@ from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, excha
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
-from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.passes.host import host_excess, host_launches, host_seconds
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
@@ -249,21 +249,14 @@ class StepModel:
         return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
 
     def launched(self, passes: PassTimes, device: Device, precision: str) -> PassTimes:
-        """Return the passes, at least as long as the host needs to launch their kernels.
-
-        The excess of the host is spread over the layers by their kernels.
-        """
+        """Return the passes, at least as long as the host needs to launch their kernels (``host_excess``)."""
         host_s = host_seconds(device, self.constants)
         calls = host_launches(self.workload, self.constants, device, precision)
-        count = float(calls.sum())
-        if not host_s or not count:
+        if not host_s or not calls.any():
             return passes
         forward, backward = passes
-        worked = float(forward.total.sum() + backward.total.sum())
-        more = max(0.0, count * host_s - worked) / count
-        first, second = (
-            replace(part, launch=part.launch + of * more) for part, of in zip((forward, backward), calls, strict=True)
-        )
+        more = host_excess(self.workload, self.constants, (forward.total, backward.total), calls, host_s)
+        first, second = (replace(part, launch=part.launch + of) for part, of in zip((forward, backward), more, strict=True))
         return first, second
 
     def passes(self, device: Device, strategy: Strategy) -> PassTimes:

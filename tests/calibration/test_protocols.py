@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.calibration.protocols import BARE, KINDS, LL, LL128, NCCL, SIMPLE, Protocol
+from paceline.calibration.protocols import BARE, KINDS, Protocol, by_kind, nccl
 from paceline.hardware import links
 
-EVERY = pytest.mark.parametrize("protocol", (*NCCL, *BARE), ids=lambda protocol: protocol.name)
+LL, LL128, SIMPLE = nccl()
+EVERY = pytest.mark.parametrize("protocol", (*nccl(), *BARE), ids=lambda protocol: protocol.name)
 
 
 @EVERY
 def test_shares_are_shares_and_seconds_are_not_negative(protocol: Protocol) -> None:
-    assert all(0 < share <= 1 for share in protocol.share.values()) and 0 <= protocol.switch_share <= 1
-    assert min(protocol.ring_s, protocol.tree_s, protocol.switch_s) >= 0
+    shares = (*protocol.share.values(), *protocol.alltoall_share.values())
+    assert all(0 < share <= 1 for share in shares) and 0 <= protocol.switch_share <= 1
+    assert min(protocol.ring_s, protocol.tree_s, protocol.switch_s, *protocol.copy.values()) >= 0
     assert set(protocol.share) <= set(KINDS) and all(factor > 0 for factor in protocol.latency.values())
 
 
@@ -31,6 +33,8 @@ def test_half_of_what_ll_sends_are_flags_and_an_eighth_of_a_line_of_ll128_is_one
 
 def test_what_starts_quickest_has_the_least_bandwidth() -> None:
     assert LL.ring_s < SIMPLE.ring_s and "pcie" not in LL128.share
+    assert LL.start < LL128.start < SIMPLE.start and LL.alltoall_start < SIMPLE.alltoall_start
+    assert all(LL.alltoall_share[kind] < SIMPLE.alltoall_share[kind] for kind in KINDS)
     assert LL.ring_s + 1e9 / LL.share["nvlink"] > SIMPLE.ring_s + 1e9 / SIMPLE.share["nvlink"]
 
 
@@ -38,7 +42,13 @@ def test_every_kind_of_link_is_known() -> None:
     assert set(KINDS) == set(SIMPLE.share) == set(BARE[0].share) and {link.kind for link in links()} <= set(KINDS)
 
 
+def test_other_is_every_kind_without_an_entry_and_fabrics_take_the_value_of_nvlink() -> None:
+    assert by_kind({"other": 1.0, "nvlink": 0.5, "ici": 0.25})["fabric"] == 0.5
+    assert by_kind({"other": 1.0, "nvlink": 0.5, "ici": 0.25})["ici"] == 0.25
+    assert by_kind({"other": 1.0})["pcie"] == 1.0 and "pcie" not in by_kind({"nvlink": 0.5})
+
+
 def test_bare_links_cost_nothing_more() -> None:
     (bare,) = BARE
-    assert (bare.ring_s, bare.tree_s, bare.switch_s) == (0, 0, 0)
+    assert {bare.ring_s, bare.tree_s, bare.switch_s, bare.alltoall_latencies, *bare.copy.values()} == {0.0}
     assert set(bare.share.values()) == set(bare.latency.values()) == set(bare.tree_latency.values()) == {1.0}

@@ -13,7 +13,7 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-from paceline.calibration.protocols import BARE, NCCL, Protocol
+from paceline.calibration.protocols import BARE, Protocol, nccl
 from paceline.calibration.uncertainty import Z80, Sigmas
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import Link
@@ -118,10 +118,16 @@ class Efficiency:
         """Return whether the constants were fitted on that workload or another size of its design (``mpt-7b``, ``mpt-30b``)."""
         return design(workload) in _designs(self.seen)
 
-    def bandwidth(self, link: Link) -> float:
-        """Return bytes/s that a collective reaches on a link."""
+    def bandwidth(self, link: Link, devices: int = 1) -> float:
+        """Return bytes/s that a collective reaches on a link, for each of ``devices`` of a node that send at once."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
-        return link.bandwidth.value * self.link_share[link.kind] * carried
+        reached = link.reached.value if link.reached else 1.0
+        rate = link.bandwidth.value * self.link_share[link.kind] * reached * carried
+        return min(rate, link.shared.value / devices) if link.shared else rate
+
+    def latency(self, link: Link) -> float:
+        """Return seconds of an empty message over a link, with those before it begins (``Link.start``)."""
+        return (link.latency.value + (link.start.value if link.start else 0.0)) * self.latency_factor
 
     def link_sigma(self, link: Link, estimate: float) -> float:
         """Return the standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP."""
@@ -259,7 +265,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         launch_s=launch,
         link_share=_link_share("link_share"),
         **_bound("typical"),
-        protocols=NCCL,
+        protocols=nccl(),
         sigmas=Sigmas(**data["sigmas"], **values.pop("sigmas")),
         seen=seen - {without},
         **values,

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
+from typing import Any
 
 KINDS = ("pcie", "nvlink", "fabric", "ici", "ethernet", "infiniband", "loopback", "memory")
 
@@ -29,12 +32,18 @@ class Protocol:
     """One of an engine's protocols.
 
     Attributes:
-        ring_s, tree_s: seconds before the first message of an all-reduce as a ring or as trees.
+        ring_s, tree_s: seconds before the first message of an all-reduce as a ring or as trees, where no measured start of the
+            link inside a node replaces them.
         latency, tree_latency: factor on a link's latency, which is that of the Simple protocol in a ring, by kind of link.
         share: share of the bandwidth that a collective reaches on a link, by kind of link. Without an entry the protocol is not
             used there.
+        start: factor on the measured seconds before the first message inside a node (``Link.start``), which are those of LL.
+        copy: time that a device takes to copy its own part, over the time that a part takes on the link, by kind of link.
         switch_s, switch_share: seconds before the first message, and share of that bandwidth, of an all-reduce in the switch
             (NVLS). With share 0 the protocol does not support it.
+        alltoall_start, alltoall_share: the same as ``start`` and ``share`` for an all-to-all inside a node. Without an entry
+            the protocol is not used there.
+        alltoall_latencies: latencies of an all-to-all before its first message.
     """
 
     name: str
@@ -43,46 +52,40 @@ class Protocol:
     latency: Mapping[str, float]
     tree_latency: Mapping[str, float]
     share: Mapping[str, float]
+    copy: Mapping[str, float]
+    alltoall_share: Mapping[str, float] = field(default_factory=dict)
+    start: float = 1.0
     switch_s: float = 0.0
     switch_share: float = 0.0
+    alltoall_start: float = 1.0
+    alltoall_latencies: float = 0.0
 
 
-def _by_kind(other: float, **kinds: float) -> Mapping[str, float]:
-    return MappingProxyType(dict.fromkeys(KINDS, other) | kinds)
+def by_kind(values: Mapping[str, float]) -> Mapping[str, float]:
+    """Return values by kind of link.
+
+    ``other`` is the value of all kinds without an entry. ``fabric`` and ``ici`` take that of ``nvlink``.
+    """
+    named = dict(values)
+    base = dict.fromkeys(KINDS, named.pop("other")) if "other" in named else {}
+    if "nvlink" in named:
+        base |= dict.fromkeys(("fabric", "ici"), named["nvlink"])
+    return MappingProxyType(base | named)
 
 
-# Latencies: NVIDIA, NCCL src/graph/tuning.cc, baseLat and hwLat [us], over those of Simple in a ring (NVLink 3.4, PCIe 5.7,
-# network 9.6): LL 0.6, 1.0 and 2.7 (trees 0.6, 1.0, 5.0), LL128 1.9, - and 4.0 (1.25, -, 8.5), Simple in trees 4.0, 4.0, 14.
-# TCP costs the same with every protocol, and NCCL's sockets reach 0.9 of the bandwidth of gloo's (assumption). Half of
-# LL's bytes are flags, 8 of 128 of LL128's. Fitted on one node of 8 H100 (benchmarks/fit_network.py): both shares on NVLink,
-# and the switch's time.
-LL = Protocol(
-    "LL",
-    6.6e-6,
-    6.8e-6,
-    _by_kind(1.0, nvlink=0.6 / 3.4, fabric=0.6 / 3.4, pcie=1.0 / 5.7, infiniband=2.7 / 9.6),
-    _by_kind(1.0, nvlink=0.6 / 3.4, fabric=0.6 / 3.4, pcie=1.0 / 5.7, infiniband=5.0 / 9.6),
-    _by_kind(0.5, nvlink=0.364, fabric=0.364, ethernet=0.45),
-)
-LL128 = Protocol(
-    "LL128",
-    14.0e-6,
-    14.0e-6,
-    MappingProxyType({"nvlink": 1.9 / 3.4, "infiniband": 4.0 / 9.6, "ethernet": 1.0}),
-    MappingProxyType({"nvlink": 1.25 / 3.4, "infiniband": 8.5 / 9.6, "ethernet": 1.0}),
-    MappingProxyType({"nvlink": 0.96, "infiniband": 0.92, "ethernet": 0.83}),
-)
-SIMPLE = Protocol(
-    "Simple",
-    8.4e-6,
-    8.4e-6,
-    _by_kind(1.0),
-    _by_kind(1.0, nvlink=4.0 / 3.4, fabric=4.0 / 3.4, pcie=4.0 / 5.7, infiniband=14.0 / 9.6),
-    _by_kind(1.0, ethernet=0.9),
-    switch_s=70.6e-6,
-    switch_share=0.842,
-)
-NCCL = (LL, LL128, SIMPLE)
+@cache
+def nccl() -> tuple[Protocol, ...]:
+    """Return NCCL's protocols, that of the least latency first. The reader of TOML is imported only in this function."""
+    import tomllib
 
-BARE = (Protocol("one", 0.0, 0.0, _by_kind(1.0), _by_kind(1.0), _by_kind(1.0), 0.0, 1.0),)
+    rows = tomllib.loads(files("paceline.calibration").joinpath("collectives.toml").read_text(encoding="utf-8"))["protocol"]
+
+    def values(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: by_kind(value) if isinstance(value, Mapping) else value for key, value in row.items()}
+
+    return tuple(Protocol(**values(row)) for row in rows)
+
+
+_ONE, _NO = by_kind({"other": 1.0}), by_kind({"other": 0.0})
+BARE = (Protocol("one", 0.0, 0.0, _ONE, _ONE, _ONE, _NO, _ONE, switch_share=1.0),)
 """Protocol without overhead, only the cost of the links, as for gloo on a CPU and in a closed form."""

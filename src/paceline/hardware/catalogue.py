@@ -170,7 +170,7 @@ def _catalogue_links() -> tuple[Link, ...]:
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
-            carried=fact(entry["carried"], sources) if "carried" in entry else None,
+            **{key: fact(entry[key], sources) for key in ("carried", "start", "reached", "shared") if key in entry},
             transport=entry.get("transport", "InfiniBand" if entry["kind"] == "infiniband" else ""),
         )
         for entry in data["link"]

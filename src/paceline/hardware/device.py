@@ -101,6 +101,11 @@ class Link:
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None if one flow fills the link, or if no TCP is used.
         transport: transport protocol of a network, by its name (``networks.transports``); empty if unknown, and inside a node.
+        start: measured seconds before the first message of a collective inside a node; None if unmeasured.
+        reached: measured factor on the share of the bandwidth that collectives reach on links of its kind
+            (``Efficiency.link_share``); None if unmeasured.
+        shared: bytes/s that all devices of a node reach together, where their messages pass through the host's memory; None
+            if devices reach each other directly.
     """
 
     name: str
@@ -112,3 +117,6 @@ class Link:
     reduces: bool = False
     carried: Fact | None = None
     transport: str = ""
+    start: Fact | None = None
+    reached: Fact | None = None
+    shared: Fact | None = None

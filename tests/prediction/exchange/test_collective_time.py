@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -289,17 +285,3 @@ def test_one_node_of_h100_as_measured():
     place = named_cluster("H100 SXM", 8, 1)
     for size, seconds, within in ((65536, 19.54e-6, 0.25), (1 << 24, 123.8e-6, 0.05), (1 << 30, 4.0294e-3, 0.03)):
         assert one(size, place, TYPICAL) == pytest.approx(seconds, rel=within)
-
-
-def test_the_fit_repeats_and_says_its_error_on_four_nodes():
-    root = Path(__file__).parents[3]
-    table = Path(os.environ.get("PACELINE_SHARED", root.parent / "shared")) / "data/measured/nccl_allreduce.csv"
-    if not table.is_file():
-        pytest.skip("needs the published measurements: PACELINE_SHARED names the folder with data/measured")
-    command, path = [sys.executable, "benchmarks/fit_network.py", str(table)], {**os.environ, "PYTHONPATH": "src"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=path, cwd=root)
-    fitted, shipped = (
-        [float(word) for word in line.replace(",", "").split() if word[0].isdigit()] for line in done.stdout.splitlines()[:2]
-    )
-    assert fitted == pytest.approx(shipped, rel=0.02)
-    assert "four nodes, held out" in done.stdout

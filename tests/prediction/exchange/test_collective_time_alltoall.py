@@ -18,7 +18,9 @@ from paceline.prediction.exchange.collective_time import alltoall_seconds
 def test_an_all_to_all_inside_a_node_takes_what_its_link_needs() -> None:
     e = efficiency("ordinary")
     (seconds,), (far,) = alltoall_seconds(np.array([8e8]), A100, e)
-    assert not far and seconds == pytest.approx(7e8 / e.bandwidth(A100.intra_link), rel=0.02)
+    simple = e.protocols[-1]
+    moved = (7 + simple.copy["nvlink"]) * 1e8 / simple.alltoall_share["nvlink"]
+    assert not far and seconds == pytest.approx(moved / e.bandwidth(A100.intra_link), rel=0.02)
     assert alltoall_seconds(np.array([8e8]), Cluster.named("1 A100"), e)[0] == 0.0
 
 

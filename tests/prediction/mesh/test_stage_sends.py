@@ -20,7 +20,7 @@ def gpt(tied: bool) -> Workload:
 
 
 def seconds(link: Link, size: float, users: int) -> float:
-    return link.latency.value * TYPICAL.latency_factor + size * users / TYPICAL.bandwidth(link)
+    return TYPICAL.latency(link) + size * users / TYPICAL.bandwidth(link)
 
 
 def test_each_boundary_carries_the_activations_over_its_own_link() -> None:

@@ -79,10 +79,16 @@ def exchange_assumptions(
 
 def _link(link: Link, where: str, e: Efficiency) -> Assumption:
     why = ": TCP with few flows rarely fills the link" if link.carried and e.level == "ordinary" else ""
+    host = ""
+    if link.shared is not None:
+        all_of = format_bandwidth(link.shared.value)
+        host = f" Devices have no peer-to-peer: messages pass through the host's memory, all of a node together {all_of}."
+    start = f", {format_seconds(link.start.value)} before the first message" if link.start else ""
     return Assumption(
         "links",
         f"{link.name} {where}: {format_bandwidth(link.bandwidth.value)} in one direction ({link.bandwidth.source}). "
-        f"{e.bandwidth(link) / link.bandwidth.value:.0%} of it is reached{why}. Latency {format_seconds(link.latency.value)}.",
+        f"{e.bandwidth(link) / link.bandwidth.value:.0%} of it is reached{why}. Latency {format_seconds(link.latency.value)}"
+        f"{start}.{host}",
         link.bandwidth.source,
     )
 

@@ -121,7 +121,10 @@ def slower(link: Link, factors: Factors) -> Link:
         return link
     bandwidth = replace(link.bandwidth, value=link.bandwidth.value * math.exp(-factors[0]), source="observed waits")
     latency = replace(link.latency, value=link.latency.value * math.exp(factors[1]), source="observed waits")
-    return replace(link, bandwidth=bandwidth, latency=latency)
+    slowed = replace(link, bandwidth=bandwidth, latency=latency)
+    if link.shared is None:
+        return slowed
+    return replace(slowed, shared=replace(link.shared, value=link.shared.value * math.exp(-factors[0])))
 
 
 def _thinned(seen: Sequence[Observation]) -> list[Observation]:

@@ -146,8 +146,8 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
     engine's output. The card adds its cycles to each message. A switch receives and sends at once.
     """
     near, far = cluster.intra_link, cluster.network
-    alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
-    beta = [1 / efficiency.bandwidth(link) for link in (near, far)]
+    alpha = [efficiency.latency(link) for link in (near, far)]
+    beta = [1 / efficiency.bandwidth(near, cluster.devices_per_node), 1 / efficiency.bandwidth(far)]
     intra, network = table.intra * beta[0], table.network * beta[1]
     behind_card = table.plain > 0
     alpha_far = np.full(len(table.pattern), alpha[1])
@@ -185,7 +185,13 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
 
 
 def collective_seconds(
-    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, halves: bool = False, among: Sequence[Algorithm] = ALGORITHMS
+    sizes: Array,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    *,
+    halves: bool = False,
+    among: Sequence[Algorithm] = ALGORITHMS,
+    in_place: bool = True,
 ) -> tuple[Array, Bools]:
     """Return seconds of an all-reduce of ``sizes`` bytes among all devices, and whether the network between nodes sets them.
 
@@ -193,13 +199,19 @@ def collective_seconds(
         sizes: bytes, (collectives,), as are both results.
         halves: an all-gather or a reduce-scatter instead, which is half of a ring (Thakur et al. 2005, section 4).
         among: the algorithms that the engine may choose from. A CPU has only the ring (gloo).
+        in_place: in an all-gather or a reduce-scatter the part of a device lies in the buffer of all (Megatron-Core's and
+            FSDP's buffers), so that nothing is copied.
     """
     if cluster.world_size == 1:
         return np.zeros_like(sizes), np.zeros(len(sizes), dtype=np.bool_)
     cpu = cluster.device.kind == "cpu"
     ways = list(
         _algorithm_costs(
-            cluster, efficiency, ("ring",) if halves or (cpu and among == ALGORITHMS) else among, 1 if halves else 2
+            cluster,
+            efficiency,
+            ("ring",) if halves or (cpu and among == ALGORITHMS) else among,
+            1 if halves else 2,
+            copies=not (halves and in_place),
         )
     )
     table = np.array([(w.intra_s, w.network_s, w.intra_per_byte, w.network_per_byte, w.serial) for w in ways])
@@ -230,22 +242,35 @@ def alltoall_seconds(
     volume = np.asarray(sizes, dtype=np.float64)
     if n == 1:
         return np.zeros_like(volume), np.zeros(len(volume), dtype=np.bool_)
-    alpha = [link.latency.value * efficiency.latency_factor for link in (cluster.intra_link, cluster.network)]
-    beta = [1 / efficiency.bandwidth(link) for link in (cluster.intra_link, cluster.network)]
+    near, far = cluster.intra_link, cluster.network
     inside, crossing = (local - 1) / n, 1.0
     leaving: float = max(size * (n - size) for size in cluster.unlike_sizes)
     if cluster.leaf_sizes:
         above = max(size * (n - size) for size in set(cluster.leaf_sizes))
         leaving = max(leaving, above * cluster.oversubscription / cluster.leaf_nodes)
-    messages = local - 1, n - cluster.unlike_sizes[0]
+    peers = local - 1, n - cluster.unlike_sizes[0]
     if once_per_node:
-        inside, messages = _reached(n, copies) / copies, (local - 1, nodes - 1)
+        inside, peers = _reached(n, copies) / copies, (local - 1, nodes - 1)
         crossing = _reached(nodes, copies) / copies
-    rounds = [-(-count // efficiency.concurrent_messages) for count in messages]
-    start = 0.0 if cluster.device.kind == "cpu" else efficiency.protocols[-1].ring_s * efficiency.latency_factor
-    near = volume * inside * beta[0] + rounds[0] * alpha[0]
-    far = volume * crossing * leaving / n * beta[1] + rounds[1] * alpha[1]
-    return start + np.maximum(near, far), far > near
+    alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
+    beta = 1 / efficiency.bandwidth(near, local), 1 / efficiency.bandwidth(far)
+    waits = [count / efficiency.concurrent_messages * of for count, of in zip(peers, alpha, strict=True)]
+    best, by_network = np.full(len(volume), np.inf), np.zeros(len(volume), dtype=np.bool_)
+    for p in BARE if cluster.device.kind == "cpu" else efficiency.protocols:
+        if (local > 1 and near.kind not in p.alltoall_share) or (nodes > 1 and far.kind not in p.share):
+            continue
+        start = p.ring_s * efficiency.latency_factor
+        if local > 1 and near.start:
+            start = near.start.value * efficiency.latency_factor * p.alltoall_start
+        start += p.alltoall_latencies * alpha[0] * (local > 1)
+        share, copied = (p.share, 0.0) if once_per_node else (p.alltoall_share, p.copy.get(near.kind, 0.0) / n)
+        each = (inside + copied) * beta[0] / share.get(near.kind, 1.0) if local > 1 else 0.0
+        leaves = crossing * leaving / n * beta[1] / p.share.get(far.kind, 1.0) if nodes > 1 else 0.0
+        inner, outer = volume * each + waits[0], volume * leaves + waits[1]
+        seconds = start + np.maximum(inner, outer)
+        by_network = np.where(seconds < best, outer > inner, by_network)
+        best = np.minimum(best, seconds)
+    return best, by_network
 
 
 def _reached(members: int, copies: float) -> float:
@@ -254,21 +279,22 @@ def _reached(members: int, copies: float) -> float:
 
 
 def _algorithm_costs(
-    cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2
+    cluster: Cluster, efficiency: Efficiency, among: Sequence[Algorithm], turns: int = 2, *, copies: bool = True
 ) -> Iterator[AlgorithmCost]:
     """Yield the cost of every algorithm with every protocol that the cluster's links support. R is that of the fullest node.
 
-    The buffer has n bytes. There are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n, the network of a node
-    carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2 (M-1) of them between nodes.
-    Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to reduce, each device sends n
-    and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or another switch that receives n
-    and sends n. If links inside a node do not reduce, its devices scatter and gather their sums as a ring does (CollNet). All
-    of these cross a leaf switch with one node's traffic in each direction, because ranks are numbered leaf by leaf. L nodes of
-    a leaf that is oversubscribed x times have L / x nodes' bandwidth to other leaves. Hierarchical: 2 (R-1)/R n inside, then 2
-    (M-1)/M n between nodes over all devices of a node.
+    The buffer has n bytes. There are M nodes of R devices, N = M R. Ring: each rank sends 2 (N-1)/N n and copies its own n /
+    N, the network of a node carries the traffic of one rank in each direction, and there are 2 (N-1) sequential messages, 2
+    (M-1) of them between nodes. Two trees: at most 2 n, 2 (R-1) messages in a node and 2 log2 M between nodes. Switch: to
+    reduce, each device sends n and receives its part of the sum, n / R; to broadcast, the reverse. Trees join the nodes, or
+    another switch that receives n and sends n. If links inside a node do not reduce, its devices scatter and gather their
+    sums as a ring does (CollNet). All of these cross a leaf switch with one node's traffic in each direction, because ranks
+    are numbered leaf by leaf. L nodes of a leaf that is oversubscribed x times have L / x nodes' bandwidth to other leaves.
+    Hierarchical: 2 (R-1)/R n inside, then 2 (M-1)/M n between nodes over all devices of a node.
 
     Args:
         turns: passes around the ring: 2 for an all-reduce, 1 for an all-gather or a reduce-scatter.
+        copies: whether a device copies its own part.
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
     near, far = cluster.intra_link, cluster.network
@@ -284,12 +310,15 @@ def _algorithm_costs(
             [x.latency.value * efficiency.latency_factor * of.get(x.kind, 1.0) for x in (near, far)]
             for of in (p.latency, p.tree_latency)
         )
-        beta = [1 / (efficiency.bandwidth(x) * p.share.get(x.kind, 1.0)) for x in (near, far)]
+        rates = efficiency.bandwidth(near, local), efficiency.bandwidth(far)
+        beta = [1 / (rate * p.share.get(x.kind, 1.0)) for rate, x in zip(rates, (near, far), strict=True)]
         inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1) * up_links
-        base = p.ring_s * efficiency.latency_factor, p.tree_s * efficiency.latency_factor
+        measured = near.start.value * p.start if near.start and local > 1 else None
+        base = [(first if measured is None else measured) * efficiency.latency_factor for first in (p.ring_s, p.tree_s)]
         if "ring" in among:
             hops = turns * (n - nodes), turns * (nodes - 1)
-            yield AlgorithmCost(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], ring * inside, ring * between)
+            own = copies * p.copy.get(near.kind, 0.0) / n
+            yield AlgorithmCost(base[0] + hops[0] * alpha[0], hops[1] * alpha[1], (ring + own) * inside, ring * between)
         if "tree" in among:
             yield AlgorithmCost(base[1] + 2 * (local - 1) * tree[0], depth * tree[1], 2 * inside, 2 * between)
         if "hierarchical" in among:

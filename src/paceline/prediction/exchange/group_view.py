@@ -59,7 +59,8 @@ def _uneven_view(cluster: Cluster, members: int, stride: int, whose: str) -> Clu
             f"{_groups(whose, members, stride)} do not lie evenly in nodes of {cluster.node_text}",
             replicas if whose == ACROSS else fits,
         )
-    return replace(cluster, levels=(Level("node", members, cluster.intra_link), Level("pod", 1, cluster.intra_link)))
+    inside = _shared_by(cluster.intra_link, members, max(cluster.node_sizes))
+    return replace(cluster, levels=(Level("node", members, inside), Level("pod", 1, inside)))
 
 
 @lru_cache(maxsize=4096)
@@ -69,14 +70,15 @@ def _view(cluster: Cluster, members: int, stride: int) -> Cluster:
     while members % beside:
         beside -= 1
     nodes = members // beside
+    inside = _shared_by(cluster.intra_link, beside, local)
     if nodes == 1:
-        return replace(cluster, levels=(Level("node", members, cluster.intra_link), Level("pod", 1, cluster.intra_link)))
+        return replace(cluster, levels=(Level("node", members, inside), Level("pod", 1, inside)))
     groups = local // beside  # that send through one node's network at once
     return Cluster.of_nodes(
         cluster.device,
         beside,
         nodes,
-        cluster.intra_link,
+        inside,
         divided(cluster.network, groups),
         leaf_nodes=_leaf_nodes(cluster, nodes, max(1, stride // local)),
         oversubscription=cluster.oversubscription,
@@ -102,6 +104,13 @@ def nodes_of_ranks(places: Places, world_size: int) -> Ints:
     if isinstance(sizes, int):
         return np.arange(world_size, dtype=np.int64) // sizes
     return np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+
+
+def _shared_by(link: Link, members: int, devices: int) -> Link:
+    """Return the link inside a node with the part of a shared bandwidth that ``members`` of its ``devices`` get."""
+    if link.shared is None or members == devices:
+        return link
+    return replace(link, shared=replace(link.shared, value=link.shared.value * members / devices))
 
 
 def divided(link: Link, users: float) -> Link:

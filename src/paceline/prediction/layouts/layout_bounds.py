@@ -351,7 +351,7 @@ class LayoutBounds(Prepared):
         latency, each = np.zeros(parts - 1), np.zeros(parts - 1)
         for part in range(parts - 1):
             link, users, _ = pairs_between(self.cluster, block, part % shape.stages, (part + 1) % shape.stages)
-            latency[part], each[part] = link.latency.value * e.latency_factor, users / e.bandwidth(link)
+            latency[part], each[part] = e.latency(link), users / e.bandwidth(link)
             if part >= shape.stages:
                 latency[part], each[part] = latency[part - shape.stages], each[part - shape.stages]
         last = self._parts(shape)[1:] - 1

@@ -39,7 +39,7 @@ def sends(
         # a part of the embedding alone has no product, and sends as much as the next part
         own = (boundary or max(boundaries[:2])) * size / mesh.tensor
         link, users, network = pairs_between(cluster, mesh.stage_devices, part % count, (part + 1) % count)
-        wait = link.latency.value * e.latency_factor + own * users / e.bandwidth(link)
+        wait = e.latency(link) + own * users / e.bandwidth(link)
         if mesh.tensor > 1 and not mesh.sequence:
             group = group_view(cluster, mesh.tensor, 1, "tensor")
             wait += float(collective_seconds(np.array([own * mesh.tensor]), group, e, halves=True)[0][0])

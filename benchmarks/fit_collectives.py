@@ -49,7 +49,7 @@ SYSTEMS = {
 }
 BYTES = {"half": 2, "int8": 1}
 FITTED = ("NVLink 3", "NVLink 4", "NVLink 5")
-HOST = "PCIe 4.0 x16 through host"
+HOST = "PCIe 4.0 x16 via host"
 WITHOUT_SWITCH: tuple[Algorithm, ...] = ("ring", "tree")
 PRIOR = 0.02
 """Weight of the shipped numbers, which only decides what no row says."""

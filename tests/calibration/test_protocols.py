@@ -43,8 +43,8 @@ def test_every_kind_of_link_is_known() -> None:
 
 
 def test_other_is_every_kind_without_an_entry_and_fabrics_take_the_value_of_nvlink() -> None:
-    assert by_kind({"other": 1.0, "nvlink": 0.5, "ici": 0.25})["fabric"] == 0.5
-    assert by_kind({"other": 1.0, "nvlink": 0.5, "ici": 0.25})["ici"] == 0.25
+    assert by_kind({"other": 1.0, "nvlink": 0.5})["fabric"] == 0.5
+    assert by_kind({"other": 1.0, "nvlink": 0.5})["ici"] == 1.0
     assert by_kind({"other": 1.0})["pcie"] == 1.0 and "pcie" not in by_kind({"nvlink": 0.5})
 
 

@@ -62,7 +62,7 @@ class Protocol:
 
 
 def by_kind(values: Mapping[str, float]) -> Mapping[str, float]:
-    """Return values by kind of link. ``other`` is the value of kinds without an entry, and ``fabric`` takes that of ``nvlink``."""
+    """Return values by kind of link. ``other`` is that of kinds without an entry, and ``fabric`` takes that of ``nvlink``."""
     named = dict(values)
     base = dict.fromkeys(KINDS, named.pop("other")) if "other" in named else {}
     if "nvlink" in named:

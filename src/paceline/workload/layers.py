@@ -207,6 +207,7 @@ class LayerTable(Prepared):
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
+        routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
     """
 
     name: str
@@ -219,6 +220,7 @@ class LayerTable(Prepared):
     frozen: int = 0
     frozen_bits: float = 0.0
     tables: EmbeddingTables | None = None
+    routed_share: float = 1.0
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the results derived from them: the results may hold functions."""
@@ -292,6 +294,7 @@ class LayerTable(Prepared):
             **({"frozen": self.frozen} if self.frozen else {}),
             **({"frozen_bits": self.frozen_bits} if self.frozen_bits else {}),
             **({"tables": asdict(self.tables)} if self.tables else {}),
+            **({"routed_share": self.routed_share} if self.routed_share != 1 else {}),
         }
 
     @classmethod
@@ -311,6 +314,7 @@ class LayerTable(Prepared):
             frozen=data.get("frozen", 0),
             frozen_bits=data.get("frozen_bits", 0.0),
             tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
+            routed_share=data.get("routed_share", 1.0),
         )
 
     @classmethod

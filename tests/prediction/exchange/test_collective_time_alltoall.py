@@ -35,6 +35,16 @@ def test_an_all_to_all_between_nodes_shares_their_network() -> None:
     assert single == pytest.approx(flat, rel=0.02)
 
 
+def test_a_token_that_goes_to_few_nodes_crosses_the_network_less_often() -> None:
+    e, cluster, sizes = efficiency("tuned"), Cluster.named("8x8 H100", network="8x InfiniBand NDR"), np.array([4e9])
+    free, limited, one = (
+        float(alltoall_seconds(sizes, cluster, e, copies=8, once_per_node=True, within=share)[0][0])
+        for share in (1, 1 / 2, 1 / 8)
+    )
+    assert limited / free == pytest.approx(4 * (1 - (3 / 4) ** 8) / (8 * (1 - (7 / 8) ** 8)), rel=0.02)
+    assert one < limited  # one node: NVLink sets the time
+
+
 @given(st.floats(0, 1e10), st.floats(1.0, 2.0), st.booleans(), st.floats(1, 16))
 def test_more_bytes_never_take_less(size: float, more: float, once: bool, copies: float) -> None:
     e = efficiency("tuned")

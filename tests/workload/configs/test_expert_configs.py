@@ -11,6 +11,9 @@ def test_deepseek_has_shared_experts_and_dense_blocks_first() -> None:
     experts, latent = shape.experts, shape.latent
     assert experts is not None and (experts.count, experts.active, experts.shared, experts.first) == (6, 2, 80, 1)
     assert latent is not None and (latent.q_rank, latent.kv_rank, latent.value) == (24, 16, 20)
+    assert (experts.groups, experts.limited) == (1, 1)
+    grouped, _ = EXPERT_DECODERS["deepseek_v3"]({**LLAMA, **DEEPSEEK, "n_group": None, "topk_group": None})
+    assert grouped.experts is not None and (grouped.experts.groups, grouped.experts.limited) == (8, 4)
     whole = {**LLAMA, **DEEPSEEK, "q_lora_rank": None, "first_k_dense_replace": 0, "n_shared_experts": None}
     bare, _ = EXPERT_DECODERS["deepseek_v2"]({**whole, "model_type": "deepseek_v2"})
     assert bare.latent is not None and bare.latent.q_rank == 0

@@ -224,7 +224,13 @@ def collective_seconds(
 
 
 def alltoall_seconds(
-    sizes: Array, cluster: Cluster, efficiency: Efficiency, *, copies: float = 1.0, once_per_node: bool = False
+    sizes: Array,
+    cluster: Cluster,
+    efficiency: Efficiency,
+    *,
+    copies: float = 1.0,
+    once_per_node: bool = False,
+    within: float = 1.0,
 ) -> tuple[Array, Bools]:
     """Return seconds of an all-to-all of ``sizes`` bytes on each device, and whether the network between nodes sets them.
 
@@ -237,6 +243,7 @@ def alltoall_seconds(
         once_per_node: numbers cross the network once for each target node, and the link inside it once for each target
             device. Copies to M nodes at random reach ``M (1 - (1 - 1/M)^copies)`` of them, and so do those to N devices. What
             a device keeps takes the same path (DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2).
+        within: share of the nodes that the copies of one number are chosen from.
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
     volume = np.asarray(sizes, dtype=np.float64)
@@ -250,8 +257,8 @@ def alltoall_seconds(
         leaving = max(leaving, above * cluster.oversubscription / cluster.leaf_nodes)
     peers = local - 1, n - cluster.unlike_sizes[0]
     if once_per_node:
-        inside, peers = _reached(n, copies) / copies, (local - 1, nodes - 1)
-        crossing = _reached(nodes, copies) / copies
+        inside, peers = _reached(n * within, copies) / copies, (local - 1, nodes - 1)
+        crossing = _reached(nodes * within, copies) / copies
     alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
     beta = 1 / efficiency.bandwidth(near, local), 1 / efficiency.bandwidth(far)
     waits = [count / efficiency.concurrent_messages * of for count, of in zip(peers, alpha, strict=True)]
@@ -273,9 +280,9 @@ def alltoall_seconds(
     return best, by_network
 
 
-def _reached(members: int, copies: float) -> float:
+def _reached(members: float, copies: float) -> float:
     """Return the expected number of members that get any of several copies at random."""
-    return members * float(1 - (1 - 1 / members) ** copies)
+    return members * float(1 - (1 - 1 / members) ** copies) if members > 1 else 1.0
 
 
 def _algorithm_costs(

@@ -52,11 +52,12 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """Traffic of one sample's tokens in a block: ``each`` copies of a token, ``bytes`` at fp32, to ``experts``."""
+    """Traffic of one sample's tokens in a block: ``each`` copies of a token, ``bytes`` at fp32, to a share of ``experts``."""
 
     each: float
     bytes: float
     experts: float
+    within: float
 
 
 def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
@@ -107,7 +108,7 @@ def _copies(workload: Workload) -> _Copies:
     products = {_role(layer): o for layer in reversed(workload.layers) if (o := forward_product(layer)) is not None}
     first = next(o for x in workload.layers if is_expert(x.name) and (o := forward_product(x)) is not None)
     router, rows = products[_ROUTER], first.m * first.batch
-    return _Copies(rows / router.m, _FP32 * rows * first.k, first.batch)
+    return _Copies(rows / router.m, _FP32 * rows * first.k, first.batch, workload.routed_share)
 
 
 def _of_group(layer: Layer, group: _Group, copies: _Copies) -> Layer:
@@ -169,7 +170,7 @@ def _collectives(layers: Sequence[Layer], group: _Group, copies: _Copies) -> Ite
         role = _role(layer)
         for backward in (False, True) if role in _MOVED else ():
             if group.experts > 1:
-                yield Collective(index, backward, "alltoall", size, group="expert", copies=copies.each)
+                yield Collective(index, backward, "alltoall", size, group="expert", copies=copies.each, within=copies.within)
             if group.parts > 1:
                 kind: CollectiveKind = "gather" if (role == _DISPATCH) != backward else "scatter"
                 yield Collective(index, backward, kind, size * group.parts, group="expert_tensor")

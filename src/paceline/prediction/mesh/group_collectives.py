@@ -99,9 +99,11 @@ def group_seconds(
         for halves in (False, True):
             own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
             if own.any() and group == "expert":
-                copies = next(c.copies for c in collectives if c.group == group)
+                of_group = next(c for c in collectives if c.group == group)
                 once = mesh.expert_exchange.once_per_node
-                seconds[own], far[own] = alltoall_seconds(sizes[own], view, e, copies=copies, once_per_node=once)
+                seconds[own], far[own] = alltoall_seconds(
+                    sizes[own], view, e, copies=of_group.copies, once_per_node=once, within=of_group.within
+                )
             elif own.any():
                 seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
     return seconds, far

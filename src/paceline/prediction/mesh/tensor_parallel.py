@@ -40,7 +40,8 @@ class Collective:
         wide: whether it is in fp32 at any precision. ``operand``: True if it is an operand of a product, which a recipe
             quantises before the exchange.
         group: the group of the mesh that exchanges.
-        copies: for an all-to-all, the number of members that each number goes to.
+        copies: for an all-to-all, the number of members that each number goes to. ``within``: share of the members that they
+            are chosen from.
     """
 
     layer: int
@@ -52,6 +53,7 @@ class Collective:
     operand: bool = False
     group: GroupName = "tensor"
     copies: float = 1.0
+    within: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,9 @@ EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyTyp
         "mixtral-8x7b": (_mixtral(32, 4096, 32, 14336, 32000), 4096, _MIXTRAL),
         "mixtral-8x22b": (_mixtral(56, 6144, 48, 16384, 32768), 4096, _MIXTRAL),
         "deepseek-v2": (
-            _deepseek(60, 5120, 128, 12288, 102400, Experts(count=160, active=6, ffn=1536, shared=3072, first=1)),
+            _deepseek(
+                60, 5120, 128, 12288, 102400, Experts(count=160, active=6, ffn=1536, shared=3072, first=1, groups=8, limited=3)
+            ),
             4096,
             _DEEPSEEK2,
         ),
@@ -70,7 +72,9 @@ EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyTyp
             _DEEPSEEK2,
         ),
         "deepseek-v3": (
-            _deepseek(61, 7168, 128, 18432, 129280, Experts(count=256, active=8, ffn=2048, shared=2048, first=3)),
+            _deepseek(
+                61, 7168, 128, 18432, 129280, Experts(count=256, active=8, ffn=2048, shared=2048, first=3, groups=8, limited=4)
+            ),
             4096,
             _DEEPSEEK3,
         ),

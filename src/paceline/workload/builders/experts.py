@@ -24,6 +24,8 @@ class Experts:
         shared: total inner width of the experts of all tokens; 0: none. ``scaled``: True if a product of each token with one
             row scales their output (Qwen2-MoE).
         latent: width of a vector that experts read and write instead of the token (Nemotron 3, LatentMoE); 0: the token.
+        groups, limited: groups of experts, and most of them that one token goes to (DeepSeek-AI 2024, arXiv:2412.19437, section
+            2.1.2: a group is a node's, so that a token goes to few nodes).
         first: blocks at the beginning that have no experts (DeepSeek).
         every: every how many blocks one has experts, the last of them (Llama 4).
 
@@ -36,12 +38,14 @@ class Experts:
     ffn: int
     shared: int = 0
     latent: int = 0
+    groups: int = 1
+    limited: int = 1
     first: int = 0
     every: int = 1
     scaled: bool = False
 
     def __post_init__(self) -> None:
-        least = min(self.count, self.active, self.ffn, self.every)
+        least = min(self.count, self.active, self.ffn, self.every, self.limited, 1 + self.groups - self.limited)
         if least < 1 or min(self.shared, self.latent, self.first) < 0 or self.active > self.count:
             raise UserError(
                 f"no block has {self.count} experts of width {self.ffn}, {self.active} of them active",

@@ -195,7 +195,8 @@ def transformer(
     further = _further_tokens(shape, seq_len, fused_attention)
     parts = [*start(shape, seq_len), *repeated, *further, *end(shape, seq_len)]
     name = name or f"transformer-{shape.layers}x{shape.hidden}"
-    return as_table(parts, name, source, f"sequence of {seq_len} tokens", INDEX * seq_len)
+    table = as_table(parts, name, source, f"sequence of {seq_len} tokens", INDEX * seq_len)
+    return table if shape.experts is None else replace(table, routed_share=shape.experts.limited / shape.experts.groups)
 
 
 def as_table(parts: list[LayerSpec], name: str, source: str, sample: str, input_bytes: float) -> LayerTable:

@@ -65,6 +65,8 @@ def _deepseek(config: Config) -> Shaped:
         shared=width * (config["n_shared_experts"] or 0 if "n_shared_experts" in config else 2 if second else 1),
         first=number(config, "first_k_dense_replace", default=0 if second else 3) if first != 0 else 0,
     )
+    if groups := number(config, "n_group", default=1 if second else 8):
+        experts = replace(experts, groups=groups, limited=number(config, "topk_group", default=1 if second else 4))
     rank = config.get("q_lora_rank", 1536)  # null: queries come from the token itself
     latent = LatentAttention(
         q_rank=rank or 0,

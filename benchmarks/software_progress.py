@@ -2,9 +2,9 @@
 
     python benchmarks/software_progress.py FOLDER --out RESULTS/software_progress.csv
 
-FOLDER holds MLPerf's rounds (``mlperf_training*.csv``), timm's releases of PyTorch (``timm_rtx3090*.csv``) and Megatron-Bridge's
-containers (``megatron_bridge_h100.csv``). A system is a chip with a number of devices, a network and nearly a batch for each. Its
-first and its last release make a pair. Every generation counts as much as its number of pairs to the power of one half. The
+FOLDER holds MLPerf's rounds (``mlperf_training*.csv``), timm's releases of PyTorch (``timm_rtx3090*.csv``) and containers of
+Megatron-Bridge (``megatron_bridge_h100.csv``). A system is a chip with a number of devices, a network and nearly a batch.
+Its first and its last release make a pair. The weight of a pair is one over the root of its generation's number of pairs. The
 lines ``left out`` have the error of the predicted change on a generation that the rate was not fitted on. The quantiles of the
 yearly change are those of ``src/paceline/calibration/software_progress.toml``.
 """

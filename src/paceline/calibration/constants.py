@@ -141,7 +141,8 @@ class Efficiency:
     def of_year(self, year: float) -> Efficiency:
         """Return the constants for software of ``year``, such as 2021.5; 0: the newest.
 
-        Submissions to MLPerf became faster from round to round on the same devices.
+        Submissions to MLPerf became faster from round to round on the same devices. Later software has the same constants,
+        and a wider range after the newest release of the fit (``software_progress.py``).
 
         Raises:
             UserError: no software of this kind existed that year; ordinary software, whose change was not measured.

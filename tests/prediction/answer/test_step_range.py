@@ -12,7 +12,7 @@ from paceline.calibration.constants import efficiency
 from paceline.prediction import Predictor
 from paceline.prediction.answer import step_range
 from paceline.prediction.answer.held_out_error import HeldOut
-from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by
+from paceline.prediction.answer.step_range import conformal_range, fitted_factors, missed_by, widened
 from paceline.prediction.passes.host import host_launches
 from paceline.prediction.step.step_inputs import StepInputs
 
@@ -115,3 +115,16 @@ def test_the_step_stays_inside() -> None:
         for choices in ({}, {"tensor": 2}, {"sharding": "zero3"}):
             p = Predictor().step(net, cluster, strategy(cluster, **choices))
             assert p.low_s < p.step_time_s < p.high_s
+
+
+def test_software_after_the_newest_may_be_faster_the_later_it_is() -> None:
+    """A year that nobody measured widens the fast side alone; an earlier one and none do not."""
+    ends = [Predictor(software="tuned", year=year).step(NET, ONE, strategy(ONE)) for year in (0.0, 2026.0, 2027.0, 2028.0)]
+    lows, highs, steps = ([getattr(one, name) for one in ends] for name in ("low_s", "high_s", "step_time_s"))
+    assert steps == pytest.approx([steps[0]] * 4) and highs == pytest.approx([highs[0]] * 4)
+    assert lows[0] == pytest.approx(lows[1]) and lows[1] > 1.05 * lows[2] and lows[2] > 1.05 * lows[3]
+
+
+def test_independent_errors_add_in_squares() -> None:
+    low, high = widened((math.exp(-0.3), math.exp(0.5)), (0.4, 0.0))
+    assert (math.log(low), math.log(high)) == pytest.approx((-0.5, 0.5))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.calibration.constants import Efficiency
+from paceline.calibration.software_progress import later_ends
 from paceline.calibration.uncertainty import LINKS, WORK, Z80, Sigmas
 from paceline.prediction.answer.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.prediction.passes.host import host_seconds, launches_of_step
@@ -38,7 +39,8 @@ def fitted_factors(e: Efficiency, inputs: StepInputs, step: Step) -> Ends:
         inside = e.link_sigma(cluster.intra_link, e.sigmas.intra)
         fast, slow = (step.seconds_with_links(math.exp(sign * between), math.exp(sign * inside)) for sign in (-Z80, Z80))
         ends = (fast, slow)
-    return interval(seconds, ends, spread(step.exposed, e.sigmas, work, cluster.num_nodes))
+    own = spread(step.exposed, e.sigmas, work, cluster.num_nodes)
+    return widened(interval(seconds, ends, own), later_ends(e.year))
 
 
 def missed_by(e: Efficiency, inputs: StepInputs, known: bool) -> HeldOut | None:
@@ -88,6 +90,12 @@ def interval(step_s: float, ends: tuple[float, float], own: float) -> tuple[floa
         return 1.0, 1.0
     fast, slow = (math.hypot(Z80 * own, math.log(end / step_s)) for end in ends)
     return math.exp(-fast), math.exp(slow)
+
+
+def widened(factors: Ends, more: Ends) -> Ends:
+    """Return the factors of ``interval`` with further independent errors: logarithms below and above the step."""
+    low, high = (math.hypot(math.log(factor), extra) for factor, extra in zip(factors, more, strict=True))
+    return math.exp(-low), math.exp(high)
 
 
 def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:

@@ -28,10 +28,13 @@ TITLES = {
     "tf_benchmarks": "TensorFlow in 2017, K80 and P100",
     "vtrain": "GPT on 8 A100, tensor, data, pipeline parallel",
     "pollux_sia": "small clusters with slow networks",
+    "megatron_bridge GB200": "the same on GB200",
+    "mlperf v4.0 and v4.1": "MLPerf v4.0 and v4.1, tuned software",
 }
 """Title of a set, by its name in ``results/validation.csv``; a set without a title is shown by its name."""
 SIMULATED = {
     "simumax": "Megatron-LM on 8 B200",
+    "primus": "Llama 3 and Mixtral, 64 MI325X and MI355X",
     "neusight": "fp32 transformers, A100 and V100",
     "megatron": "Megatron-LM, 8 to 512 A100",
     "vtrain": "GPT on at most 8 A100",
@@ -70,7 +73,14 @@ def validation() -> list[str]:
                 f"{row['other']} {percent(row['other_mape'])} ({percent(row['mape_on_other_rows'])})" if row["other"] else "-"
             )
             figures = (percent(row[key]) for key in ("mape", "median", "inside"))
-            yield line(TITLES.get(name, name), f"`{name.split()[0]}`", str(row["rows"]), seen, *figures, other)
+            yield line(
+                TITLES.get(name, name.removeprefix("published ")),
+                f"`{name.split()[0]}`",
+                str(row["rows"]),
+                seen,
+                *figures,
+                other,
+            )
 
     return table(
         (

@@ -31,10 +31,13 @@ from paceline.validation.sets.language_models import language_model
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks/results"
 GIB = 2**30
-SETS = {"simumax": "", "neusight": "neusight", "megatron": "megatron_table"}
-"""Files with rows, and the set of ``paceline validate`` that reads each; empty: ``simumax_case``."""
-COUNTS = ("layers", "num_gpus", "seq_len", "global_batch", "micro_batch", "tp", "pp", "vp", "cp", "ep")
-SIMUMAX_COLUMNS = (*COUNTS, "measured_s", "measured_gib", "simumax_s", "simumax_gib")
+SETS = {"simumax": "", "primus": "", "neusight": "neusight", "megatron": "megatron_table"}
+"""Files with rows, and the set of ``paceline validate`` that reads each; empty: ``megatron_case``."""
+AUTHORS = {"simumax": "SimuMax", "primus": "Primus"}
+"""Simulator of the column ``predicted_s`` of a file."""
+COUNTS = ("num_gpus", "seq_len", "global_batch", "micro_batch", "tp", "pp", "vp", "cp", "ep", "gradient_bits")
+FIGURES = (*COUNTS, "layers", "measured_s", "measured_gib", "predicted_s", "predicted_gib")
+WORDS = ("run", "model", "gpu", "precision", "sharding", "recompute", "software")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,54 +83,55 @@ class Line:
     paceline_answer: str = ""
 
 
-def simumax_case(row: CsvRow) -> Case | Skip:
-    """Return a run of SimuMax's table: Megatron-LM with a distributed optimizer, sums of gradients in fp32, nothing tuned."""
+def megatron_case(row: CsvRow, author: str) -> Case | Skip:
+    """Return a run of a Megatron-like framework, with the prediction of a simulator."""
     device = hardware_aliases.device(row.text("gpu"))
     number = {name: row.whole(name) or 0 for name in COUNTS}
-    workload = language_model(row.text("model"), number["seq_len"], layers=number["layers"])
+    workload = language_model(row.text("model"), number["seq_len"], layers=row.whole("layers") or 0)
     machines = hardware_aliases.reference_system(device, number["num_gpus"]) if device else None
     if device is None or workload is None or machines is None:
         raise ValueError(f"{row.place}: unknown device or model")
     case = case_builders.divided_case(
-        Keys(row.text("model"), device.name, number["num_gpus"], 1),
+        Keys(row.text("model"), device.name, number["num_gpus"], machines.num_nodes),
         row.positive("measured_s") or 0.0,
         machines,
         workload,
         number["global_batch"],
         number["micro_batch"],
-        "bf16",
+        row.text("precision"),
         tensor=number["tp"],
         pipeline=number["pp"],
         virtual_stages=number["vp"],
         context=number["cp"],
         expert=number["ep"],
-        sharding="distributed_optimizer",
-        gradient_bits=32,
+        sharding=row.text("sharding"),
+        recompute=row.text("recompute"),
+        gradient_bits=number["gradient_bits"],
     )
     if isinstance(case, Skip):
         return case
     memory = row.positive("measured_gib")
     return replace(
         case,
-        software="ordinary",
+        software="ordinary" if row.text("software") == "ordinary" else "tuned",
         memory_bytes=memory * GIB if memory else None,
-        published={"SimuMax": row.positive("simumax_s") or 0.0},
+        published={author: row.positive("predicted_s") or 0.0},
     )
 
 
 def runs() -> Iterator[Run]:
-    """Predict every row of the three files."""
+    """Predict every row of the files."""
     model = InformedPredictor(lambda case: (), Info(), "device")
     for name, reader in SETS.items():
         columns = adapter(reader) if reader else None
-        texts, numbers = (columns.texts, columns.numbers) if columns else (("run", "model", "gpu"), SIMUMAX_COLUMNS)
+        texts, numbers = (columns.texts, columns.numbers) if columns else (WORDS, FIGURES)
         for row in read(HERE / f"{name}.csv", (*texts, *numbers)):
-            case = columns.read(row) if columns else simumax_case(row)
+            case = columns.read(row) if columns else megatron_case(row, AUTHORS[name])
             if isinstance(case, Skip):
                 raise ValueError(f"{row.place}: {case.reason}")
             start = time.perf_counter()
             estimate = model(case)
-            took, others = time.perf_counter() - start, row.positive("simumax_gib")
+            took, others = time.perf_counter() - start, row.positive("predicted_gib")
             yield Run(
                 set=name,
                 run=row.text("run") or f"{row.text('model')}, {case.keys.devices} {case.keys.device}",
@@ -139,7 +143,7 @@ def runs() -> Iterator[Run]:
                 predicted_gib=estimate.memory_bytes / GIB,
                 answer_s=took,
                 others_s=case.published,
-                others_gib={"SimuMax": others} if others else {},
+                others_gib={AUTHORS[name]: others} if others else {},
             )
 
 

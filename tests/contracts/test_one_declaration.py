@@ -313,6 +313,7 @@ ALLOWED = {
     "validation/sets/case_builders.py": "columns of published tables",
     "validation/sets/dgxc.py": "columns of published tables",
     "validation/sets/megatron_bridge.py": "columns of published tables",
+    "validation/sets/megatron_bridge_recipes.py": "choices of published recipes",
     "validation/sets/mlperf.py": "columns of published tables",
     "validation/sets/published/__init__.py": "columns of published tables",
     "validation/sets/published/options.py": "columns of published tables",

@@ -9,6 +9,7 @@ from measured_rows import case, skip
 from paceline.strategy.parallelism import Parallelism
 from paceline.validation.sets import case_builders, hardware_aliases, torchtitan
 from paceline.validation.sets.language_models import has_experts, language_model, model_name
+from paceline.validation.sets.megatron_bridge_recipes import FULL_GRAPHS_SINCE, recipe, year
 
 UNEVEN_EXPERTS = "32 devices that share the experts do not divide the 8 of a pipeline stage (data x context x tensor)"
 
@@ -315,3 +316,15 @@ def test_a_domain_of_nvlink_joins_nodes() -> None:
     h100 = hardware_aliases.device("H100")
     assert h100 is not None and hardware_aliases.domain(h100, 64, 8) == (8, 8)
     assert hardware_aliases.reference_system(h100, 12) is None
+
+
+def test_recipes_of_mixtures_change_with_chip_precision_and_release() -> None:
+    assert year("26.06.01 NeMo Container") > FULL_GRAPHS_SINCE > year("26.04 NeMo Container")
+    assert year("26.06") == pytest.approx(2026 + 5 / 12) and year("") == 0.0
+    new, old = year("26.06"), year("26.04")
+    assert recipe("qwen-3-30b-a3b", "Blackwell", "mxfp8", new) == {"expert_exchange": "once_per_node", "expert_overlap": True}
+    assert recipe("qwen-3-30b-a3b", "Blackwell", "mxfp8", old) == {"expert_exchange": "once_per_node"}
+    assert recipe("gpt-oss-120b", "Hopper", "bf16", new) == {"recompute": "selective:layernorm,moe_act"}
+    assert "recompute" not in recipe("gpt-oss-120b", "Blackwell", "mxfp8", new)
+    assert recipe("deepseek-v3", "Blackwell", "nvfp4", new)["recompute"] == "selective:mlp"
+    assert recipe("llama-3-8b", "Hopper", "bf16", new) == {}

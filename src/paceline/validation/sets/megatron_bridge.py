@@ -71,8 +71,8 @@ def case(row: Row) -> Case | Skip:
         "context": row.whole("cp") or 1,
         "virtual_stages": row.whole("vp") or 1,
         "expert": experts,
-        **(recipe(model_name(model), device.architecture, precision, released) if experts > 1 else {}),
         "sharding": "zero3" if row.whole("fsdp") else "distributed_optimizer",
+        **(recipe(model_name(model), device.architecture, precision, released) if experts > 1 else {}),
     }
     step_s = batch * length / (rate * devices)
     origin: PrecisionSource = "row" if precision == stated else "submission"

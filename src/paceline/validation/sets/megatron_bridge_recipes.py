@@ -31,7 +31,7 @@ _ON_BLACKWELL: Mapping[str, Mapping[str, Any]] = {
     "nemotron-3-nano-30b-a3b": _DEDUPLICATED,
     "nemotron-3.5-lightning-30b-a3b": _DEDUPLICATED,
     "nemotron-3-super-120b-a12b": _DEDUPLICATED,
-    "nemotron-3-ultra-550b-a55b": {**_DEDUPLICATED, "recompute": "selective:moe_act"},
+    "nemotron-3-ultra-550b-a55b": {**_DEDUPLICATED, "recompute": "selective:moe_act", "sharding": "zero3", "shard_devices": 64},
 }
 _WHOLE_GRAPHS = ("deepseek-v3", "gpt-oss-120b", "qwen-3-30b-a3b", "qwen-3-235b-a22b")
 

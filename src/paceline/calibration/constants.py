@@ -130,9 +130,10 @@ class Efficiency:
         return (link.latency.value + (link.start.value if link.start else 0.0)) * self.latency_factor
 
     def link_sigma(self, link: Link, estimate: float) -> float:
-        """Return the standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP."""
+        """Return the standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP or of the
+        path through a host."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
-        return math.hypot(estimate, math.log(carried) / Z80)
+        return math.hypot(estimate, math.log(carried) / Z80, HOST_SIGMA if link.shared else 0.0)
 
     def seconds_of(self, other: Efficiency) -> float:
         """Return the ratio of the seconds of every layer to those under ``other``; 0 if the ratio differs between layers."""
@@ -171,6 +172,11 @@ class Efficiency:
     def timed(self, factor: float) -> Efficiency:
         """Return the constants with every second of layers and optimizer multiplied by ``factor``."""
         return replace(self, time_factor=self.time_factor * factor)
+
+
+HOST_SIGMA = 1.0
+"""Standard deviation of the logarithm of the bandwidth through a host. Three machines reached 0.3, 0.9 and 3.6 of what one link
+carries (``host-path`` in ``hardware/links.toml``)."""
 
 
 def design(workload: str) -> str:

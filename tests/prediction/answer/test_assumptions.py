@@ -51,6 +51,12 @@ def test_on_cpus_it_is_said_what_is_copied(device: str, changed: dict[str, Any],
     assert [text.startswith(said) for text in copied] == ([True] if said else [])
 
 
+@pytest.mark.parametrize(("device", "through"), [("RTX 4090", True), ("RTX A6000", False)])
+def test_boards_without_peer_to_peer_are_said_to_pass_through_the_host(device: str, through: bool) -> None:
+    said = predict(Workload.named("lenet5"), Cluster.named(f"4 {device}"), strategy(4)).assumptions
+    assert any("no peer-to-peer: messages pass through the host's memory" in text for text in said) == through
+
+
 def kinds(machines: Cluster, plan: Strategy, **knowledge: Any) -> list[str]:
     return [a.kind for a in Predictor(**knowledge).step(make_workload(), machines, plan).assumptions]
 

@@ -118,6 +118,7 @@ def test_tcp_may_get_all_of_a_fast_ethernet_or_one_flow_of_it():
     got, off = TYPICAL.bandwidth(fast), math.exp(Z80 * TYPICAL.link_sigma(fast, 0.0))
     assert got * off == pytest.approx(line) and got / off == pytest.approx(0.94 * 10e9 / 8, rel=0.01)
     assert (tuned.link_sigma(fast, 0.35), TYPICAL.link_sigma(ten, 0.35)) == (0.35, 0.35)
+    assert tuned.link_sigma(hardware.link("PCIe 4.0 x16 via host"), 0.3) > 3 * tuned.link_sigma(hardware.link("PCIe 4"), 0.3)
     speeds = (9, 10, 11, 15, 25, 30, 50, 99, 100, 101, 140, 199, 200, 201)
     got = [TYPICAL.bandwidth(hardware.network(f"{speed}Gb/s")) for speed in speeds]
     assert got == sorted(got) and all(b < 1.7 * a for a, b in pairwise(got[:10]))  # no step in it

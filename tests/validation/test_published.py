@@ -11,6 +11,7 @@ from measured_rows import case, columns, skip, write
 from paceline.csv_rows import Row, read
 from paceline.validation import validate
 from paceline.validation.sets.published import joined, options
+from paceline.validation.sets.published.quantities import measured
 from paceline.workload import Workload
 
 
@@ -86,7 +87,7 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
         ({"other_options": "LoRA (emb)"}, "adapters, and whole embeddings that are trained"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
         ({"recompute": "qkv_proj_offloaded"}, "activations moved to the host"),
-        ({"recompute": "every other moon"}, "recompute every other moon"),
+        ({"recompute": "moonlight"}, "recompute moonlight"),
         ({"model": "chess"}, "model not among the workloads"),
         ({"seq_len": ""}, "sequence length not stated"),
         ({"seq_len": "padded to the longest in a batch"}, "sequences of unknown length"),
@@ -200,3 +201,46 @@ def test_shardings(text: str, sharding: str, offload: str) -> None:
 )
 def test_precisions(precision: str, framework: str, said: str) -> None:
     assert case("published", precision=precision, framework=framework).precision == said
+
+
+@each_row(
+    ("metric", "value", "kind", "number"),
+    [
+        ("tokens/sec/gpu", "100", "tokens", 800.0),
+        ("img/s", "100", "samples", 100.0),
+        ("sequences_per_s_per_device", "2", "samples", 16.0),
+        ("iteration time (s)", "2", "step", 2.0),
+        ("s/it", "2.5", "step", 2.5),
+        ("steps_per_s", "4", "step", 0.25),
+        ("mfu", "45%", "utilisation", 0.45),
+        ("TFLOP/s/device", "300", "flops", 300e12),
+        ("peak_memory_bytes", "2097152", "memory", 2097152.0),
+        ("max_gpu_ram", "4.5 GB", "memory", 4.5e9),
+        ("peak_reserved_GiB", "2", "memory", 2.0**31),
+    ],
+)
+def test_metrics_as_people_write_them(metric: str, value: str, kind: str, number: float) -> None:
+    found = measured(metric, value, 8)
+    assert found is not None and (found.kind, found.value) == (kind, pytest.approx(number))
+
+
+def test_unknown_metrics_and_missing_values() -> None:
+    assert [measured(*pair, 8) for pair in (("loss", "2"), ("step_time_s", "-"), ("step_time_s", "OOM"), ("", "1"))] == [
+        None
+    ] * 4
+
+
+def test_defaults_of_frameworks_where_a_row_says_nothing() -> None:
+    said = {"model": "Llama-3.1-8B", "tp": "1", "dp_sharding": "", "recompute": "selective (op)", "framework": "torchtitan"}
+    eager, compiled = case("published", **said), case("published", **said, other_options="torch.compile")
+    mesh = eager.setting.strategy.parallelism
+    assert (eager.software, compiled.software, eager.attention) == ("eager", "tuned", "fa2")
+    assert mesh.sharding.name == "zero3" and mesh.recompute.name == "selective:op"
+    some = case("published", **(said | {"recompute": "selective AC, every 4"})).setting.strategy.parallelism
+    assert (some.recompute.name, some.recompute_layers) == ("full", 8)
+    groups = {"dp_sharding": "HSDP", "num_devices": "32", "num_nodes": "4"}
+    assert case("published", **(said | groups)).setting.strategy.parallelism.shard_devices == 8
+    large = {"model": "llama3-70b", "num_devices": "64", "num_nodes": "8", "tp": "8", "dp_sharding": "", "recompute": "full"}
+    assert case("published", **large).setting.strategy.parallelism.sharding.name == "distributed_optimizer", (
+        "or it does not fit"
+    )

@@ -37,6 +37,7 @@ _DGX_NETWORK = (
 Other vendors' nodes of eight have eight ports of 400 Gb/s too."""
 _PORTS_PER_DEVICE = {"GB200": 1, "GB300": 2}
 """Ports of 400 Gb/s for each device of an NVLink domain (NVIDIA, DGX GB200 and DGX GB300 data sheets)."""
+_TERABITS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(?:Tb/s|Tbps|Tbit/s)", re.IGNORECASE)
 _FABRICS = (("slingshot", "Slingshot 11", "200Gb/s RoCE"), ("omni-?path", "Omni-Path", "100Gb/s RoCE"))
 """Fabrics by name: what the catalogue calls them, and a port of their speed (HPE, Slingshot 11; Omni-Path 100 Series)."""
 _INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
@@ -59,7 +60,7 @@ def network(text: str, devices: int = 1) -> Link | None:
     Args:
         devices: devices of a node. Each has a port of a fabric without a stated number of ports, and of ports ``per GPU``.
     """
-    text = text.replace("，", ", ")
+    text = _TERABITS.sub(lambda found: f"{1000 * float(found[1]):g} Gb/s", text.replace("，", ", "))
     for word, name, port in _FABRICS:
         if matched := re.search(rf"(?:(\d+)\s*x?\s*)?(?:[a-z]+\s+){{0,2}}{word}", text, re.IGNORECASE):
             ports = matched[1] or devices

@@ -18,11 +18,12 @@ from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.prediction import Predictor
+from paceline.prediction.passes.recompute import block_names
 from paceline.strategy.sharding import DDP, SHARDINGS
 from paceline.validation.case import Case, Keys, Setting, Skip
 from paceline.validation.sets import case_builders
 from paceline.validation.sets.published import machines, options
-from paceline.validation.sets.published.frameworks import framework, optimizer, precision, year
+from paceline.validation.sets.published.frameworks import attention, framework, optimizer, precision, software, year
 from paceline.validation.sets.published.quantities import Measured, is_memory, measured
 from paceline.validation.sets.published.workloads import LENGTH, workload
 from paceline.workload import Workload
@@ -141,15 +142,15 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     published, memory_published = _peers(row, value, setting, network)
     joint = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
     memory = value if value.kind == "memory" else joint
-    of = framework(row)
+    level = software(row)
     return Case(
         keys=keys,
         workload=network,
         setting=setting,
-        software=of.software,
-        attention=of.attention,
+        software=level,
+        attention=attention(row, cluster.device),
         step_s=step_s,
-        year=year(row, of.software),
+        year=year(row, level),
         published=published,
         memory_bytes=memory.value if memory else options.memory_in(row.text("raw"), keys.devices),
         memory_counts=_counts(row, memory),
@@ -175,7 +176,8 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
         mesh = mesh | {"tensor": max(1, mesh["tensor"] // CORES)}
     replicas = max(1, n // (mesh["tensor"] * mesh["pipeline"] * mesh["context"]))
     batch, micro = _batches(row, replicas, each, by_core)
-    sharding = options.sharding(row) if replicas * mesh["context"] > 1 else DDP.name
+    usual = framework(row)
+    sharding = (options.sharding(row) or usual.sharding) if replicas * mesh["context"] > 1 else DDP.name
     choices: dict[str, Any] = {
         **mesh,
         "sharding": sharding,
@@ -184,6 +186,12 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
         "sequence": mesh["tensor"] > 1 and options.sequence_parallel(row, SEQUENCE_PARALLEL_SINCE),
         **options.expert_exchange(row, network, replicas * mesh["context"], mesh["expert"]),
     }
+    if SHARDINGS[sharding].shares_out:
+        choices["shard_devices"] = options.sharing_devices(row, replicas * mesh["context"], cluster.devices_per_node)
+    share = options.recomputed_share(row)
+    if share < 1 and choices["recompute"] != "none":
+        choices["recompute"] = "full"
+        choices["recompute_layers"] = max(1, round(share * len(block_names(network)) / mesh["pipeline"]))
     if options.wide_gradients(row) and SHARDINGS[sharding].shares_out:
         choices["gradient_bits"] = 32
 
@@ -193,8 +201,13 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
         )
 
     made = setting()
-    if not options.recompute(row) and network.tokens and _needs(made, network) > cluster.device.memory.value:
-        return setting(recompute="full")  # it ran, and does not fit otherwise
+    if not network.tokens or _fits(made, network):
+        return made
+    shared = {} if options.sharding(row) or replicas == 1 else {"sharding": usual.needed}
+    again = {} if options.recompute(row) else {"recompute": "full"}
+    for more in filter(None, (shared, again, shared | again)):  # it ran, so that it fitted
+        if _fits(made := setting(**more), network):
+            break
     return made
 
 
@@ -215,7 +228,9 @@ def _batches(row: Row, replicas: int, each: int, by_core: bool) -> tuple[int, in
         batch = local * replicas * (1 if _rounds(row) > 1 else accumulation or 1)
     if micro is None and batch is not None and accumulation is not None and batch % (accumulation * replicas) == 0:
         micro = batch // (accumulation * replicas)
-    if micro is None:
+    if micro is None and batch is not None and accumulation is None and (options.number(row, "pp") or 1) == 1:
+        micro = batch // replicas  # nothing is accumulated where nothing says so
+    if not micro:
         raise UserError(case_builders.NO_BATCH)
     micro *= each
     return batch or micro * replicas * (accumulation or 1), micro
@@ -228,9 +243,10 @@ def _rounds(row: Row) -> int:
     return options.number(row, "accumulation") or 1
 
 
-def _needs(made: Setting, network: Workload) -> float:
-    """Return the bytes that a job needs on a device."""
-    return Predictor().step(network, made.cluster, made.strategy).memory_bytes
+def _fits(made: Setting, network: Workload) -> bool:
+    """Return whether a job fits in the memory of its devices."""
+    needed = Predictor().step(network, made.cluster, made.strategy).memory_bytes
+    return needed <= made.cluster.device.memory.value
 
 
 def _seconds(row: Row, value: Measured, setting: Setting, network: Workload) -> float:
@@ -246,6 +262,10 @@ def _seconds(row: Row, value: Measured, setting: Setting, network: Workload) -> 
     if value.kind == "flops":
         whole = strategy.parallelism.recompute.whole_blocks and "hardware" in row.text("recompute").casefold()
         return _at_rate(value.value, setting, network, AGAIN if whole else 1.0)
+    if value.kind == "utilisation":
+        peak = setting.cluster.device.peak(strategy.precision).value
+        whole = strategy.parallelism.recompute.whole_blocks and "hfu" in row.text("metric").casefold()
+        return _at_rate(value.value * peak, setting, network, AGAIN if whole else 1.0)
     tokens = options.sequence(row) or network.tokens
     if value.kind == "tokens" and not tokens:
         raise UserError("tokens of a network without sequences")

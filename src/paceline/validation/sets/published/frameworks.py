@@ -19,23 +19,33 @@ class Framework:
     """Defaults of a framework.
 
     Attributes:
-        software: level of its kernels.
-        attention: kernel of attention where it is not the level's usual one.
+        software: level of its kernels. ``compiled``: that under a compiler that the row names.
+        sharding: what it shares out by default, a name of ``SHARDINGS``.
+        needed: what it shares out where a run would not fit otherwise.
+        scaled: attention is PyTorch's ``scaled_dot_product_attention``.
         optimizer: optimizer of its examples for language models.
     """
 
     software: Software
-    attention: str = ""
+    compiled: Software = "ordinary"
+    sharding: str = "ddp"
+    needed: str = "ddp"
+    scaled: bool = False
     optimizer: str = "adam"
 
 
 _FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
     (r"megatron-deepspeed|megatron\b.*deepspeed|hf \+ deepspeed", Framework("ordinary")),
-    (r"oneflow-gpt|oneflow", Framework("tuned")),
-    (r"megatron|nemo(?! automodel)|transformerengine|maxtext|internevo|neuron|mosaic|levanter|jax|pax|t5x", Framework("tuned")),
-    (r"nemo automodel|torchtitan|fms-fsdp|prime", Framework("eager")),
+    (r"oneflow-gpt|oneflow", Framework("tuned", "tuned")),
+    (r"maxtext", Framework("tuned", "tuned", sharding="zero3")),
+    (r"megatron|nemo(?! automodel)|transformerengine", Framework("tuned", "tuned", needed="distributed_optimizer")),
+    (r"internevo|neuron|mosaic|levanter|jax|pax|t5x", Framework("tuned", "tuned", needed="zero3")),
+    (r"torchtitan|torchao", Framework("eager", "tuned", sharding="zero3", scaled=True)),
+    (r"fms-fsdp|prime", Framework("eager", "tuned", sharding="zero3")),
+    (r"nemo automodel", Framework("eager", "tuned")),
 )
-"""Frameworks by name, the first that fits; any other is ordinary code."""
+"""Frameworks by name, the first that fits; any other is ordinary code. Defaults: MaxText, ``ici_fsdp_parallelism=-1``;
+torchtitan, ``data_parallel_shard_degree=-1``."""
 _TF32_BY_DEFAULT = re.compile(r"a0\+|nvcr|\bngc\b|nvidia|tensorflow|paddle|pytorch[- ]1\.(?:[7-9]|10|11)\b", re.IGNORECASE)
 """Software whose fp32 products run in TF32 where the device has it: NVIDIA's containers, PyTorch 1.7 to 1.11 (PyTorch, CUDA
 semantics, TensorFloat-32), TensorFlow."""
@@ -45,6 +55,19 @@ def framework(row: Row) -> Framework:
     """Return the defaults of the row's framework."""
     text = row.text("framework")
     return next((found for pattern, found in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE)), Framework("ordinary"))
+
+
+def software(row: Row) -> Software:
+    """Return the level of the row's software."""
+    said = f"{row.text('framework')} {row.text('other_options')}".casefold()
+    of = framework(row)
+    return of.compiled if re.search(r"(?<!no )(?<!without )compile(?!d? ?[=:]? ?(?:false|off|no\b))", said) else of.software
+
+
+def attention(row: Row, of: Device) -> str:
+    """Return the kernel of attention where it is not the usual one of the software. On Hopper PyTorch's choice was
+    FlashAttention-2 (pytorch/pytorch#138522)."""
+    return ("fa2" if of.architecture == "Hopper" else "sdpa") if framework(row).scaled else ""
 
 
 def optimizer(row: Row, transformer: bool) -> str:
@@ -71,12 +94,12 @@ def precision(row: Row, of: Device, network: Workload) -> tuple[str, PrecisionSo
     return found, "usual" if "not stated" in folded else "row"
 
 
-def year(row: Row, software: Software) -> float:
+def year(row: Row, level: Software) -> float:
     """Return the year of the software, from ``date``; 0: not stated, or not known to matter.
 
     Tuned software alone is known to become faster. The date is that of the page, which cannot be older than the run.
     """
     matched = re.match(r"(20\d\d)-(\d\d)", row.text("date"))
-    if matched is None or software == "ordinary":
+    if matched is None or level == "ordinary":
         return 0.0
     return min(int(matched[1]) + (int(matched[2]) - 0.5) / 12, NEWEST_YEAR)

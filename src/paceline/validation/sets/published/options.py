@@ -96,13 +96,14 @@ def written(text: str, name: str) -> int | None:
 
 
 def sharding(row: Row) -> str:
-    """Return the sharding of weights, gradients and optimizer states, a name of ``SHARDINGS``; ``ddp`` where none is stated."""
+    """Return the sharding of weights, gradients and optimizer states, a name of ``SHARDINGS``; empty if unstated."""
     text = row.text("dp_sharding") or row.text("framework")
     if not row.text("dp_sharding") and "QwenLM/Qwen " in row.text("source"):
         return "zero3" if "full-parameter" in row.text("other_options").casefold() else "zero2"  # finetune/*_ds.sh
     if _SINGLE.match(text):
         return "ddp"
-    return next((name for pattern, name in _SHARDINGS if re.search(pattern, text, re.IGNORECASE)), "ddp")
+    named = next((name for pattern, name in _SHARDINGS if re.search(pattern, text, re.IGNORECASE)), "")
+    return named or ("ddp" if row.text("dp_sharding") else "")
 
 
 def offload(row: Row) -> str:
@@ -110,7 +111,7 @@ def offload(row: Row) -> str:
     said = f"{row.text('framework')} {row.text('dp_sharding')}".casefold()
     if "offload" not in said:
         return "none"
-    return "weights+optimizer" if "full offload" in said and SHARDINGS[sharding(row)].weights else "optimizer"
+    return "weights+optimizer" if "full offload" in said and SHARDINGS[sharding(row) or "ddp"].weights else "optimizer"
 
 
 def recompute(row: Row) -> str:
@@ -128,11 +129,31 @@ def recompute(row: Row) -> str:
         return "" if "not stated" in text else "none"
     if "offload" in text:
         raise UserError("activations moved to the host")
-    if "select" in text:
-        return "selective"
-    if re.search(r"full|^on\b|true|yes|checkpoint", text):
+    if re.search(r"minimal|save_|dots", text):
+        return "none"  # MaxText's policies that keep the results of products
+    if re.search(r"select|\bsac\b|\bop\b", text):
+        by_operation = re.search(r"torchtitan|torchao", f"{row.text('framework')} {row.text('source')}", re.IGNORECASE)
+        return "selective:op" if by_operation and "layer" not in text else "selective"
+    if re.search(r"full|^on\b|true|yes|checkpoint|uniform|block|^all|every|layer|\bac\b", text):
         return "full"
     raise UserError(f"recompute {text}")
+
+
+def recomputed_share(row: Row) -> float:
+    """Return the share of the blocks that run again, such as 1/3 of them; 1 where it is not stated."""
+    matched = re.search(r"(?<![\d/])([1-9])/([1-9])(?![\d/])|every (\d+)", row.text("recompute"))
+    if matched is None:
+        return 1.0
+    return 1 / int(matched[3]) if matched[3] else min(1.0, int(matched[1]) / int(matched[2]))
+
+
+def sharing_devices(row: Row, replicas: int, per_node: int) -> int:
+    """Return how many neighbouring replicas share one copy of the weights or states; 0: all of them."""
+    text = f"{row.text('dp_sharding')} {row.text('other_options')}".casefold()
+    stated = re.search(r"(?:group|shard(?:s|ing)?(?: over| among)?|hsdp)[ =:]*(\d+)(?!\d)", row.text("dp_sharding").casefold())
+    inside = re.search(r"hsdp|hybrid.?shard|(?:inside|within|in) an? (?:slice|node|pod)", text)
+    size = int(stated[1]) if stated else per_node if inside else 0
+    return size if 1 < size < replicas and replicas % size == 0 else 0
 
 
 _RECOMPUTES = ("QwenLM/Qwen ",)

@@ -27,7 +27,8 @@ class Measured:
 
     Attributes:
         kind: ``step`` (seconds of an optimizer step), ``micro_step`` (of a micro batch), ``samples`` and ``tokens``
-            (a second, of all devices), ``flops`` (a second, of one device), ``memory`` (bytes of a device).
+            (a second, of all devices), ``flops`` (a second, of one device), ``utilisation`` (share of a device's peak),
+            ``memory`` (bytes of a device).
     """
 
     kind: str
@@ -55,17 +56,28 @@ def measured(metric: str, text: str, devices: int) -> Measured | None:
     if is_memory(name):
         own = next((part for part in reversed(name.split("_")) if part in _BYTES and len(part) > 1), "")
         return Measured("memory", value * _BYTES.get(unit or own, 2.0**30))
-    each = devices if re.search(r"per_(device|gpu|chip|accelerator)|/(gpu|device|chip)", name) else 1
+    name = re.sub(r"[\s/]+", "_", name.replace("/", "_per_")).replace("__", "_")
+    each = devices if re.search(r"per_(device|gpu|chip|accelerator|card)", name) else 1
+    if re.search(r"(^|_)(mfu|hfu)(_|$)", name):
+        return Measured("utilisation", value / 100 if value > 1 or "%" in text or "percent" in name else value)
     if "flop" in name:
         scale = 1e15 if "pflop" in name else 1e12 if "tflop" in name else 1.0
         return Measured("flops", value * scale / (devices if each == 1 and "total" in name else 1))
     if matched := re.search(r"(?:(\w+?)_)?per_(\d+)_iterations", name):
         return Measured("micro_step", value * _TIME.get(matched[1] or "s", 1.0) / int(matched[2]))
-    if re.search(r"tokens?(_|/| )?(per_s|/s|s\b|per_sec)", name):
-        return Measured("tokens", value * each)
-    if re.search(r"(samples?|images?|sequences?|examples?|it(?:ems)?)(_|/| )?(per_s|/s|s\b|per_sec)", name):
-        return Measured("samples", value * each)
-    if re.search(r"step_time|iter(?:ation)?_time|time_per_(step|iter)|latency", name):
+    if matched := re.search(rf"({_COUNTED})s?_per_(?:(?:device|gpu|chip|card)_per_)?s(?:ec(?:ond)?)?(?:_|$)", name):
+        return Measured(_KINDS[matched[1]], value * each)
+    if re.search(r"step_?time|iter(?:ation)?_?time|(?:time|s|sec|seconds)_per_(step|iter)|_per_it(?:er\w*)?$|latency", name):
         own = next((part for part in reversed(name.split("_")) if part in _TIME), "s")
         return Measured("step", value * _TIME.get(unit, _TIME[own]))
+    if re.search(r"(^|_)(steps?|iter(?:ation)?s?|it)_per_s(ec\w*)?$", name):
+        return Measured("step", 1 / value)
     return None
+
+
+_KINDS: Mapping[str, str] = {
+    "token": "tokens",
+    **dict.fromkeys(("sample", "image", "img", "sequence", "seq", "example", "utterance", "item"), "samples"),
+}
+_COUNTED = "|".join(_KINDS)
+"""Units of a rate, in names such as ``tokens_per_s`` and ``img/sec``."""

@@ -64,7 +64,7 @@ def last(rows: Sequence[Mapping[str, Any]], *keys: str) -> dict[tuple[Any, ...],
 def validation() -> list[str]:
     """Table of every validated set. Folds without a model are in the page's later tables."""
     found = last(read(RESULTS / "validation.csv"), "set", "seen")
-    shown = [key for key in RUNS if key in found and "held out" not in key[1]]
+    shown = [key for key in RUNS if key in found and found[key]["rows"] and "held out" not in key[1]]
 
     def lines() -> Iterator[str]:
         for name, seen in shown:

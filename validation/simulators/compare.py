@@ -14,30 +14,20 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from paceline.csv_rows import Row as CsvRow
-from paceline.csv_rows import read
 from paceline.record import environment
-from paceline.validation import Info
-from paceline.validation.case import Case, Keys, Skip
-from paceline.validation.informed_predictor import InformedPredictor
-from paceline.validation.sets import adapter, case_builders, hardware_aliases
-from paceline.validation.sets.language_models import language_model
+from paceline.validation import validate
+from paceline.validation.case import Case
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks/results"
 GIB = 2**30
-SETS = {"simumax": "", "primus": "", "neusight": "neusight", "megatron": "megatron_table"}
-"""Files with rows, and the set of ``paceline validate`` that reads each; empty: ``megatron_case``."""
-AUTHORS = {"simumax": "SimuMax", "primus": "Primus"}
-"""Simulator of the column ``predicted_s`` of a file."""
-COUNTS = ("num_gpus", "seq_len", "global_batch", "micro_batch", "tp", "pp", "vp", "cp", "ep", "gradient_bits")
-FIGURES = (*COUNTS, "layers", "measured_s", "measured_gib", "predicted_s", "predicted_gib")
-WORDS = ("run", "model", "gpu", "precision", "sharding", "recompute", "software")
+SETS = {"simumax": "published", "primus": "published", "neusight": "neusight", "megatron": "megatron_table"}
+"""Files with rows, and the set of ``paceline validate`` that reads each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +36,8 @@ class Run:
 
     Attributes:
         measured_s, predicted_s, low_s, high_s: seconds of a step, measured, and predicted by Paceline with the 80 % range.
-        measured_gib, predicted_gib: peak memory of a device; None if not published.
-        answer_s: seconds of Paceline's prediction.
+        measured_gib: peak memory of a device; None if not published. ``memory_error``: Paceline's, as a fraction.
+        answer_s: mean seconds that reading and predicting a run take.
         others_s, others_gib: predictions of simulators by name.
     """
 
@@ -58,7 +48,7 @@ class Run:
     low_s: float
     high_s: float
     measured_gib: float | None
-    predicted_gib: float
+    memory_error: float | None
     answer_s: float
     others_s: Mapping[str, float] = field(default_factory=dict)
     others_gib: Mapping[str, float] = field(default_factory=dict)
@@ -83,68 +73,35 @@ class Line:
     paceline_answer: str = ""
 
 
-def megatron_case(row: CsvRow, author: str) -> Case | Skip:
-    """Return a run of a Megatron-like framework, with the prediction of a simulator."""
-    device = hardware_aliases.device(row.text("gpu"))
-    number = {name: row.whole(name) or 0 for name in COUNTS}
-    workload = language_model(row.text("model"), number["seq_len"], layers=row.whole("layers") or 0)
-    machines = hardware_aliases.reference_system(device, number["num_gpus"]) if device else None
-    if device is None or workload is None or machines is None:
-        raise ValueError(f"{row.place}: unknown device or model")
-    case = case_builders.divided_case(
-        Keys(row.text("model"), device.name, number["num_gpus"], machines.num_nodes),
-        row.positive("measured_s") or 0.0,
-        machines,
-        workload,
-        number["global_batch"],
-        number["micro_batch"],
-        row.text("precision"),
-        tensor=number["tp"],
-        pipeline=number["pp"],
-        virtual_stages=number["vp"],
-        context=number["cp"],
-        expert=number["ep"],
-        sharding=row.text("sharding"),
-        recompute=row.text("recompute"),
-        gradient_bits=number["gradient_bits"],
-    )
-    if isinstance(case, Skip):
-        return case
-    memory = row.positive("measured_gib")
-    return replace(
-        case,
-        software="ordinary" if row.text("software") == "ordinary" else "tuned",
-        memory_bytes=memory * GIB if memory else None,
-        published={author: row.positive("predicted_s") or 0.0},
-    )
-
-
 def runs() -> Iterator[Run]:
     """Predict every row of the files."""
-    model = InformedPredictor(lambda case: (), Info(), "device")
     for name, reader in SETS.items():
-        columns = adapter(reader) if reader else None
-        texts, numbers = (columns.texts, columns.numbers) if columns else (WORDS, FIGURES)
-        for row in read(HERE / f"{name}.csv", (*texts, *numbers)):
-            case = columns.read(row) if columns else megatron_case(row, AUTHORS[name])
-            if isinstance(case, Skip):
-                raise ValueError(f"{row.place}: {case.reason}")
-            start = time.perf_counter()
-            estimate = model(case)
-            took, others = time.perf_counter() - start, row.positive("predicted_gib")
+        start = time.perf_counter()
+        found = validate(reader, HERE / f"{name}.csv").points
+        took = (time.perf_counter() - start) / len(found)
+        for point in found:
+            case, estimate = point.case, point.estimate
             yield Run(
                 set=name,
-                run=row.text("run") or f"{row.text('model')}, {case.keys.devices} {case.keys.device}",
+                run=f"{case.keys.model}, {_layout(case)}, {case.keys.devices} {case.keys.device}",
                 measured_s=case.step_s,
                 predicted_s=estimate.step_s,
                 low_s=estimate.low_s,
                 high_s=estimate.high_s,
-                measured_gib=row.positive("measured_gib"),
-                predicted_gib=estimate.memory_bytes / GIB,
+                measured_gib=case.memory_bytes / GIB if case.memory_bytes else None,
+                memory_error=point.memory_error,
                 answer_s=took,
                 others_s=case.published,
-                others_gib={AUTHORS[name]: others} if others else {},
+                others_gib={simulator: memory / GIB for simulator, memory in case.published_memory.items()},
             )
+
+
+def _layout(case: Case) -> str:
+    strategy = case.setting.strategy
+    mesh = strategy.parallelism
+    sizes = zip(("tp", "pp", "cp", "ep"), (mesh.tensor, mesh.pipeline, mesh.context, mesh.expert), strict=True)
+    parts = [f"{name}{size}" for name, size in sizes if size > 1]
+    return " ".join([*parts, f"batch {strategy.global_batch_size}"])
 
 
 def lines(data: Mapping[str, Any], rows: Sequence[Run]) -> Iterator[Line]:
@@ -158,9 +115,7 @@ def lines(data: Mapping[str, Any], rows: Sequence[Run]) -> Iterator[Line]:
             continue
         errors = [abs(row.predicted_s / row.measured_s - 1) for row in own]
         theirs = [abs(row.others_s[name] / row.measured_s - 1) for row in own if name in row.others_s]
-        memory = [
-            (row.measured_gib, row.predicted_gib, row.others_gib[name]) for row in own if row.measured_gib and row.others_gib
-        ]
+        memory = [row for row in own if row.measured_gib and name in row.others_gib]
         yield Line(
             **named,
             runs=len(own),
@@ -169,8 +124,8 @@ def lines(data: Mapping[str, Any], rows: Sequence[Run]) -> Iterator[Line]:
             paceline_time=fmean(errors),
             paceline_worst=max(errors),
             paceline_inside=fmean(row.low_s <= row.measured_s <= row.high_s for row in own),
-            memory=fmean(abs(other / measured - 1) for measured, _, other in memory) if memory else None,
-            paceline_memory=fmean(abs(ours / measured - 1) for measured, ours, _ in memory) if memory else None,
+            memory=fmean(abs(row.others_gib[name] / (row.measured_gib or 1) - 1) for row in memory) if memory else None,
+            paceline_memory=fmean(row.memory_error or 0.0 for row in memory) if memory else None,
             paceline_answer=_duration(median(row.answer_s for row in own)),
         )
 

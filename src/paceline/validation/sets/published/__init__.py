@@ -91,7 +91,8 @@ def _run(row: Row) -> tuple[str, ...]:
 
 def case(row: Row) -> Case | Skip:
     """Return the row as a case, or the reason to skip it."""
-    keys = Keys(row.text("model"), row.text("device"), options.leading(row.text("num_devices")) or 1, 1, _owner(row))
+    devices = options.leading(row.text("num_devices")) or 1
+    keys = Keys(row.text("model"), row.text("device"), devices, 1, _owner(row), row.text("framework"))
     try:
         device = machines.device(row)
     except UserError as error:

@@ -2,61 +2,115 @@
 
     python benchmarks/plan_regret.py FOLDER --out RESULTS/plan_regret.csv
 
-FOLDER holds the CSV files of ``validation_table.py``. Rows of one table with the same network, sequence length, devices, global
-batch and precision are one choice among the layouts that were measured. The regret is the measured time of the layout that is
-predicted to be the fastest over the least measured time, minus 1. ``guess`` is the mean regret of a layout that is drawn by
-lot. A layout that was measured several times, also with another release of the software, counts with its median.
+FOLDER holds CSV files of published measurements. Rows of one table with the same network, sequence length, devices, global
+batch, precision and software are one choice among the layouts that were measured, if these are three or more. The regret is
+the measured time of the layout that is predicted to be the fastest over the least measured time, minus 1. ``chosen`` and
+``chosen_worst`` are the regret of the layout that ``plan`` takes: the simplest of those that the model does not tell from the
+fastest. ``guess`` is the mean regret of a layout that is drawn by lot. A layout that was measured several times counts with
+its median. Predictions are cold: constants are fitted without the chip.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
 from rows import append
-from validation_table import run
 
+from paceline.csv_rows import read
+from paceline.planning.compare.layout_difference import LIKELY, layout_sigmas, wait_shares
+from paceline.planning.search.ranking import MOST_UNRESOLVED
+from paceline.prediction import Prediction
 from paceline.strategy import Strategy
-from paceline.validation.score import ScoredCase
+from paceline.validation import Info
+from paceline.validation.case import Case
+from paceline.validation.informed_predictor import InformedPredictor
+from paceline.validation.sets import BAD_ROW, adapter
 
-COLUMNS = ("table", "choices", "layouts", "median", "p90", "worst", "guess", "right", "worst_choice")
-TABLES = ("vtrain", "megatron_bridge", "dgxc", "mlperf", "mlperf v2.0 to v3.1")
+COLUMNS = ("table", "choices", "layouts", "median", "p90", "worst", "chosen", "chosen_worst", "guess", "right", "worst_choice")
+TABLES: Mapping[str, tuple[str, str]] = {
+    "vtrain": ("vtrain", "vtrain_megatron_a100"),
+    "megatron_bridge": ("megatron_bridge", "megatron_bridge_h100"),
+    "megatron_bridge_gb200": ("megatron_bridge", "megatron_bridge_gb200"),
+    "dgxc": ("dgxc", "nvidia_dgxc_h100_bf16"),
+    "mlperf v2.0 to v3.1": ("mlperf", "mlperf_training_v2_v3"),
+    "mlperf v4": ("mlperf", "mlperf_training_v4"),
+    "bigscience": ("published", "bigscience_jean_zay"),
+    "dlperf": ("published", "dlperf_v100"),
+    "sailor": ("published", "sailor"),
+    "simumax": ("published", "simumax_b200"),
+    "nemo_megatron": ("published", "nemo_megatron_launcher_a100"),
+    "internevo": ("published", "internevo_a100"),
+}
+"""Adapter and file of each set."""
+LEAST = 3
+"""Layouts of a choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A layout with its predicted and its measured seconds."""
+    """A layout with its predicted and its measured seconds, and the predicted seconds by what the step waits for."""
 
     layout: Strategy
     predicted_s: float
     measured_s: float
+    exposed: Mapping[str, float]
 
 
-def choices(points: Iterable[ScoredCase]) -> dict[Hashable, list[Measured]]:
-    """Rows that differ in their layout alone, by what they share; those of a single layout are no choice."""
-    groups: dict[Hashable, dict[Strategy, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for point in points:
-        case = point.case
+def scored(folder: str, table: str) -> Iterator[tuple[Case, Prediction]]:
+    """Rows of a table that can be modelled, with their cold predictions."""
+    name, file = TABLES[table]
+    reader, model = adapter(name), InformedPredictor(lambda case: (), Info(), Info().hold_out)
+    for row in reader.joined(read(Path(folder) / f"{file}.csv", (*reader.texts, *reader.numbers))):
+        case = reader.read(row)
+        if isinstance(case, Case) and case.step_s:
+            try:
+                yield case, model.prediction(case)
+            except BAD_ROW:
+                continue
+
+
+def choices(points: Iterable[tuple[Case, Prediction]], least: int = 2) -> dict[Hashable, list[Measured]]:
+    """Rows that differ in their layout alone, by what they share, if these are at least so many layouts."""
+    groups: dict[Hashable, dict[Strategy, list[tuple[Prediction, float]]]] = defaultdict(lambda: defaultdict(list))
+    for case, prediction in points:
         cluster, strategy = case.setting.cluster, case.setting.strategy
         place = cluster.device.name, cluster.world_size, cluster.devices_per_node
-        where = (case.workload.name, case.workload.sample, *place, strategy.global_batch_size, case.precision)
-        groups[where][strategy].append((point.estimate.step_s, case.step_s))
+        software = case.software, case.keys.release, case.keys.system, case.year
+        where = (case.workload.name, case.workload.sample, *place, strategy.global_batch_size, case.precision, *software)
+        groups[where][strategy].append((prediction, case.step_s))
     return {
-        where: [Measured(layout, of[0][0], median(s for _, s in of)) for layout, of in layouts.items()]
+        where: [Measured(s, of[0][0].step_time_s, median(m for _, m in of), of[0][0].exposed) for s, of in layouts.items()]
         for where, layouts in groups.items()
-        if len(layouts) > 1
+        if len(layouts) >= least
     }
 
 
-def regret(layouts: Sequence[Measured]) -> float:
-    """Of the layout that is predicted to be the fastest."""
-    chosen = min(layouts, key=lambda layout: layout.predicted_s)
+def regret(layouts: Sequence[Measured], chosen: Measured) -> float:
+    """Measured time of a layout over the least, minus 1."""
     return chosen.measured_s / min(layout.measured_s for layout in layouts) - 1
+
+
+def fastest(layouts: Sequence[Measured]) -> Measured:
+    """The layout that is predicted to be the fastest."""
+    return min(layouts, key=lambda layout: layout.predicted_s)
+
+
+def preferred(layouts: Sequence[Measured]) -> Measured:
+    """The simplest of the layouts that the model does not tell from the fastest."""
+    first = fastest(layouts)
+    shares = wait_shares(first.exposed, first.predicted_s)
+
+    def unresolved(layout: Measured) -> bool:
+        sigma = layout_sigmas().of(shares, wait_shares(layout.exposed, layout.predicted_s))
+        return layout.predicted_s / first.predicted_s <= min(1 + MOST_UNRESOLVED, np.exp(LIKELY * sigma))
+
+    return min(filter(unresolved, layouts), key=lambda layout: (layout.layout.simplicity, layout.predicted_s))
 
 
 def guess(layouts: Sequence[Measured]) -> float:
@@ -66,14 +120,16 @@ def guess(layouts: Sequence[Measured]) -> float:
 
 def row(table: str, of_table: dict[Hashable, list[Measured]]) -> dict[str, object]:
     """The figures of one table."""
-    regrets = {where: regret(layouts) for where, layouts in of_table.items()}
+    regrets = {where: regret(layouts, fastest(layouts)) for where, layouts in of_table.items()}
+    chosen = [regret(layouts, preferred(layouts)) for layouts in of_table.values()]
     values = np.array(list(regrets.values()))
     worst = max(regrets, key=lambda where: regrets[where])
     model, sample, device, devices, *_ = worst  # type: ignore[misc]
+    shares = (np.median(values), np.quantile(values, 0.9), values.max(), np.median(chosen), max(chosen))
     figures = (
         len(values),
         sum(map(len, of_table.values())),
-        *(f"{value:.4f}" for value in (np.median(values), np.quantile(values, 0.9), values.max())),
+        *(f"{value:.4f}" for value in shares),
         f"{fmean(guess(layouts) for layouts in of_table.values()):.4f}",
         f"{np.mean(values < 1e-9):.3f}",
         f"{model}, {sample}, {devices} {device}",
@@ -85,13 +141,13 @@ def main() -> None:
     """Measure and add a row for each table that has a choice."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--tables", nargs="+", default=TABLES, choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=list(TABLES))
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     for table in options.tables:
-        of_table = choices(run(options.folder, table, "none").points)
+        of_table = choices(scored(options.folder, table), LEAST)
         if not of_table:
-            print(f"{table:<16} no two layouts of one job", flush=True)
+            print(f"{table:<16} no three layouts of one job", flush=True)
             continue
         figures = row(table, of_table)
         append(options.out, COLUMNS, figures)

@@ -99,12 +99,12 @@ def _offered(inputs: Inputs, prediction: Prediction, offers: Sequence[Offer]) ->
         return
     yield Paragraph(f"{_needed(inputs, prediction)} What would fit, the nearest first:")
     yield _offer_table(offers[:SHOWN])
-    *lines, last = _wrapped(_pairs(offers[0][2]))
+    *lines, last = wrapped(pairs_of(offers[0][2]))
     yield Verbatim("\n".join((*(f"{line} \\" for line in lines), last)))
 
 
 def _offer_table(offers: Sequence[Offer]) -> Table:
-    rows = [(" ".join(_pairs(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
+    rows = [(" ".join(pairs_of(options)), *_figures(fit.prediction)) for fit, options, _ in offers]
     return Table(("", "memory", "step", "samples/s"), rows)
 
 
@@ -117,7 +117,7 @@ def _figures(p: Prediction) -> tuple[str, ...]:
     return format_memory(p.memory_bytes), format_seconds(p.step_time_s), f"{p.samples_per_s:.3g}"
 
 
-def _pairs(words: Sequence[str]) -> list[str]:
+def pairs_of(words: Sequence[str]) -> list[str]:
     """Join each option with its value, as words for a shell."""
     pairs: list[str] = []
     for word in map(shlex.quote, words):
@@ -128,7 +128,7 @@ def _pairs(words: Sequence[str]) -> list[str]:
     return pairs
 
 
-def _wrapped(parts: Sequence[str]) -> list[str]:
+def wrapped(parts: Sequence[str]) -> list[str]:
     """Break lines only between parts, with room for a backslash."""
     tied = " ".join(part.replace(" ", _TIE) for part in parts)
     lines = wrap(tied, USUAL_WIDTH - 2, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)

@@ -45,7 +45,7 @@ from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
 from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
 from paceline.strategy.memory_format import RULE as FORMAT_RULE
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
-from paceline.strategy.parallelism import MODEL, Parallelism
+from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
 from paceline.strategy.sharding import NONE_FROZEN, scatter, units
@@ -455,6 +455,11 @@ class Strategy:
         """Number of choices that make the strategy less simple than the simplest."""
         unusual = sum(map(is_not, _simple(self), _SIMPLEST))
         return unusual + sum(detour(getattr(self, part) if part else self) for part, detour in _DETOURS)
+
+    @property
+    def simplicity(self) -> tuple[int, int]:
+        """Rank by simplicity, the simplest least: dimensions that divide the network, then choices that are not the usual."""
+        return sum(getattr(self.parallelism, name) > 1 for name in DIVIDING), self.detours
 
     @property
     def grouping(self) -> tuple[Hashable, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.calibration.constants import ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES, Efficiency, efficiency
-from paceline.prediction import Observation, Predictor, StepPredictor, fit
+from paceline.prediction import Observation, Prediction, Predictor, StepPredictor, fit
 from paceline.validation.case import Case, HoldOut, Info, Software
 from paceline.validation.score import Estimate
 
@@ -30,8 +30,7 @@ class InformedPredictor:
 
     def __call__(self, case: Case) -> Estimate:
         """Return the estimate of a row."""
-        predictor = self._predictor(case)
-        step = predictor.step(case.workload, case.setting.cluster, case.setting.strategy)
+        step = self.prediction(case)
         return Estimate(
             step_s=step.step_time_s,
             low_s=step.low_s,
@@ -39,6 +38,10 @@ class InformedPredictor:
             sync_s=step.exposed_comm_s,
             memory_bytes=step.allocated_bytes if case.memory_counts == "allocated" else step.memory_bytes,
         )
+
+    def prediction(self, case: Case) -> Prediction:
+        """Return the whole prediction of a row."""
+        return self._predictor(case).step(case.workload, case.setting.cluster, case.setting.strategy)
 
     def held_out(self, case: Case) -> str:
         """Return the chip, the workload or the scale that is excluded from the fit of constants.

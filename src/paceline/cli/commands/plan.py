@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.answer_head import pairs_of, wrapped
 from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments
 from paceline.cli.arguments.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.arguments.prediction_arguments import (
@@ -28,9 +29,9 @@ from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import listings_of_clusters, of_devices, parse_prices
 from paceline.planning.compare.strategy_text import Wanted, parse_wanted
-from paceline.planning.emit.emitted_plan import emitted_plan
+from paceline.planning.emit.emitted_plan import emitted_plan, targets_with
 from paceline.planning.emit.targets import TARGETS, Emitted
-from paceline.planning.search.choice import Plan
+from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import parse_goal
 from paceline.planning.search.plan import plan
 from paceline.planning.search.space import MAX_LOSS, Space
@@ -42,6 +43,7 @@ from paceline.strategy import EXCHANGES, SHARDINGS, GradientExchange
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges.switch import SWITCH
+from paceline.strategy.parallelism import MODEL
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
@@ -77,7 +79,9 @@ def _plan(o: argparse.Namespace) -> Answer:
     target, place = _emitted(o)
     best, file, workload = _best(o, target)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
-    screen, data = plan_screen(best, steps), {**best.to_json(), "by_transport": figures_by_transport(steps)}
+    commands = [_command(o, run.choice, workload) for run in best.deciding]
+    screen, data = plan_screen(best, steps, commands), {**best.to_json(), "by_transport": figures_by_transport(steps)}
+    data["deciding"] = [{**run, "command": command} for run, command in zip(data["deciding"], commands, strict=True)]
     if file:
         remark, launch = file.job.remark, file.launch(place or "FILE")
         data["options"] = {"target": target, "text": file.text, "launch": launch, "remark": remark, "left": file.left}
@@ -89,6 +93,31 @@ def _plan(o: argparse.Namespace) -> Answer:
             if not o.json:  # readers of the file have no use for these
                 print(*filter(None, (remark, file.left)), sep="\n", end="\n" if remark or file.left else "", file=sys.stderr)
     return data, with_report(screen, o.report, lambda: answer_page.plan_page(best))
+
+
+_PINNED = tuple(item for item in SEARCHED if item.of_layout or item.name in ("precision", "recompute", "sharding"))
+"""Choices that a command for one layout names."""
+_OF_STAGES = ("virtual_stages", "schedule")
+"""Choices of a pipeline."""
+
+
+def _command(o: argparse.Namespace, choice: Choice, workload: Workload) -> str:
+    """Return the command that plans one layout alone, and writes it for the first framework that has it."""
+    strategy = choice.strategy
+    pinned: dict[str, Any] = {"global_batch": [strategy.global_batch_size]}
+    for item in _PINNED:
+        value = plain(strategy.choice(item.name))
+        if (
+            item.name in MODEL
+            or value != plain(item.default)
+            or (strategy.parallelism.pipeline > 1 and item.name in _OF_STAGES)
+        ):
+            pinned[item.dest] = value if item.plan and item.plan.single else [value]
+    target = next(iter(targets_with(workload, choice)), "")
+    form = {"emit": [target] if target else None, "report": None, "brief": False, "why": False, "out": None}
+    parser: Parser = o.parser
+    words = [*parser.prog.split(), *parser.words(argparse.Namespace(**{**vars(o), **pinned, **form}))]
+    return " \\\n".join(wrapped(pairs_of(words)))
 
 
 def _emitted(o: argparse.Namespace) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def _without_one(target: str, workload: Workload, search: Search, error: UserErr
         return best, emitted(_job(target, workload, best.best))
     except UserError as refusal:
         message = f"{refusal.message}. The best here has it: {_title(best.best)}. Without it {error.message}"
-        raise UserError(message, _targets_with(workload, best.best)) from refusal
+        raise UserError(message, _advice(workload, best.best)) from refusal
 
 
 def _title(choice: Choice) -> str:
@@ -81,9 +81,14 @@ def _job(target: str, workload: Workload, choice: Choice) -> EmittedJob:
     return EmittedJob(target, choice.strategy, workload, choice.cluster, choice.recipe)
 
 
-def _targets_with(workload: Workload, choice: Choice) -> str:
-    """Name the targets that have the choice, as advice."""
-    able = [target for target in TARGETS if _writes(target, workload, choice)]
+def targets_with(workload: Workload, choice: Choice) -> list[str]:
+    """Return the targets that have the choice."""
+    return [target for target in TARGETS if _writes(target, workload, choice)]
+
+
+def _advice(workload: Workload, choice: Choice) -> str:
+    """Name the targets that have the choice."""
+    able = targets_with(workload, choice)
     return (
         f"give --emit {' or '.join(able)}, which has it" if able else "no target has it: leave --emit out, and write it by hand"
     )

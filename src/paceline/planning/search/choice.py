@@ -105,6 +105,36 @@ class Choice:
         return {**{k: getattr(self, k) for k in numbers}, "recipe": recipe, **{k: getattr(p, k) for k in step}}
 
 
+@dataclass(frozen=True, slots=True)
+class DecidingRun:
+    """A run of a few steps that would tell whether a choice is faster than the best.
+
+    Attributes:
+        choice: what to run. ``steps``: their number. The first of them warm the machines up, the median of the others counts.
+        tells: what the result would tell.
+    """
+
+    choice: Choice
+    steps: int
+    tells: str
+
+    @property
+    def run_s(self) -> float:
+        """Predicted seconds of the steps."""
+        return self.steps * self.choice.prediction.step_time_s
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to a plain dict."""
+        p = self.choice.prediction
+        return {
+            "title": self.choice.title,
+            "steps": self.steps,
+            "run_s": self.run_s,
+            "tells": self.tells,
+            "strategy": p.strategy,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan(Tabular):
     """The best strategies of a space for one goal.
@@ -123,6 +153,7 @@ class Plan(Tabular):
         why_not: answer about the strategy that the user named, in words. ``asked``: that strategy, if it exists.
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
         learning_rates: learning rates of the best in words, or why they are unknown; empty if not requested.
+        deciding: runs that would decide between layouts that the model does not tell apart, the best first; empty if it does.
     """
 
     workload: str
@@ -143,6 +174,7 @@ class Plan(Tabular):
     by_devices: tuple[Choice, ...] = ()
     critical_batch: float | None = None
     learning_rates: str = ""
+    deciding: tuple[DecidingRun, ...] = ()
     layouts: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
 
@@ -179,6 +211,7 @@ class Plan(Tabular):
             "layouts": self.layouts,
             "compression": self.compression,
             "ties": self.ties,
+            "deciding": [run.to_json() for run in self.deciding],
             "prices": list(self.prices),
             "why_not": self.why_not,
             "asked": self.asked.to_json() if self.asked else None,

@@ -16,9 +16,10 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.hardware import Cluster
+from paceline.planning.compare.layout_difference import least_resolved_ratio
 from paceline.planning.search.candidates import with_choices
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
-from paceline.planning.search.ranking import PLAIN, TIE
+from paceline.planning.search.ranking import PLAIN
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import ORDINARY, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
@@ -36,6 +37,8 @@ KEPT = 8
 Progress = Callable[[str], None]
 Division = tuple[int, str, int, int, int, int]
 """Batch, precision, tensor, context, expert, pipeline."""
+_LEVEL = 100
+"""More than the choices of a layout that are not the usual. A rank by simplicity is the dimensions times this, plus those."""
 _UNEVEN = "the batch does not divide among the replicas and micro batches, or not in rounds of the stages"
 _SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
 
@@ -49,7 +52,8 @@ class LayoutSearch:
     """Result of a search of layouts.
 
     Attributes:
-        candidates: the best layout of each division, the best first. ``steps``: their predictions.
+        candidates: the best layout of each division, the best first, then the simplest that the model does not tell from the
+            best. ``steps``: their predictions.
         considered: number of layouts, legal or not. ``legal``: those that the network, the cluster and the batch allow.
         too_large: legal ones that do not fit the device's memory. ``bounded``: those that fit and are slower by their bound.
         predicted: number of layouts that were predicted in full.
@@ -99,9 +103,10 @@ def search_layouts(
     search = _LayoutScreening(workload, cluster, space, plain, keep, weight)
     search.screen(progress)
     search.predict(progress)
-    best = sorted(search.best.values(), key=lambda of: of[:2])[:keep]
-    candidates = [candidate for _, _, candidate, _ in best]
-    steps = merged_steps(*(([place], step) for place, (*_, step) in enumerate(best)))
+    best = [of[2:] for of in sorted(search.best.values(), key=lambda of: of[:2])[:keep]]
+    best += [simple for simple in search.simplest if simple[0] not in [candidate for candidate, _ in best]]
+    candidates = [candidate for candidate, _ in best]
+    steps = merged_steps(*(([place], step) for place, (_, step) in enumerate(best)))
     if predictor is not plain:
         steps = predictor.many(workload, candidates)
     return LayoutSearch(
@@ -155,22 +160,26 @@ class _LayoutScreening:
         self.order: Ints = np.zeros(0, dtype=np.int64)
         self.score: Array = np.zeros(0)
         self.place: Ints = np.zeros((0, 4), dtype=np.int64)
+        self.simple: Ints = np.zeros(0, dtype=np.int64)
+        self.known: dict[int, tuple[float, Candidate, Steps]] = {}
         self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
+        self.simplest: tuple[tuple[Candidate, Steps], ...] = ()
 
     def screen(self, progress: Progress) -> None:
         """Check legality, memory and bounds of all layouts."""
-        scores, places = [], []
+        scores, places, simple = [], [], []
         for number, shape in enumerate(self.shapes if self.bounds.slices else ()):
-            score, place = self._screened(number, shape)
+            score, place, ranks = self._screened(number, shape)
             scores.append(score)
             places.append(place)
+            simple.append(ranks)
             progress(f"{number + 1} of {len(self.shapes)} pipelines: {self.legal:,} legal layouts")
         if scores:
-            self.score, self.place = np.concatenate(scores), np.concatenate(places)
+            self.score, self.place, self.simple = map(np.concatenate, (scores, places, simple))
             self.order = np.argsort(self.score, kind="stable")
 
-    def _screened(self, number: int, shape: PipelineShape) -> tuple[Array, Ints]:
-        """Return the layouts with this pipeline that may fit: bounds as scores, and their positions."""
+    def _screened(self, number: int, shape: PipelineShape) -> tuple[Array, Ints, Ints]:
+        """Return the layouts with this pipeline that may fit: bounds as scores, positions, and ranks by simplicity."""
         bounds, space = self.bounds, self.space
         of_shape = bounds.bounds(shape)
         times, legal = of_shape.micro_batches, of_shape.legal
@@ -190,12 +199,16 @@ class _LayoutScreening:
             self._note_least(number, np.where(large, of_shape.memory_bytes, inf), times)
         rows = np.flatnonzero(fits.any(axis=(1, 2)))
         if not len(rows):
-            return np.zeros(0), np.zeros((0, 4), dtype=np.int64)
+            return np.zeros(0), np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
         seconds = bounds.seconds(shape, times, rows)
-        score = seconds * self.weights * (1 + PLAIN * self._detours(shape, rows, times[rows]))
+        detours = self._detours(shape, rows, times[rows])
+        score = seconds * self.weights * (1 + PLAIN * detours)
         at = np.argwhere(fits[rows])
         place = np.column_stack((np.full(len(at), number), rows[at[:, 0]], at[:, 1], at[:, 2]))
-        return score[tuple(at.T)], place
+        own = [bounds.slices[row] for row in rows.tolist()]
+        dimensions = np.array([sum(size > 1 for size in (of.tensor, of.context, of.expert, shape.stages)) for of in own])
+        simple = (dimensions[:, None, None] * _LEVEL + detours)[tuple(at.T)]
+        return score[tuple(at.T)], place, simple
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""
@@ -252,16 +265,47 @@ class _LayoutScreening:
             division = self._division(place)
             if division in self.best and bound >= self.best[division][0]:
                 continue
-            score, candidate, step = self._predicted(place)
+            score, candidate, step = self._predicted(index)
             if score < self.best.get(division, (inf,))[0]:
                 self.best[division] = score, index, candidate, step
                 scores = sorted(of[0] for of in self.best.values())
                 if len(scores) >= enough:
-                    limit = max(scores[enough - 1], scores[0] * (1 + TIE))
+                    limit = max(scores[enough - 1], scores[0] * (1 + PLAIN))
             progress(f"{self.predicted:,} layouts predicted whole")
+        self._predict_simpler()
 
-    def _predicted(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
+    def _predict_simpler(self) -> None:
+        """Predict the simplest layout that the model does not tell from the best, on its batch and at its precision."""
+        if not self.best:
+            return
+        _, first, _, step = min(self.best.values(), key=lambda of: of[:2])
+        _, row, _, batch = self.place[first].tolist()
+        limit = float(step.step_s[0]) * self.weights[batch] * least_resolved_ratio()
+        precisions = np.array([own.precision == self.bounds.slices[row].precision for own in self.bounds.slices])
+        bound = self.score / (1 + PLAIN * (self.simple % _LEVEL))
+        job = (self.place[:, 3] == batch) & precisions[self.place[:, 1]]
+        tried = np.flatnonzero(job & (bound <= limit) & (self.simple < self.simple[first]))
+        for level in np.unique(self.simple[tried]).tolist():
+            least, found = limit, None
+            members = tried[self.simple[tried] == level]
+            for index in members[np.argsort(bound[members], kind="stable")].tolist():
+                if bound[index] > least:
+                    break
+                _, candidate, step = self._predicted(index)
+                seconds = float(step.step_s[0]) * self.weights[batch] if step.fits[0] and not step.refused else inf
+                if seconds <= least:
+                    least, found = seconds, (candidate, step)
+            if found:
+                self.simplest = (found,)
+                return
+
+    def _predicted(self, index: int) -> tuple[float, Candidate, Steps]:
         """Return the score of one layout; inf if it does not fit."""
+        if index not in self.known:
+            self.known[index] = self._predict_whole(self.place[index].tolist())
+        return self.known[index]
+
+    def _predict_whole(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
         number, row, sharding, batch = place
         own, size = self.bounds.slices[row], self.space.batches[batch]
         samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))

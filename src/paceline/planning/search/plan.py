@@ -19,6 +19,7 @@ from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.search.candidates import candidates
 from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.deciding_runs import deciding_runs
 from paceline.planning.search.divided_layouts import LayoutSearches, divides, narrowed, search_divided
 from paceline.planning.search.goal import Goal, money
 from paceline.planning.search.layouts import Progress, silent
@@ -164,6 +165,7 @@ def plan(
         by_devices=counts,
         critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
         learning_rates=_learning_rates(target, best),
+        deciding=deciding_runs(best, [choice for choice in ranking if choice.tied]),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -17,6 +17,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price
 from paceline.planning.compare.comparison import difference
+from paceline.planning.compare.layout_difference import least_resolved_ratio, resolved_ratio
 from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.choice import Choice
@@ -32,6 +33,8 @@ PLAIN: float = assumed("plan_plain")
 """Two strategies tie if the goal's quantity differs by less than this share;"""
 TIE: float = assumed("plan_tie")
 """or by less than this one if the difference is within the range of their ratio."""
+MOST_UNRESOLVED: float = assumed("plan_unresolved")
+"""Two layouts of one job tie up to this difference if the model does not tell which is faster (``layout_difference``)."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,10 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
     return (
         f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. "
         f"The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that neither "
-        f"shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. All others follow by {what}."
+        f"shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job tie "
+        "with one that divides the network if the model tells which is faster with less than 80 % probability. The simplest "
+        "comes first: "
+        f"the fewest dimensions, then the fewest choices that are not the usual. All others follow by {what}."
     )
 
 
@@ -201,7 +207,7 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
     """Yield candidates that tie with the first, in the order of ``tie_text``, one of each kind.
 
     A tie differs by less than ``PLAIN``, or by less than ``TIE`` and the error of their ratio. Errors that both share cancel
-    (``speedup_factor``).
+    (``speedup_factor``). Layouts that divide the network tie if the model does not resolve them (``_UnresolvedLayouts``).
     """
     score, least = table.score, int(by_score[0])
     behind = score / score[least] - 1 if score[least] else np.zeros(len(score))
@@ -209,19 +215,25 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
     kinds: dict[tuple[object, ...], int] = {}
     lowest: dict[tuple[str, int], float] = {}
     least_of: dict[tuple[tuple[str, int], bool], float] = {}
-    fastest: dict[tuple[str, int], Strategy] = {}
-    for i in by_score[behind[by_score] <= TIE].tolist():
-        kinds.setdefault((_kind(table.candidates[i]), table.candidates[i][1].detours), i)
+    fastest: dict[tuple[str, int], int] = {}
+    layouts = _UnresolvedLayouts(table)
+    for i in by_score[behind[by_score] <= max(TIE, MOST_UNRESOLVED)].tolist():
         place = _devices(table, i)
+        first = fastest.setdefault(place, i)
+        if behind[i] > TIE and not layouts.ties(i, first):
+            continue
+        kinds.setdefault((_kind(table.candidates[i]), table.candidates[i][1].simplicity), i)
         lowest[place] = min(lowest.get(place, math.inf), float(other[i]))
-        strategy = table.candidates[i][1]
-        least_of.setdefault((place, _plain(strategy, fastest.setdefault(place, strategy))), float(score[i]))
+        least_of.setdefault((place, _plain(table.candidates[i][1], table.candidates[first][1])), float(score[i]))
 
     def place_of(i: int) -> tuple[float, ...]:
         cluster, strategy = table.candidates[i]
-        whole = _plain(strategy, fastest[_devices(table, i)])
-        first = lowest[_devices(table, i)], cluster.world_size, not whole
-        if (own := float(score[i])) > (1 + PLAIN) * least_of[_devices(table, i), whole]:
+        fast = fastest[_devices(table, i)]
+        whole = _plain(strategy, table.candidates[fast][1])
+        first, own = (lowest[_devices(table, i)], cluster.world_size, not whole), float(score[i])
+        if layouts.ties(i, fast):
+            return *first, 0, *strategy.simplicity, own
+        if table.candidates[fast][1].simplicity[0] or own > (1 + PLAIN) * least_of[_devices(table, i), whole]:
             return *first, 1, own
         batch = 0 if table.target.curve else strategy.global_batch_size
         return *first, 0, batch, strategy.detours, own
@@ -229,10 +241,10 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
     base = table.step(least)
 
     def tie(i: int) -> bool:
-        if behind[i] <= PLAIN:
+        if behind[i] <= PLAIN or layouts.ties(i, least):
             return True
         own, other = (table.candidates[at][0] for at in (i, least))
-        return bool(behind[i] <= speedup_factor(table.step(i), base, own, other) - 1)
+        return bool(behind[i] <= min(TIE, speedup_factor(table.step(i), base, own, other) - 1))
 
     yielded: dict[object, int] = {}
     others = []
@@ -242,10 +254,36 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
         elif tie(i):
             yielded |= {_devices(table, i): i, _kind(table.candidates[i]): i}
             yield i
-    for i in others:
+    for i in sorted(others, key=lambda i: float(score[i])):
         if _kind(table.candidates[i]) not in yielded and tie(i):
             yielded[_kind(table.candidates[i])] = i
             yield i
+
+
+@dataclass(frozen=True, slots=True)
+class _UnresolvedLayouts:
+    """Layouts of a table that the model does not tell from a faster one which divides the network."""
+
+    table: RankedTable
+    known: dict[tuple[int, int], bool] = field(default_factory=dict)
+
+    def ties(self, index: int, fastest: int) -> bool:
+        """Return whether a layout ties with the fastest of its devices, on the same batch and at the same precision."""
+        own, first = self.table.candidates[index], self.table.candidates[fastest]
+        if not first[1].simplicity[0] or own[0] != first[0] or _job(own[1]) != _job(first[1]):
+            return False
+        ratio = float(self.table.score[index] / self.table.score[fastest])
+        if index == fastest or ratio <= least_resolved_ratio():
+            return True
+        if (index, fastest) not in self.known:
+            steps = self.table.step(index), self.table.step(fastest)
+            self.known[index, fastest] = ratio <= min(1 + MOST_UNRESOLVED, resolved_ratio(*steps))
+        return self.known[index, fastest]
+
+
+def _job(strategy: Strategy) -> tuple[object, ...]:
+    """Return the choices that two layouts of one job share."""
+    return strategy.global_batch_size, strategy.precision, strategy.optimizer, strategy.gradient_exchange.is_plain
 
 
 def _plain(strategy: Strategy, fastest: Strategy) -> bool:

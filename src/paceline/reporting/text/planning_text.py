@@ -10,7 +10,7 @@ from paceline.planning.compare.whatif import Outcome, WhatIf
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import money
 from paceline.record import Metrics
-from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
+from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, Verbatim, heading, item
 from paceline.reporting.text.table import run_title
 from paceline.reporting.text.transport_text import brief_steps, gains_text, transport_line, with_steps
 from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
@@ -26,10 +26,12 @@ SAME_STRATEGY = "Each change keeps the rest of the strategy; ask and plan choose
 """Meaning of a gain of ``whatif``."""
 
 
-def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Screen:
+def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None, commands: Sequence[str] = ()) -> Screen:
     """Return the screen: the best, the ranking and the best of each number of devices, with all assumptions behind ``--why``.
 
-    ``steps``: steps of the best over each transport, if the network does not name its own.
+    Args:
+        steps: steps of the best over each transport, if the network does not name its own.
+        commands: commands that write each run of ``Plan.deciding``.
     """
     best = plan.best
     step = seconds(best.prediction.step_time_s)
@@ -40,14 +42,14 @@ def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None) -> Scree
     brief = f"{plan.workload}: {best.title}: {seconds(best.time_s)} ({_time_range(best)}), {cost(best)}, {step} a step"
     return Screen(
         title=f"{plan.workload}, {plan.target}; goal {plan.goal}",
-        answer=tuple(_plan(plan, steps or {})),
+        answer=tuple(_plan(plan, steps or {}, commands)),
         brief="; ".join(filter(None, (f"{brief}, waits for {best.prediction.bottleneck}", brief_steps(steps or {})))),
         why=tuple(_plan_why(plan)),
         why_holds=", ".join([*behind, "prices", count(len(plan.assumptions), "assumption")]),
     )
 
 
-def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
+def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> Iterator[Block]:
     best, p = plan.best, plan.best.prediction
     if plan.notice:
         chosen = plan.notice.partition(". ")[0].rstrip(".")
@@ -72,6 +74,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
     if any(choice.tied for choice in plan.ranking[:SHOWN]):
         yield Paragraph("= is a tie: --why says of what.", "faint")
     yield GAP
+    yield from _deciding(plan, commands)
     sizes = _sizes(plan)
     which = "each number" if len(sizes) == len(plan.by_devices) else f"{len(sizes)} of {len(plan.by_devices)} numbers"
     yield heading(f"The best of {which} of devices{BEYOND if plan.critical_batch else ''}:")
@@ -80,6 +83,18 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics]) -> Iterator[Block]:
     yield Paragraph(plan.compression)
     if plan.why_not:
         yield Paragraph(f"Why not: {plan.why_not}")
+
+
+def _deciding(plan: Plan, commands: Sequence[str]) -> Iterator[Block]:
+    """Yield the runs that would decide between layouts that the model does not tell apart."""
+    if not plan.deciding:
+        return
+    yield heading("The model does not tell these layouts apart; the simplest is first. Runs that would decide:")
+    for place, run in enumerate(plan.deciding, start=1):
+        yield Paragraph(f"{place}. {run.choice.title}: {run.steps} steps, about {seconds(run.run_s)}: {run.tells}.")
+        if place <= len(commands):
+            yield Verbatim(commands[place - 1])
+    yield GAP
 
 
 def _plan_why(plan: Plan) -> Iterator[Block]:

@@ -1,0 +1,49 @@
+"""Short runs that would tell which of several layouts is the fastest, where the model does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from paceline.planning.compare.layout_difference import resolved_ratio
+from paceline.planning.search.choice import Choice, DecidingRun
+from paceline.strategy.strategy import Strategy
+from paceline.units import format_seconds
+
+STEPS = 20
+"""Steps of a run. The first of them warm the machines up, and the median of the others counts."""
+MOST = 3
+"""Runs that are named."""
+
+
+def deciding_runs(best: Choice, tied: Sequence[Choice]) -> tuple[DecidingRun, ...]:
+    """Return the runs that would decide between the best and others that tie with it, the best first; none without any.
+
+    Args:
+        tied: choices that the model does not tell from the best, the fastest first. Those on other machines and of another
+            batch are left out.
+    """
+    job = best.cluster, best.strategy.global_batch_size
+    others = [choice for choice in tied if (choice.cluster, choice.strategy.global_batch_size) == job]
+    others = [choice for choice in others if choice.strategy != best.strategy]
+    if not others or not max(choice.strategy.simplicity[0] for choice in (best, *others)):
+        return ()
+    chosen = [others[0], *(choice for choice in others[1:] if _sizes(choice.strategy) != _sizes(others[0].strategy))]
+    first = DecidingRun(best, STEPS, "the step that the others must beat")
+    return (first, *(DecidingRun(choice, STEPS, _told(choice, best)) for choice in chosen[: MOST - 1]))
+
+
+def _sizes(strategy: Strategy) -> tuple[int, ...]:
+    mesh = strategy.parallelism
+    return mesh.tensor, mesh.context, mesh.pipeline, mesh.expert
+
+
+def _told(choice: Choice, best: Choice) -> str:
+    """Return what the step of a choice tells: the predicted ratio, what the model resolves, and how a run decides."""
+    one, other = choice.prediction, best.prediction
+    ratio, resolved = one.step_time_s / other.step_time_s, resolved_ratio(one, other)
+    words = f"{abs(ratio - 1):.1%} {'faster' if ratio < 1 else 'slower'}" if abs(math.log(ratio)) >= 0.0005 else "as fast"
+    return (
+        f"predicted {words} ({format_seconds(one.step_time_s)} against {format_seconds(other.step_time_s)} a step), and the "
+        f"model tells apart {resolved - 1:.0%}; the better if its step is shorter than that of run 1"
+    )

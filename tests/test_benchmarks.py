@@ -451,22 +451,26 @@ def test_layouts_are_searched_as_fast_as_the_page_says() -> None:
 
 @pytest.mark.long
 def test_regret_benchmark_short(tmp_path: Path) -> None:
-    from plan_regret import Measured, guess, regret
+    from plan_regret import Measured, fastest, guess, preferred, regret
 
     from paceline.strategy import Strategy
 
     plain = Strategy.of(global_batch_size=8)
-    layouts = [Measured(plain, 1.0, 4.0), Measured(plain, 2.0, 3.0), Measured(plain, 3.0, 5.0)]
-    assert regret(layouts) == pytest.approx(1 / 3) and guess(layouts) == pytest.approx(1 / 3)
-    assert regret(layouts[1:]) == 0
+    layouts = [Measured(plain, *seconds, {}) for seconds in ((1.0, 4.0), (2.0, 3.0), (3.0, 5.0))]
+    assert regret(layouts, fastest(layouts)) == pytest.approx(1 / 3) and guess(layouts) == pytest.approx(1 / 3)
+    assert regret(layouts[1:], fastest(layouts[1:])) == 0
+    divided = Measured(Strategy.of(world_size=2, global_batch_size=8, tensor=2), 0.97, 1.0, {})
+    assert fastest([divided, layouts[0]]) is divided and preferred([divided, layouts[0]]) is layouts[0]
+    assert preferred([divided, layouts[1]]) is divided, "twice as slow is no tie"
     head = "gpu,num_gpus,hidden,heads,layers,seq_len,global_batch,micro_batch,tp,dp,pp,iter_time_ms"
-    lines = [f"A100,2,1024,16,24,1024,16,8,{tp},1,{2 // tp},{ms}" for tp, ms in ((1, 372.0), (2, 500.0), (2, 520.0))]
+    runs = ((1, 8, 372.0), (2, 8, 500.0), (2, 8, 520.0), (2, 4, 600.0))
+    lines = [f"A100,2,1024,16,24,1024,16,{micro},{tp},1,{2 // tp},{ms}" for tp, micro, ms in runs]
     (tmp_path / "vtrain_megatron_a100.csv").write_text("\n".join([head, *lines, "A100,2,1024,16,24,1024,32,8,2,1,1,9"]) + "\n")
     out = tmp_path / "r.csv"
     run("plan_regret.py", str(tmp_path), "--tables", "vtrain", "--out", str(out))
     (row,) = rows(out)
-    assert (row["table"], row["choices"], row["layouts"]) == ("vtrain", "1", "2")
-    assert float(row["worst"]) in (0.0, pytest.approx(510 / 372 - 1, abs=1e-4))
+    assert (row["table"], row["choices"], row["layouts"]) == ("vtrain", "1", "3")
+    assert float(row["worst"]) in (0.0, *(pytest.approx(ms / 372 - 1, abs=1e-4) for ms in (510, 600)))
 
 
 @pytest.mark.full

@@ -53,6 +53,7 @@ def test_the_bounds_are_on_both_sides_of_the_typical() -> None:
         ("paceline.prediction.learning.convergence", "NOISE_FACTOR", "noise_scale_factor"),
         ("paceline.planning.search.ranking", "PLAIN", "plan_plain"),
         ("paceline.planning.search.ranking", "TIE", "plan_tie"),
+        ("paceline.planning.search.ranking", "MOST_UNRESOLVED", "plan_unresolved"),
         ("paceline.training.exchanges.gradients.energy_guard", "KEPT", "energy_kept"),
     ],
 )

@@ -175,7 +175,7 @@ class _LayoutScreening:
             simple.append(ranks)
             progress(f"{number + 1} of {len(self.shapes)} pipelines: {self.legal:,} legal layouts")
         if scores:
-            self.score, self.place, self.simple = map(np.concatenate, (scores, places, simple))
+            self.score, self.place, self.simple = np.concatenate(scores), np.concatenate(places), np.concatenate(simple)
             self.order = np.argsort(self.score, kind="stable")
 
     def _screened(self, number: int, shape: PipelineShape) -> tuple[Array, Ints, Ints]:
@@ -207,17 +207,17 @@ class _LayoutScreening:
         place = np.column_stack((np.full(len(at), number), rows[at[:, 0]], at[:, 1], at[:, 2]))
         own = [bounds.slices[row] for row in rows.tolist()]
         dimensions = np.array([sum(size > 1 for size in (of.tensor, of.context, of.expert, shape.stages)) for of in own])
-        simple = (dimensions[:, None, None] * _LEVEL + detours)[tuple(at.T)]
+        simple: Ints = (dimensions[:, None, None] * _LEVEL + detours)[tuple(at.T)]
         return score[tuple(at.T)], place, simple
 
-    def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Array:
+    def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Ints:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""
         own = [self.bounds.slices[row] for row in rows.tolist()]
         sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
         rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.common.get("offload"))
         of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
         of_sharding = np.array([shares.sharding.shares_out + shares.in_node for shares in self.shared])
-        counted: Array = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
+        counted: Ints = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
         return counted
 
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:

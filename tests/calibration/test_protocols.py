@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.calibration.protocols import BARE, KINDS, Protocol, by_kind, nccl
-from paceline.hardware import links
+from paceline.hardware import links, network
 
 LL, LL128, SIMPLE = nccl()
 EVERY = pytest.mark.parametrize("protocol", (*nccl(), *BARE), ids=lambda protocol: protocol.name)
@@ -21,7 +21,15 @@ def test_shares_are_shares_and_seconds_are_not_negative(protocol: Protocol) -> N
 
 @EVERY
 def test_where_it_is_used_it_has_a_latency(protocol: Protocol) -> None:
-    assert set(protocol.share) <= set(protocol.latency) and set(protocol.latency) == set(protocol.tree_latency)
+    assert set(protocol.share) <= set(protocol.latency)
+    assert set(protocol.latency) & set(KINDS) == set(protocol.tree_latency) & set(KINDS)
+
+
+def test_a_transport_that_differs_from_its_kind_has_its_own_value() -> None:
+    """NCCL runs RoCE as InfiniBand; TCP over the same Ethernet costs the same with every protocol."""
+    roce, tcp, fast = network("100Gb/s RoCE"), network("100Gb/s"), network("InfiniBand EDR")
+    for table in (LL.latency, LL.tree_latency, LL128.latency, SIMPLE.tree_latency):
+        assert LL.of_link(table, roce) == LL.of_link(table, fast) and LL.of_link(table, tcp) == 1.0
 
 
 def test_half_of_what_ll_sends_are_flags_and_an_eighth_of_a_line_of_ll128_is_one_of_sixteen_words() -> None:

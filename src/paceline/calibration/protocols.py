@@ -15,6 +15,8 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from paceline.hardware.device import Link
+
 KINDS = ("pcie", "nvlink", "fabric", "ici", "ethernet", "infiniband", "loopback", "memory")
 
 
@@ -34,7 +36,8 @@ class Protocol:
     Attributes:
         ring_s, tree_s: seconds before the first message of an all-reduce as a ring or as trees, where no measured start of the
             link inside a node replaces them.
-        latency, tree_latency: factor on a link's latency, which is that of the Simple protocol in a ring, by kind of link.
+        latency, tree_latency: factor on a link's latency, which is that of the Simple protocol in a ring, by kind of link, or
+            by a transport of it that differs.
         share: share of the bandwidth that a collective reaches on a link, by kind of link. Without an entry the protocol is not
             used there.
         start: factor on the measured seconds before the first message inside a node (``Link.start``), which are those of LL.
@@ -43,7 +46,7 @@ class Protocol:
             (NVLS). With share 0 the protocol does not support it.
         alltoall_start, alltoall_share: the same as ``start`` and ``share`` for an all-to-all inside a node. Without an entry
             the protocol is not used there.
-        alltoall_latencies: latencies of an all-to-all before its first message.
+        alltoall_latencies: latencies of the protocol before the first message of an all-to-all.
     """
 
     name: str
@@ -59,6 +62,11 @@ class Protocol:
     switch_share: float = 0.0
     alltoall_start: float = 1.0
     alltoall_latencies: float = 0.0
+
+    @staticmethod
+    def of_link(values: Mapping[str, float], link: Link) -> float:
+        """Return the value of a link's transport, else of its kind, else 1."""
+        return values.get(link.transport) or values.get(link.kind, 1.0)
 
 
 def by_kind(values: Mapping[str, float]) -> Mapping[str, float]:

@@ -269,7 +269,7 @@ def alltoall_seconds(
         start = p.ring_s * efficiency.latency_factor
         if local > 1 and near.start:
             start = near.start.value * efficiency.latency_factor * p.alltoall_start
-        start += p.alltoall_latencies * alpha[0] * (local > 1)
+        start += p.alltoall_latencies * p.of_link(p.latency, near) * alpha[0] * (local > 1)
         share, copied = (p.share, 0.0) if once_per_node else (p.alltoall_share, p.copy.get(near.kind, 0.0) / n)
         each = (inside + copied) * beta[0] / share.get(near.kind, 1.0) if local > 1 else 0.0
         leaves = crossing * leaving / n * beta[1] / p.share.get(far.kind, 1.0) if nodes > 1 else 0.0
@@ -314,7 +314,7 @@ def _algorithm_costs(
         if (local > 1 and near.kind not in p.share) or (nodes > 1 and far.kind not in p.share):
             continue
         alpha, tree = (
-            [x.latency.value * efficiency.latency_factor * of.get(x.kind, 1.0) for x in (near, far)]
+            [x.latency.value * efficiency.latency_factor * p.of_link(of, x) for x in (near, far)]
             for of in (p.latency, p.tree_latency)
         )
         rates = efficiency.bandwidth(near, local), efficiency.bandwidth(far)

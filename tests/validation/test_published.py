@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from each_row import each_row
-from measured_rows import case, columns, skip, write
+from measured_rows import case, columns, outcome, skip, write
 from paceline.csv_rows import Row, read
 from paceline.validation import validate
+from paceline.validation.case import Case, Skip
 from paceline.validation.sets.published import joined, options
 from paceline.validation.sets.published.quantities import measured
 from paceline.workload import Workload
@@ -244,3 +245,9 @@ def test_defaults_of_frameworks_where_a_row_says_nothing() -> None:
     assert case("published", **large).setting.strategy.parallelism.sharding.name == "distributed_optimizer", (
         "or it does not fit"
     )
+
+
+@each_row("column", [*columns("published")])
+def test_no_cell_is_an_error(column: str) -> None:
+    for text in ("", "-", "0", "½", "nan", "99999999", "8x8", "1/0", "layers 99999999 hidden 7 heads 5; TP 0"):
+        assert isinstance(outcome("published", **{column: text}), Case | Skip)

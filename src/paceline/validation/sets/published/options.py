@@ -48,6 +48,9 @@ _BEHIND: Mapping[str, str] = {
     "nodes": r"\b(\d+) ?nodes",
 }
 """Choices whose number comes first."""
+MOST: Mapping[str, int] = {"layers": 1000, "hidden": 10**6, "heads": 10**4, "vocabulary": 10**7, "vp": 1000}
+"""Largest number of a choice that a run can have; a larger one is a slip. Any other: ``LARGEST``."""
+LARGEST = 10**7
 _UNSAID = ("", "-", "n/a", "na", "none", "null", "not stated")
 _NO_RECOMPUTE = re.compile(r"^none|^no\b|^off|false|disabled|^not? ", re.IGNORECASE)
 _SHARDINGS: tuple[tuple[str, str], ...] = (
@@ -82,16 +85,20 @@ def leading(text: str) -> int | None:
     """Return the whole number at the beginning of a cell such as ``128 (minibatch)``; None without one, or for 0."""
     if text.casefold() in _UNSAID:
         return None
-    matched = re.match(r"\s*(\d[\d,]*)(\.0*)?(?![\d.])", text)
-    return int(matched[1].replace(",", "")) or None if matched else None
+    matched = re.match(r"\s*(\d[\d,]{0,12})(\.0*)?(?![\d.])", text)
+    return _possible("", int(matched[1].replace(",", ""))) if matched else None
+
+
+def _possible(name: str, number: int) -> int | None:
+    return number if 0 < number <= MOST.get(name, LARGEST) else None
 
 
 def written(text: str, name: str) -> int | None:
     """Return the number that a text gives for a choice of ``_WRITTEN``; None where it gives none."""
     if name in _WRITTEN and (matched := _pattern(name).search(text)):
-        return int(matched[1].replace(",", "")) * (1000 if matched[2] else 1) or None
+        return _possible(name, int(matched[1].replace(",", "")[:12]) * (1000 if matched[2] else 1))
     if name in _BEHIND and (matched := re.search(_BEHIND[name], text, re.IGNORECASE)):
-        return int(matched[1])
+        return _possible(name, int(matched[1][:12]))
     return None
 
 

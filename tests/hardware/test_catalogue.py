@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from each_row import each_row
 from paceline import hardware
 from paceline.errors import UserError
-from paceline.hardware import Device, Link, cluster, device, devices, link, links, network
+from paceline.hardware import Cluster, Device, Link, cluster, device, devices, link, links, network
 from paceline.hardware.spelling import fold_hardware
 from paceline.validation.sets import hardware_aliases as spelling
 from python_calls import work_of
@@ -309,3 +309,27 @@ def test_a_tensor_core_of_ada_does_128_products_a_clock(entry: Device) -> None:
     """Ordinary cores do 128 in a multiprocessor, its four tensor cores 512, or half of them where they accumulate in fp32."""
     ratio = entry.peak("bf16").value / entry.peak("fp32").value
     assert ratio == pytest.approx(2, rel=0.02) or ratio == pytest.approx(4, rel=0.02)
+
+
+@each_row(
+    ("text", "name", "devices"),
+    [
+        ("1CC 2x H100 80GB SXM5", "H100 SXM", 2),
+        ("LambdaCloud 8xV100 16GB", "V100 SXM2 16GB", 8),
+        ("4xGH-96", "GH200", 4),
+        ("A100 80GB (DGX SuperPOD)", "A100 SXM 80GB", 1),
+    ],
+)
+def test_a_count_and_a_provider_around_a_device(text: str, name: str, devices: int) -> None:
+    for found in (Cluster.named(text), cluster(text)):
+        assert (found.device.name, found.world_size) == (name, devices)
+    counted = spelling.device(text)
+    assert counted is not None and counted.name == name
+
+
+def test_a_count_is_never_dropped() -> None:
+    with pytest.raises(UserError, match="unknown device"):
+        cluster("2x H100", devices_per_node=4)
+    with pytest.raises(UserError, match="unknown device"):
+        device("2x H100")
+    assert spelling.device("8x RTX 3090 + 8x TITAN RTX") is None

@@ -51,3 +51,11 @@ def test_eager_software_launches_as_ordinary_software_does() -> None:
         for software in ("tuned", "eager", "ordinary")
     )
     assert tuned <= eager <= ordinary
+
+
+def test_a_run_without_overlap_is_predicted_without() -> None:
+    row = case("lambda", system="8x RTX 3090", num_gpus="8", batch_per_gpu_listed="2048")
+    usual, none = (
+        InformedPredictor(lambda _: [], Info(), "model")(replace(row, overlap=overlap)).step_s for overlap in (None, False)
+    )
+    assert none > usual

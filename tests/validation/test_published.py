@@ -21,7 +21,8 @@ def test_a_row_of_megatron() -> None:
     mesh = one.setting.strategy.parallelism
     assert one.step_s == pytest.approx(1.5) and one.published == {"simulator": pytest.approx(1.4)}
     assert (mesh.tensor, mesh.data, mesh.micro_batches, mesh.sequence) == (2, 4, 8, True)
-    assert mesh.sharding.name == "distributed_optimizer" and one.software == "tuned"
+    assert mesh.sharding.name == "distributed_optimizer" and one.software == "tuned" and one.overlap is None
+    assert case("published", other_options="all overlap switched off (TP, p2p)").overlap is False
     whole = Workload.named("llama-3-70b", 4096)
     block = (whole.num_parameters - one.workload.num_parameters) / 72
     assert one.workload.num_parameters == pytest.approx(whole.num_parameters - 72 * block) and block > 8e8

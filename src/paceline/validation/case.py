@@ -76,6 +76,7 @@ class Case:
         published: predictions of others for this row, seconds by name. ``published_memory``: bytes of a device by name.
         year: year of the software, if the set states it; 0: the newest.
         attention: the kernel of attention where it is not the software's usual one.
+        overlap: False if the run switched overlap of exchanges and passes off; None: as usual.
         memory_bytes: measured peak of a device's memory, if the file states it. ``memory_counts``: what the peak counts, the
             tensors that PyTorch ``allocated``, or all that the ``device`` holds.
         precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual`` for its software.
@@ -92,6 +93,7 @@ class Case:
     memory_counts: Literal["allocated", "device"] = "device"
     year: float = 0.0
     attention: str = ""
+    overlap: bool | None = None
     precision_from: PrecisionSource = "row"
     published_memory: Mapping[str, float] = field(default_factory=dict)
 

@@ -150,6 +150,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
         setting=setting,
         software=level,
         attention=attention(row, cluster.device),
+        overlap=options.overlap(row),
         step_s=step_s,
         year=year(row, level),
         published=published,

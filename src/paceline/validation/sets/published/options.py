@@ -260,3 +260,11 @@ def wide_gradients(row: Row) -> bool:
         re.search(r"fp32 gradient|gradients? in fp32|grad\w* (?:reduce|accum\w*)[ _]in[ _]fp32", said, re.IGNORECASE)
         is not None
     )
+
+
+_NO_OVERLAP = re.compile(r"overlap (?:is |was )?(?:switched |turned )?off|(?<!zero )no overlap|without overlap", re.IGNORECASE)
+
+
+def overlap(row: Row) -> bool | None:
+    """Return False if the row switched overlap of exchanges and passes off; None where it does not say so."""
+    return False if _NO_OVERLAP.search(row.text("other_options")) else None

@@ -69,6 +69,7 @@ class Operation:
         window: positions of a convolution's kernel, 9 for 3x3.
         causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
         sliding: keys that each query of attention sees at most, itself and those before it; 0: all. FLOPs count no others.
+        autocast: whether it runs under 16-bit autocast alone: casts, and what kernels that stay fp32 there move beyond 16 bits.
     """
 
     kind: OperationKind
@@ -85,6 +86,7 @@ class Operation:
     window: int = 1
     causal: bool = False
     sliding: float = 0.0
+    autocast: bool = False
 
     def to_row(self) -> list[Any]:
         """Return the fields in order, whole numbers as integers, without trailing defaults."""

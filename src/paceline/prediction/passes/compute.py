@@ -24,7 +24,9 @@ from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
+from paceline.prediction.passes.convolutions import convolution_seconds, keeps_channels_last
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, SCAN, OperationTable, operation_table
+from paceline.strategy.memory_format import CHANNELS_LAST, usual_memory_format
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -235,7 +237,8 @@ def layer_seconds(
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
-    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts)
+    ordered = (memory_format or usual_memory_format(efficiency.level)) == CHANNELS_LAST and keeps_channels_last(workload)
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, ordered)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
@@ -255,8 +258,9 @@ def operation_seconds(
     device: Device,
     efficiency: Efficiency,
     weight_casts: float = 1.0,
+    channels_last: bool = False,
 ) -> Seconds:
-    """Return seconds of each row of the table, all its calls together, (rows,).
+    """Return seconds of each row of the table, all its calls together, (rows,). ``channels_last``: order of images.
 
     Under a recipe the products of layers read quantised operands and write bf16. Convolutions, attention, the logits and all
     else run in bf16. Separate kernels cast the input, the weight and the gradient of a layer (as Transformer Engine's
@@ -264,9 +268,9 @@ def operation_seconds(
     """
     recipe = RECIPES.get(precision)
     if recipe is None:
-        return _uniform(table, micro_batch_size, precision, device, efficiency)
+        return _uniform(table, micro_batch_size, precision, device, efficiency, channels_last)
     device.peak(precision)
-    wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency) for p in (WIDE, precision))
+    wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency, channels_last) for p in (WIDE, precision))
     casts = cast_seconds(table, micro_batch_size, recipe, device, efficiency, weight_casts)
     return Seconds(
         np.where(table.narrow, narrow.flops, wide.flops),
@@ -299,7 +303,14 @@ def cast_seconds(
     return table.calls * seconds
 
 
-def _uniform(table: OperationTable, micro_batch_size: float, precision: str, device: Device, efficiency: Efficiency) -> Seconds:
+def _uniform(
+    table: OperationTable,
+    micro_batch_size: float,
+    precision: str,
+    device: Device,
+    efficiency: Efficiency,
+    channels_last: bool,
+) -> Seconds:
     """Return seconds of each row, (rows,), with every kind of operation at ``precision``."""
     e, recipe = efficiency, RECIPES.get(precision)
     matrix = on_matrix_units(device, precision)
@@ -334,8 +345,12 @@ def _uniform(table: OperationTable, micro_batch_size: float, precision: str, dev
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = calls * e.launch_s[device.kind]
-    computing = flops >= streamed
-    return Seconds(np.where(computing, flops, 0.0), np.where(computing, 0.0, streamed), launch)
+    if BYTES_PER_ELEMENT[precision] == _COUNTED:
+        streamed, launch = np.where(table.autocast, 0.0, streamed), np.where(table.autocast, 0.0, launch)
+    kernels = convolution_seconds(table, work, flops, streamed, device, e, matrix=matrix, channels_last=channels_last)
+    computing = kernels.flops >= kernels.streamed
+    moving = np.where(computing, 0.0, kernels.streamed) + kernels.transposed
+    return Seconds(np.where(computing, kernels.flops, 0.0), moving, launch)
 
 
 def computed_share(table: OperationTable) -> Array:

@@ -123,6 +123,8 @@ def _counted(workload: Workload, tuned: bool, again: float, casts: int) -> Array
         once = (1 + (layer.turns - 1) * again) / layer.turns
         gate = tuned and layer.name.endswith("experts.gate")
         for o in layer.operations if (not tuned or own in mixed) and not gate else ():
+            if o.autocast:
+                continue  # the host's seconds were fitted on networks without them
             apart = tuned and o.kind == "matmul" and is_expert(layer.name)
             if tuned and o.kind == "memory" and o.batch > 1:  # a loop over the experts
                 launches[int(o.backward), number] += o.calls * (1 + (o.batch - 1) * again)

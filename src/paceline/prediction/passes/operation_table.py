@@ -22,8 +22,9 @@ class OperationTable:
 
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
     ``causal``: 1 for attention that leaves out later keys. ``sliding``: most keys that a query sees, 0 for all.
-    ``narrow``: whether a recipe of fewer than 16 bits quantises it; the logits stay wide. ``row``, ``layer`` and
-    ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
+    ``autocast``: whether it runs under 16-bit autocast alone. ``narrow``: whether a recipe of fewer than 16 bits quantises it;
+    the logits stay wide. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the pass of each
+    operation of the workload.
     """
 
     kind: Ints
@@ -37,6 +38,7 @@ class OperationTable:
     causal: Array
     sliding: Array
     narrow: Bools
+    autocast: Bools
     row: Ints
     layer: Ints
     backward: Bools
@@ -60,6 +62,7 @@ def operation_table(workload: Workload) -> OperationTable:
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
         narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
+        autocast=np.array([o.autocast for o, _ in unique], dtype=np.bool_),
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),
         backward=np.array([o.backward for _, o in operations], dtype=np.bool_),

@@ -220,20 +220,22 @@ def _recurrent(args: Sequence[Any], *, backward: bool) -> list[Kernel]:
     return kernels
 
 
-def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> float:
-    """Return the bytes that one call reads and writes: each tensor once, floating types at fp32."""
-    written = float(sum(map(tensor_bytes, outputs)))
+def traffic(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], width: Callable[[Any], int] | None = None) -> float:
+    """Return the bytes that one call reads and writes: each tensor once. ``width``: bytes of an element of a type; None: as
+    ``element_bytes``.
+    """
+    written = float(sum(tensor_bytes(t, width) for t in outputs))
     if name in _FILL:
         return written
     if name in _GATHER:
-        return written + sum(min(written, tensor_bytes(t)) for t in inputs)
-    return written + sum(map(tensor_bytes, inputs))
+        return written + sum(min(written, tensor_bytes(t, width)) for t in inputs)
+    return written + sum(tensor_bytes(t, width) for t in inputs)
 
 
-def tensor_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the stored elements (an expanded dimension has one), 4 for any floating type."""
+def tensor_bytes(tensor: Tensor, width: Callable[[Any], int] | None = None) -> int:
+    """Return the bytes of the stored elements (an expanded dimension has one). ``width`` as in ``traffic``."""
     elements = prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size == 0)
-    return int(elements) * element_bytes(tensor.dtype)
+    return int(elements) * (width or element_bytes)(tensor.dtype)
 
 
 def element_bytes(dtype: Any) -> int:

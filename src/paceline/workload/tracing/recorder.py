@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.errors import UserError
 from paceline.workload.tracing.autocast import autocast
 from paceline.workload.tracing.fused import fused_kernels
-from paceline.workload.tracing.operations import NOTHING, Kernel, element_bytes, kernels, tensors_in
+from paceline.workload.tracing.operations import NOTHING, Kernel, element_bytes, kernels, tensors_in, traffic
 
 if TYPE_CHECKING:
     import torch
@@ -30,10 +30,14 @@ _ACCUMULATE = 2**63  # AccumulateGrad nodes have sequence number 2**64 - 1
 
 @dataclass
 class ModuleRecord:
-    """Work of one module in one step: its (forward, backward) kernels in order, and bytes saved for the backward pass."""
+    """Work of one module in one step: its (forward, backward) kernels in order, and bytes saved for the backward pass.
+
+    ``streamed``: calls and bytes at their actual width of (forward, backward) memory-bound kernels, of a pass under autocast.
+    """
 
     kernels: tuple[list[Kernel], list[Kernel]] = field(default_factory=lambda: ([], []))
     saved: float = 0.0
+    streamed: tuple[list[float], list[float]] = field(default_factory=lambda: ([0.0, 0.0], [0.0, 0.0]))
 
 
 class Recorder:
@@ -64,14 +68,16 @@ class Recorder:
         self._phase = _FORWARD
 
     def save(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
-        """Run ``step`` and ``loss`` under 16-bit autocast, and record only the bytes saved for the backward pass, at their
-        actual width.
+        """Run ``step`` and ``loss`` under 16-bit autocast, and their backward pass. Record only the bytes saved for the
+        backward pass and those of memory-bound kernels, at their actual width.
 
         Raises:
             UserError: as ``run``.
         """
-        with self._hooks(), fused_kernels(), autocast():
-            self._forward(step, loss, self._save_as_it_is)
+        with self._hooks(), fused_kernels(), _observe(self._streamed, self._failed):
+            with autocast():
+                value = self._forward(step, loss, self._save_as_it_is)
+            self._backward(value)
 
     def run(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
         """Run ``step`` (which calls the model), ``loss`` of its result, and the backward pass.
@@ -80,10 +86,7 @@ class Recorder:
             UserError: the model needs a value, which the meta device does not have, or nothing needs a gradient.
         """
         with self._hooks(), fused_kernels(), _observe(self._operation, self._failed):
-            value = self._forward(step, loss, self._save)
-            self._phase = _BACKWARD
-            self._stack.clear()
-            value.backward()  # type: ignore[no-untyped-call]
+            self._backward(self._forward(step, loss, self._save))
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
                 self.work[self.owner(name)]  # a module with trained parameters is a layer, even if the step does not reach it
@@ -100,6 +103,11 @@ class Recorder:
         if not value.requires_grad:
             raise UserError("nothing to train: the loss does not depend on a parameter that requires a gradient")
         return value
+
+    def _backward(self, value: torch.Tensor) -> None:
+        self._phase = _BACKWARD
+        self._stack.clear()
+        value.backward()  # type: ignore[no-untyped-call]
 
     def owner(self, parameter: str) -> str:
         """Return the module of a parameter or, if it is never called, the nearest enclosing module that is."""
@@ -168,6 +176,17 @@ class Recorder:
         counts = [kernel.flops for kernel in launched if kernel.flops is not None]
         if len(counts) == len(launched):
             self.flops[owner, name] = self.flops.get((owner, name), 0.0) + sum(counts)
+
+    def _streamed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        name = function._schema.name.replace("::", ".")
+        if function.is_view or name in NOTHING:
+            return
+        inputs, outputs = list(tensors_in([args, kwargs])), list(tensors_in(result))
+        launched = kernels(name, args, inputs, outputs, bounded=True)
+        if all(kernel.kind == "memory" for kernel in launched):
+            total = self.work[self._owner()].streamed[self._phase]
+            total[0] += len(launched)
+            total[1] += traffic(name, inputs, outputs, lambda kind: int(kind.itemsize))
 
     def _failed(self, function: Any) -> None:
         self.failed, self.at = function._schema.name.replace("::", "."), self._owner()

@@ -89,7 +89,7 @@ def _traced(name: str, size: tuple[int, ...] | None, fused_attention: bool) -> L
     example = torch.empty((2, *size), device="meta")
     sample = f"image {'x'.join(map(str, size))}"
     source = f"timm {timm.__version__}, {today}"
-    return trace(model, example, name=PREFIX + name, sample=sample, source=source, loss="cross_entropy")
+    return trace(model, example, name=PREFIX + name, sample=sample, source=source, loss="cross_entropy", casts=True)
 
 
 def _size(text: str) -> tuple[int, ...]:

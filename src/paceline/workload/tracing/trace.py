@@ -1,6 +1,6 @@
 """Tracing of a network into its layer table: steps on the meta device, with two and with four samples, without arithmetic.
 
-Two steps count the work at fp32. Two forward passes under 16-bit autocast count the saved bytes.
+Two steps count the work at fp32. Two more under 16-bit autocast count the saved bytes, and what casts and fp32 kernels move.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def trace(
     sample: str = "",
     source: str = "",
     loss: Loss = "mean",
+    casts: bool = False,
 ) -> LayerTable:
     """Return the layer table of one training step of ``model``.
 
@@ -48,6 +49,7 @@ def trace(
         source: publication or ``module:function``.
         loss: ``cross_entropy`` (of logits against a class for each row), ``mean`` (of the output, or its ``loss``
             attribute if it has one), or a function of the model's output.
+        casts: count the casts of 16-bit autocast, and what its fp32 kernels move beyond 16 bits.
 
     Raises:
         UserError: no inputs, nothing to train, a lazy layer without shapes, control flow by values, or a failing forward pass.
@@ -61,10 +63,12 @@ def trace(
     if set(paths) != set(_paths(large)):
         raise UserError("the modules called depend on the batch size; a layer table has no place for that")
     tensors = list(tensors_in(_batch(inputs, 1)))
-    half = _saved_under_autocast(module, inputs, loss, paths) or {}
+    half = _under_autocast(module, inputs, loss, paths) or {}
     return LayerTable(
         name=name or type(module).__name__,
-        layers=tuple(_layer(path, small.kinds[path], small.work[path], large.work[path], half.get(path)) for path in paths),
+        layers=tuple(
+            _layer(path, small.kinds[path], small.work[path], large.work[path], half.get(path), casts) for path in paths
+        ),
         parameters=_parameters(module, small, paths),
         input_bytes=float(sum(t.numel() * t.dtype.itemsize for t in tensors)),
         sample=sample or _one_of(tensors),
@@ -146,8 +150,12 @@ def _call(module: nn.Module, inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
-def _saved_under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]) -> dict[str, float] | None:
-    """Return the bytes that each module saves per sample under 16-bit autocast; None if the network does not run under it."""
+_Pair = tuple[ModuleRecord, ModuleRecord]
+"""Records of a module in the small and in the large batch."""
+
+
+def _under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]) -> dict[str, _Pair] | None:
+    """Return the records of each module under 16-bit autocast; None if the network does not run under it."""
     import torch
 
     sizes = []
@@ -159,10 +167,12 @@ def _saved_under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: lis
             sizes.append(recorder.work)
     except Exception:
         return None
+    finally:
+        module.zero_grad(set_to_none=True)
     small, large = sizes
     if not {path for work in sizes for path, record in work.items() if record.saved} <= set(paths):
         return None  # a module that only casts is no layer
-    return {path: _line(small[path].saved, large[path].saved)[1] for path in paths}
+    return {path: (small[path], large[path]) for path in paths}
 
 
 def _step(module: nn.Module, inputs: Any, loss: Loss, name: str) -> Recorder:
@@ -212,15 +222,31 @@ def _line(small: float, large: float) -> tuple[float, float]:
     return (fixed, slope) if fixed >= 0 and slope >= 0 else (0.0, large / _LARGE)
 
 
-def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord, half: float | None) -> Layer:
+def _layer(path: str, kind: str, small: ModuleRecord, large: ModuleRecord, half: _Pair | None, casts: bool) -> Layer:
     passes = [_operations(small.kernels[i], large.kernels[i], backward=i == 1) for i in (0, 1)]
+    if half is not None and casts:
+        passes = [[*passes[i], *_casts(small, large, half, i)] for i in (0, 1)]
     return Layer(
         name=path,
         kind=kind,
         operations=tuple(operation for operations in passes for operation in operations),
         activation_bytes=_line(small.saved, large.saved)[1],
-        activation_bytes_half=half,
+        activation_bytes_half=None if half is None else _line(half[0].saved, half[1].saved)[1],
     )
+
+
+def _casts(small: ModuleRecord, large: ModuleRecord, half: _Pair, phase: int) -> list[Operation]:
+    """Return what autocast adds to a module's memory-bound kernels; empty if nothing.
+
+    Bytes are beyond those of the same kernels in 16 bits. They count at fp32, as all bytes of a table, so twice.
+    """
+    streams = [[kernel for kernel in record.kernels[phase] if kernel.kind == "memory"] for record in (small, large)]
+    more = [2 * of.streamed[phase][1] - sum(k.bytes for k in own) for of, own in zip(half, streams, strict=True)]
+    calls = max(0, round(half[0].streamed[phase][0]) - len(streams[0]))
+    if min(more) <= 0:
+        return []
+    fixed, moved = _line(*more)
+    return [Operation(kind="memory", backward=phase == 1, calls=calls, bytes=moved, fixed_bytes=fixed, autocast=True)]
 
 
 def _operations(small: list[Kernel], large: list[Kernel], *, backward: bool) -> list[Operation]:

@@ -25,6 +25,7 @@ from paceline.validation.sets import case_builders
 from paceline.validation.sets.published import machines, options
 from paceline.validation.sets.published.frameworks import attention, framework, optimizer, precision, software, year
 from paceline.validation.sets.published.quantities import Measured, is_memory, measured
+from paceline.validation.sets.published.vision import memory_format
 from paceline.validation.sets.published.workloads import LENGTH, workload
 from paceline.workload import Workload
 
@@ -185,6 +186,7 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
         "sharding": sharding,
         "recompute": options.recompute(row) or "none",
         "offload": options.offload(row),
+        "memory_format": memory_format(row),
         "sequence": mesh["tensor"] > 1 and options.sequence_parallel(row, SEQUENCE_PARALLEL_SINCE),
         **options.expert_exchange(row, network, replicas * mesh["context"], mesh["expert"]),
     }

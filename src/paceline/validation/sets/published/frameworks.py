@@ -73,6 +73,10 @@ def attention(row: Row, of: Device) -> str:
 def optimizer(row: Row, transformer: bool) -> str:
     """Return the optimizer that the row names, or the usual one."""
     said = re.search(r"\b(lamb|lars|adamw|adam|sgd|momentum)\b", row.text("other_options"), re.IGNORECASE)
+    if re.search(r"\bno optimizer step\b", row.text("other_options")):
+        return "sgd"  # the nearest that there is
+    if said and said[1].casefold() == "sgd" and "timm" in row.text("framework"):
+        return "momentum"  # timm, optim/_optim_factory.py: its sgd has a momentum of 0.9
     if said:
         return said[1].casefold()
     return framework(row).optimizer if transformer else "momentum"

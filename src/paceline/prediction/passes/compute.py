@@ -24,7 +24,7 @@ from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
-from paceline.prediction.passes.convolutions import convolution_seconds, keeps_channels_last
+from paceline.prediction.passes.convolutions import convolution_seconds, kept_format
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, SCAN, OperationTable, operation_table
 from paceline.strategy.memory_format import CHANNELS_LAST, usual_memory_format
 from paceline.strategy.optimizer import Optimizer
@@ -55,6 +55,8 @@ STARVING: float = assumed("starving_ratio")
 """Ratio of matrix units to ordinary cores (V100) from which devices get the full shares of ``Efficiency``."""
 FUSED: int = assumed("fused_tensors")
 """Tensors that one kernel of a fused optimizer updates."""
+CAST_SHARE: float = assumed("cast_share")
+"""Seconds of the casts of autocast over those of a streaming kernel of as many bytes."""
 SPLIT: float = assumed("split_depth")
 """Least depth of a part when a product of few tiles is split along its depth (split-k)."""
 SCAN_SHARE: float = assumed("scan_share")
@@ -237,8 +239,9 @@ def layer_seconds(
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
-    ordered = (memory_format or usual_memory_format(efficiency.level)) == CHANNELS_LAST and keeps_channels_last(workload)
-    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, ordered)
+    order = kept_format(workload) or memory_format or usual_memory_format(efficiency.level)
+    last = order == CHANNELS_LAST
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, last)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
@@ -345,11 +348,14 @@ def _uniform(
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = calls * e.launch_s[device.kind]
-    if BYTES_PER_ELEMENT[precision] == _COUNTED:
-        streamed, launch = np.where(table.autocast, 0.0, streamed), np.where(table.autocast, 0.0, launch)
+    casts = 0.0 if BYTES_PER_ELEMENT[precision] == _COUNTED else CAST_SHARE
+    streamed, launch = (
+        np.where(table.autocast, casts * streamed, streamed),
+        np.where(table.autocast & (casts == 0), 0.0, launch),
+    )
     kernels = convolution_seconds(table, work, flops, streamed, device, e, matrix=matrix, channels_last=channels_last)
     computing = kernels.flops >= kernels.streamed
-    moving = np.where(computing, 0.0, kernels.streamed) + kernels.transposed
+    moving = np.where(computing, 0.0, kernels.streamed) + kernels.copied
     return Seconds(np.where(computing, kernels.flops, 0.0), moving, launch)
 
 

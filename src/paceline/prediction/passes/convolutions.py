@@ -1,8 +1,8 @@
 """Kernels of convolutions by memory format: dense, grouped and depthwise.
 
 Matrix units read channels last. cuDNN transposes contiguous tensors into that order and back in kernels of their own (NVIDIA,
-Convolutional Layers User's Guide, section 2.1). A depthwise convolution runs on ordinary cores, and so do groups of other widths
-than those of the kernels of matrix units (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
+Convolutional Layers User's Guide, section 2.1). Depthwise convolutions run on ordinary cores. So do groups of other widths than
+those of the kernels of matrix units (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.prediction.passes.operation_table import CONV, OperationTable
+from paceline.strategy.memory_format import CHANNELS_LAST, CONTIGUOUS, usual_memory_format
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -30,11 +31,11 @@ _IMAGE = 4
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSeconds:
-    """Seconds of computing and of streaming of each row of a table, whichever is slower, and of transposing, (rows,)."""
+    """Seconds of computing and of streaming of each row of a table, whichever is slower, and of copying, (rows,)."""
 
     flops: Array
     streamed: Array
-    transposed: Array
+    copied: Array
 
 
 def convolution_seconds(
@@ -52,7 +53,7 @@ def convolution_seconds(
 
     Args:
         work: FLOPs, (rows,).
-        flops, streamed: seconds of each row by the best dense product on the device, (rows,).
+        flops, streamed: seconds of each row by the device's dense products in the usual memory format of the software, (rows,).
         matrix: whether the precision runs on matrix units.
         channels_last: the memory format.
     """
@@ -60,25 +61,29 @@ def convolution_seconds(
     conv = table.kind == CONV
     if not conv.any() or "fp32" not in device.peak_flops:
         return ConvolutionSeconds(flops, streamed, nothing)
+    cores = device.peak_flops["fp32"].value
     entering, leaving, groups = _channels(table)
     width = np.maximum(entering, leaving)
     depthwise = conv & (groups > 1) & (width <= 1)
-    cores = device.peak_flops["fp32"].value
-    rate = cores * _FIT["depthwise_channels_last" if channels_last else "depthwise_contiguous"]
-    flops = np.where(depthwise, work / rate, flops)
+    share = _FIT["depthwise_channels_last" if channels_last else "depthwise_contiguous"]
+    flops = np.where(depthwise, work / (cores * share), flops)
     if not matrix:
         return ConvolutionSeconds(flops, streamed, nothing)
     grouped, dense = conv & (groups > 1) & ~depthwise, conv & (groups <= 1)
-    padded = (entering % _MULTIPLE > 0) & (entering > _IMAGE) | (leaving % _MULTIPLE > 0)
-    plain = (dense & padded) | (conv & ~depthwise & (not channels_last))
-    if e.level == "ordinary":
-        flops = np.where(dense | grouped, flops / _FIT["ordinary"], flops)
-    flops = np.where(grouped & plain, flops / _FIT["grouped"], flops)
-    ordered = grouped & ~plain
+    padded = ((entering % _MULTIPLE > 0) & (entering > _IMAGE)) | (leaving % _MULTIPLE > 0)
+    ordered = channels_last & ~(dense & padded)
+    usual = usual_memory_format(e.level) == CHANNELS_LAST
+    gain = (
+        np.where(ordered, 1.0, 1 / _FIT["dense_channels_last"])
+        if usual
+        else np.where(ordered, _FIT["dense_channels_last"], 1.0)
+    )
+    flops = np.where(dense | grouped, flops / gain, flops)
+    if not channels_last:
+        return ConvolutionSeconds(flops, streamed, np.where(grouped, _FIT["grouped_copies"] * streamed, 0.0))
+    on_cores = work / (cores * _FIT["grouped_on_cores"] * (width / _WIDTHS[-1]) ** _FIT["grouped_exponent"])
     has_kernel = np.isin(width, _WIDTHS) & (groups % _MULTIPLE == 0)
-    on_cores = work / (cores * _FIT["grouped_on_cores"] * (np.maximum(width, 1) / 32) ** _FIT["grouped_exponent"])
-    flops = np.where(ordered, np.where(has_kernel, 0.0, on_cores), flops)
-    return ConvolutionSeconds(flops, streamed, np.where(plain, _FIT["transposed"] * streamed, 0.0))
+    return ConvolutionSeconds(np.where(grouped, np.where(has_kernel, 0.0, on_cores), flops), streamed, nothing)
 
 
 def _channels(table: OperationTable) -> tuple[Array, Array, Array]:
@@ -94,14 +99,16 @@ def _channels(table: OperationTable) -> tuple[Array, Array, Array]:
 
 
 @once
-def keeps_channels_last(workload: Workload) -> bool:
-    """Return whether activations stay channels last between convolutions.
+def kept_format(workload: Workload) -> str:
+    """Return the memory format of activations whatever that of the images is; empty if they keep it.
 
-    PyTorch's batch normalisation keeps the order. Other normalisations return contiguous tensors (PyTorch, ATen,
-    ``group_norm.cpp``; timm's ``LayerNorm2d`` permutes), which convolutions transpose again.
+    The normalisation that moves the most bytes decides. PyTorch's batch normalisation keeps the format. A layer normalisation
+    of channels leaves them last (``LayerNorm`` on permuted images, as in ConvNeXt). Others return contiguous tensors (PyTorch,
+    ATen, ``group_norm.cpp``).
     """
-    moved: dict[bool, float] = {True: 0.0, False: 0.0}
+    moved: dict[str, float] = {"": 0.0, CHANNELS_LAST: 0.0, CONTIGUOUS: 0.0}
     for layer in workload.layers:
         if "Norm" in layer.kind:
-            moved["BatchNorm" in layer.kind] += sum(o.bytes for o in layer.operations)
-    return moved[True] >= moved[False]
+            own = "" if "BatchNorm" in layer.kind else CHANNELS_LAST if layer.kind == "LayerNorm" else CONTIGUOUS
+            moved[own] += sum(o.bytes for o in layer.operations)
+    return max(moved, key=lambda name: moved[name])

@@ -24,9 +24,8 @@ from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
-from paceline.prediction.passes.convolutions import convolution_seconds, kept_format
+from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, SCAN, OperationTable, operation_table
-from paceline.strategy.memory_format import CHANNELS_LAST, usual_memory_format
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -239,8 +238,7 @@ def layer_seconds(
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
-    order = kept_format(workload) or memory_format or usual_memory_format(efficiency.level)
-    last = order == CHANNELS_LAST
+    last = is_channels_last(workload, memory_format, efficiency.level)
     seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, last)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.time_factor
     conv = table.kind[table.row] == CONV

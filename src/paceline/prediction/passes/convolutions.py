@@ -69,18 +69,15 @@ def convolution_seconds(
     flops = np.where(depthwise, work / (cores * share), flops)
     if not matrix:
         return ConvolutionSeconds(flops, streamed, nothing)
-    grouped, dense = conv & (groups > 1) & ~depthwise, conv & (groups <= 1)
-    padded = ((entering % _MULTIPLE > 0) & (entering > _IMAGE)) | (leaving % _MULTIPLE > 0)
-    ordered = channels_last & ~(dense & padded)
-    usual = usual_memory_format(e.level) == CHANNELS_LAST
-    gain = (
-        np.where(ordered, 1.0, 1 / _FIT["dense_channels_last"])
-        if usual
-        else np.where(ordered, _FIT["dense_channels_last"], 1.0)
-    )
-    flops = np.where(dense | grouped, flops / gain, flops)
+    grouped = conv & (groups > 1) & ~depthwise
     if not channels_last:
-        return ConvolutionSeconds(flops, streamed, np.where(grouped, _FIT["grouped_copies"] * streamed, 0.0))
+        slower = 1.0 if e.level == "ordinary" else _FIT["dense_channels_last"]
+        copied = np.where(grouped, _FIT["grouped_copies"] * streamed, 0.0)
+        return ConvolutionSeconds(np.where(conv & ~depthwise, flops * slower, flops), streamed, copied)
+    if e.level == "tuned":  # its kernels pad channels and have groups of every width
+        return ConvolutionSeconds(flops, streamed, nothing)
+    padded = ((entering % _MULTIPLE > 0) & (entering > _IMAGE)) | (leaving % _MULTIPLE > 0)
+    flops = np.where(conv & (groups <= 1) & ~padded, flops / _FIT["dense_channels_last"], flops)
     on_cores = work / (cores * _FIT["grouped_on_cores"] * (width / _WIDTHS[-1]) ** _FIT["grouped_exponent"])
     has_kernel = np.isin(width, _WIDTHS) & (groups % _MULTIPLE == 0)
     return ConvolutionSeconds(np.where(grouped, np.where(has_kernel, 0.0, on_cores), flops), streamed, nothing)
@@ -98,8 +95,19 @@ def _channels(table: OperationTable) -> tuple[Array, Array, Array]:
     return np.maximum(np.round(entering), 1.0), np.round(np.where(weight, m, n)), groups
 
 
+def is_channels_last(workload: Workload, memory_format: str, level: str) -> bool:
+    """Return whether convolutions of a network run in channels last.
+
+    Args:
+        memory_format: that of images; empty: the usual one of the software.
+        level: level of the software. Tuned software has normalisations of every format.
+    """
+    own = _kept_format(workload) if level == "ordinary" else ""
+    return (own or memory_format or usual_memory_format(level)) == CHANNELS_LAST
+
+
 @once
-def kept_format(workload: Workload) -> str:
+def _kept_format(workload: Workload) -> str:
     """Return the memory format of activations whatever that of the images is; empty if they keep it.
 
     The normalisation that moves the most bytes decides. PyTorch's batch normalisation keeps the format. A layer normalisation

@@ -14,10 +14,12 @@ from paceline.prediction.answer.exchange_assumptions import exchange_assumptions
 from paceline.prediction.answer.held_out_error import HeldOut
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
+from paceline.prediction.passes.convolutions import is_channels_last
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel
+from paceline.strategy.memory_format import CHANNELS_LAST, CONTIGUOUS
 from paceline.strategy.strategy import Strategy
 from paceline.units import (
     format_byte_rate,
@@ -52,6 +54,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *_attention(workload, cluster, strategy.precision, efficiency),
+        *_images(workload, strategy, efficiency),
         *(exchange_assumptions(cluster, strategy, calibration, overlap, efficiency) if several else ()),
         *(residual_assumptions(workload, cluster, strategy, efficiency) if several else ()),
         *(Assumption("accuracy", note) for note in notes),
@@ -210,6 +213,14 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
             f"attention, the logits, activations and the rest are {WIDE}. Casts are separate kernels. No measurement in {name} "
             f"is in the constants. The accuracy of {name} is not known here.",
         )
+
+
+def _images(workload: Workload, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
+    """Yield a sentence on the memory format that was named, if the network has convolutions."""
+    if strategy.memory_format and any(o.kind == "conv" for layer in workload.layers for o in layer.operations):
+        runs = CHANNELS_LAST if is_channels_last(workload, strategy.memory_format, e.level) else CONTIGUOUS
+        why = "" if runs == strategy.memory_format else ", the format that the network's normalisations return"
+        yield Assumption("device", f"Convolutions run in {runs}{why}.", "PyTorch, Channels Last Memory Format")
 
 
 def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:

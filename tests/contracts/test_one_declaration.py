@@ -328,6 +328,7 @@ COMPARED = {
     "validation/sets/tf_benchmarks.py": "words of a published table",
     "workload/builders/transformer.py": "a kind of head of a network",
     "hardware/precision.py": "what mixed precision means on a device",
+    "prediction/passes/convolutions.py": "the precision of a device's ordinary cores",
     "strategy/usual_precision.py": "the rule of the default precision",
     "strategy/compression/compressions.py": "the default compression, as an object",
     "prediction/answer/exchange_assumptions.py": "kinds of numbers that a switch adds",

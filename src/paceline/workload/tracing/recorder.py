@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -67,17 +67,21 @@ class Recorder:
         self._spans: list[tuple[int, str]] = []
         self._phase = _FORWARD
 
-    def save(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
-        """Run ``step`` and ``loss`` under 16-bit autocast, and their backward pass. Record only the bytes saved for the
-        backward pass and those of memory-bound kernels, at their actual width.
+    def save(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor], streamed: bool = False) -> None:
+        """Run ``step`` and ``loss`` under 16-bit autocast, and record only the bytes saved for the backward pass, at their
+        actual width.
+
+        Args:
+            streamed: record those of memory-bound kernels too, also of the backward pass.
 
         Raises:
             UserError: as ``run``.
         """
-        with self._hooks(), fused_kernels(), _observe(self._streamed, self._failed):
+        with self._hooks(), fused_kernels(), _observe(self._streamed, self._failed) if streamed else nullcontext():
             with autocast():
                 value = self._forward(step, loss, self._save_as_it_is)
-            self._backward(value)
+            if streamed:
+                self._backward(value)
 
     def run(self, step: Callable[[], Any], loss: Callable[[Any], torch.Tensor]) -> None:
         """Run ``step`` (which calls the model), ``loss`` of its result, and the backward pass.

@@ -63,7 +63,7 @@ def trace(
     if set(paths) != set(_paths(large)):
         raise UserError("the modules called depend on the batch size; a layer table has no place for that")
     tensors = list(tensors_in(_batch(inputs, 1)))
-    half = _under_autocast(module, inputs, loss, paths) or {}
+    half = _under_autocast(module, inputs, loss, paths, casts) or {}
     return LayerTable(
         name=name or type(module).__name__,
         layers=tuple(
@@ -154,7 +154,7 @@ _Pair = tuple[ModuleRecord, ModuleRecord]
 """Records of a module in the small and in the large batch."""
 
 
-def _under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]) -> dict[str, _Pair] | None:
+def _under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str], casts: bool) -> dict[str, _Pair] | None:
     """Return the records of each module under 16-bit autocast; None if the network does not run under it."""
     import torch
 
@@ -163,7 +163,7 @@ def _under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]
         for batch in (_batch(inputs, size) for size in (_SMALL, _LARGE)):
             recorder = Recorder(module)
             with torch.device("meta"), torch.enable_grad():
-                recorder.save(lambda batch=batch: _call(module, batch), lambda output: _loss(output, loss))  # type: ignore[misc]
+                recorder.save(lambda batch=batch: _call(module, batch), lambda output: _loss(output, loss), casts)  # type: ignore[misc]
             sizes.append(recorder.work)
     except Exception:
         return None

@@ -335,6 +335,10 @@ class LayoutBounds(Prepared):
         calls = host_launches(layers.workload, self.model.constants, self.cluster.device, precision)
         of_layers = np.stack([forward.total, backward.total, again, *calls])
         summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
+        if self.model.constants.level == "tuned" and calls.any():  # each block waits for its host (``host_excess``)
+            host_s = host_seconds(self.cluster.device, self.model.constants)
+            summed[:2] = np.maximum(summed[:2], summed[3:] * host_s)
+            summed[3:] = 0.0
         return summed
 
     @once_by(lambda own: (own.division, own.precision, own.micro_batch_size))

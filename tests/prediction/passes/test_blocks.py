@@ -6,7 +6,7 @@ import pytest
 
 from paceline import Workload
 from paceline.errors import UserError
-from paceline.prediction.passes.blocks import block_begins, part_sizes
+from paceline.prediction.passes.blocks import after_blocks, block_begins, part_sizes
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,14 @@ def test_each_part_has_equally_many_blocks_but_for_given_ends(
     count: int, virtual: int, ends: tuple[int, int], sizes: list[int]
 ) -> None:
     assert part_sizes(24, count, virtual, ends) == sizes
+
+
+def test_modules_for_further_tokens_make_the_last_part_smaller() -> None:
+    """NVIDIA's layout of DeepSeek-V3, ``Et*4|(tttt|)*14tmL`` (Megatron-Bridge): 61 blocks in 16 parts."""
+    assert after_blocks(Workload.named("deepseek-v3")) == 0 and after_blocks(Workload.named("deepseek-v3-mtp")) == 2
+    assert part_sizes(61, 4, 4, after=2) == [4] * 15 + [1]
+    assert part_sizes(61, 4, 4, (0, 8), after=2) == part_sizes(61, 4, 4, (0, 8))  # given ends are kept
+    assert part_sizes(8, 4, 1, after=3) == [2] * 4  # nothing would be left
 
 
 @pytest.mark.parametrize(

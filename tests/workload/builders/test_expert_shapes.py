@@ -31,6 +31,8 @@ PUBLISHED = {
     "gpt-oss-20b": (20.91e9, None),
     "gpt-oss-120b": (116.83e9, None),
 }
+MODULE = 11.5e9
+"""Parameters of DeepSeek-V3's module for a further token, without the shared embedding and output (its README_WEIGHTS.md)."""
 WITHOUT_TABLE = {"deepseek-v2": 21e9, "deepseek-v2-lite": 2.4e9, "gpt-oss-20b": 3.61e9, "gpt-oss-120b": 5.13e9}
 """Active parameters as the papers count them: without the table of tokens."""
 
@@ -54,6 +56,11 @@ def test_parameters_are_those_that_are_published(name: str) -> None:
     assert Workload.named(name).num_parameters == pytest.approx(whole, rel=0.01)
     if met is not None:
         assert active(name) == pytest.approx(met, rel=0.02)  # published in whole billions
+
+
+def test_the_module_for_a_further_token_has_the_published_parameters() -> None:
+    without, with_module = (Workload.named(name).num_parameters for name in ("deepseek-v3", "deepseek-v3-mtp"))
+    assert with_module - without == pytest.approx(MODULE, rel=0.015)
 
 
 @pytest.mark.parametrize("name", WITHOUT_TABLE)

@@ -31,7 +31,7 @@ from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape,
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.mesh.stages import Segments, segments_of
-from paceline.prediction.passes.blocks import block_begins, part_sizes
+from paceline.prediction.passes.blocks import after_blocks, block_begins, part_sizes
 from paceline.prediction.passes.compute import optimizer_seconds
 from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.step.costs import run_again, slowest
@@ -169,7 +169,8 @@ class LayoutBounds(Prepared):
 
     def _sizes(self, shape: PipelineShape) -> list[int]:
         """Return the blocks of each part."""
-        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual, shape.ends)
+        after = after_blocks(self.model.workload)
+        return part_sizes(max(1, self.blocks), shape.stages, shape.virtual, shape.ends, after)
 
     def _by_stage(self, values: Array, shape: PipelineShape) -> Array:
         """Sum values of segments over each stage: (..., segments) to (..., stages)."""

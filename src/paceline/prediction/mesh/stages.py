@@ -13,7 +13,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.passes.blocks import EVEN, block_begins, most_parts, part_sizes
+from paceline.prediction.passes.blocks import EVEN, after_blocks, block_begins, most_parts, part_sizes
 from paceline.prediction.passes.frozen_layers import frozen_of_layers
 from paceline.prediction.passes.layer_roles import forward_product, is_expert, style
 from paceline.strategy.sharding import block
@@ -71,7 +71,7 @@ def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int])
             f"a pipeline of {parts} parts: {workload.name} has {len(begins)} blocks",
             f"give at most {most_parts(len(begins))} parts",
         )
-    sizes = part_sizes(len(begins), count, virtual, ends)
+    sizes = part_sizes(len(begins), count, virtual, ends, after_blocks(workload))
     last = list(begins)[-1] if begins else ""
     end = max((i for i, layer in enumerate(workload.layers) if block(f"{layer.name}.") == last), default=-1) + 1
     firsts = [*begins.values(), end]

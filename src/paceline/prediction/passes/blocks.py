@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from paceline.errors import UserError
@@ -9,6 +11,7 @@ from paceline.strategy.sharding import block
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
+_FURTHER = re.compile(r"further\d+")
 EVEN = (0, 0)
 """Default blocks of the first and of the last stage: as many as the others."""
 
@@ -37,13 +40,25 @@ def most_parts(blocks: int) -> int:
     return blocks + 2 if blocks > 1 else 1
 
 
-def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN) -> list[int]:
+@once
+def after_blocks(workload: Workload) -> int:
+    """Return how many blocks the layers after the last one count for: each module for a further token, and the logits.
+
+    0 without such modules: then the logits only take no share of a remainder.
+    """
+    modules = {name for layer in workload.layers if _FURTHER.fullmatch(name := layer.name.partition(".")[0])}
+    return len(modules) + 1 if modules else 0
+
+
+def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] = EVEN, after: int = 0) -> list[int]:
     """Return the blocks of each part of ``count`` stages.
 
     The remainder goes to the middle, since the ends also have the embedding and the logits. These count as a block each
     (Megatron-Core, ``account_for_embedding_in_pipeline_split`` and ``account_for_loss_in_pipeline_split``), so up to two more
-    parts than blocks are possible: the last part has the logits alone, then the first the embedding alone. Args and errors as
-    ``stages``.
+    parts than blocks are possible: the last part has the logits alone, then the first the embedding alone.
+
+    Args and errors as ``stages``; ``after``: number of blocks by which an even last part is smaller (``after_blocks``), as in
+    NVIDIA's layouts of DeepSeek-V3: ``Et*4|(tttt|)*14tmL``.
     """
     parts, sizes = count * virtual, dict[int, int]()
     for name, stage, given in (("first", 0, ends[0]), ("last", count - 1, ends[1])):
@@ -60,6 +75,9 @@ def part_sizes(blocks: int, count: int, virtual: int = 1, ends: tuple[int, int] 
             f"{len(others)} parts",
             "give the ends other numbers of layers",
         )
-    each, more = divmod(rest, len(others)) if others else (0, 0)
     order = sorted(others, key=lambda part: abs(2 * part - parts + 1))
-    return [sizes.get(part, each + (part in order[:more])) for part in range(parts)]
+    if ends != EVEN or (rest + after) // parts <= after:
+        after = 0
+    each, more = divmod(rest + after, len(others)) if others else (0, 0)
+    even = [sizes.get(part, each + (part in order[:more])) for part in range(parts)]
+    return [*even[:-1], even[-1] - after]

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
-from paceline.prediction.passes.blocks import part_sizes
+from paceline.prediction.passes.blocks import after_blocks, part_sizes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
@@ -132,7 +132,8 @@ def check_recompute(workload: Workload, mesh: Parallelism) -> None:
     if blocks < parts > 1:
         return  # such a pipeline is refused elsewhere
     ends = mesh.first_stage_layers, mesh.last_stage_layers
-    most = max(part_sizes(blocks, mesh.pipeline, mesh.virtual_stages, ends)) if parts > 1 else blocks
+    after = after_blocks(workload)
+    most = max(part_sizes(blocks, mesh.pipeline, mesh.virtual_stages, ends, after)) if parts > 1 else blocks
     if mesh.recompute_layers > most:
         whose = workload.name if parts == 1 else f"a part of the pipeline of {workload.name}"
         raise UserError(

@@ -15,7 +15,7 @@ from paceline.csv_rows import Row
 from paceline.validation.case import Case, Keys, PrecisionSource, Skip
 from paceline.validation.sets import case_builders, hardware_aliases
 from paceline.validation.sets.language_models import language_model, model_name
-from paceline.validation.sets.megatron_bridge_recipes import recipe, year
+from paceline.validation.sets.megatron_bridge_recipes import WORKLOADS, recipe, year
 
 TEXTS = ("model", "task", "system", "container", "precision")
 NUMBERS = (
@@ -61,7 +61,7 @@ def case(row: Row) -> Case | Skip:
     if precision not in device.precisions:
         return Skip(keys, f"{precision} on a device without it")
     lora = "lora" in row.text("task").casefold()
-    workload = language_model(model, length, lora=lora)
+    workload = language_model(WORKLOADS.get(model_name(model), model), length, lora=lora)
     if workload is None:
         return Skip(keys, case_builders.NO_WORKLOAD)
     experts, released = row.whole("ep") or 1, year(release)

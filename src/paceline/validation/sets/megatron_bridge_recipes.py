@@ -36,6 +36,10 @@ _ON_BLACKWELL: Mapping[str, Mapping[str, Any]] = {
 _WHOLE_GRAPHS = ("deepseek-v3", "gpt-oss-120b", "qwen-3-30b-a3b", "qwen-3-235b-a22b")
 
 
+WORKLOADS: Mapping[str, str] = {"deepseek-v3": "deepseek-v3-mtp"}
+"""Networks that the recipes train with a module for a further token (``recipes/deepseek``: ``mtp_num_layers``)."""
+
+
 def year(release: str) -> float:
     """Return the time of a container such as ``26.06.01 NeMo Container``; 0 if its name has none."""
     matched = _RELEASE.match(release.strip())

@@ -1,7 +1,7 @@
 """Published mixtures of experts by name: dimensions, sequence length, and sources.
 
-Extra heads that predict further tokens (DeepSeek-V3) and vision encoders (Llama 4) are left out. Llama 4 attends to chunks of
-8,192 tokens in three of four blocks. This is its predicted length, so attention counts all tokens.
+``deepseek-v3-mtp`` has the module that predicts a further token. Vision encoders (Llama 4) are left out. Llama 4 attends to
+chunks of 8,192 tokens in three of four blocks. This is its predicted length, so attention counts all tokens.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from paceline.workload.builders.attention import SlidingWindow
 from paceline.workload.builders.experts import Experts
+from paceline.workload.builders.hybrid import ExtraTokens
 from paceline.workload.builders.latent_attention import LatentAttention
 from paceline.workload.builders.transformer import TransformerShape, llama
 
@@ -55,6 +56,9 @@ def _gpt_oss(layers: int, count: int) -> TransformerShape:
     return replace(shape, head_dim=64, bias=True, sinks=True, sliding=SlidingWindow(128, full_every=2))
 
 
+_DEEPSEEK_V3 = _deepseek(
+    61, 7168, 128, 18432, 129280, Experts(count=256, active=8, ffn=2048, shared=2048, first=3, groups=8, limited=4)
+)
 EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyType(
     {
         "mixtral-8x7b": (_mixtral(32, 4096, 32, 14336, 32000), 4096, _MIXTRAL),
@@ -71,13 +75,8 @@ EXPERT_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyTyp
             4096,
             _DEEPSEEK2,
         ),
-        "deepseek-v3": (
-            _deepseek(
-                61, 7168, 128, 18432, 129280, Experts(count=256, active=8, ffn=2048, shared=2048, first=3, groups=8, limited=4)
-            ),
-            4096,
-            _DEEPSEEK3,
-        ),
+        "deepseek-v3": (_DEEPSEEK_V3, 4096, _DEEPSEEK3),
+        "deepseek-v3-mtp": (replace(_DEEPSEEK_V3, extra_tokens=ExtraTokens()), 4096, _DEEPSEEK3),
         "kimi-k2": (
             _deepseek(61, 7168, 64, 18432, 163840, Experts(count=384, active=8, ffn=2048, shared=2048, first=1)),
             4096,

@@ -144,7 +144,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     published, memory_published = _peers(row, value, setting, network)
     joint = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
     memory = value if value.kind == "memory" else joint
-    level = software(row)
+    level = software(row, number_format)
     return Case(
         keys=keys,
         workload=network,

@@ -35,7 +35,7 @@ class Framework:
 
 
 _FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
-    (r"megatron-deepspeed|megatron\b.*deepspeed|hf \+ deepspeed", Framework("ordinary")),
+    (r"hf \+ deepspeed", Framework("ordinary")),
     (r"oneflow-gpt|oneflow", Framework("tuned", "tuned")),
     (r"maxtext", Framework("tuned", "tuned", sharding="zero3")),
     (r"megatron|nemo(?! automodel)|transformerengine", Framework("tuned", "tuned", needed="distributed_optimizer")),
@@ -57,10 +57,15 @@ def framework(row: Row) -> Framework:
     return next((found for pattern, found in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE)), Framework("ordinary"))
 
 
-def software(row: Row) -> Software:
-    """Return the level of the row's software."""
+FULL = ("fp32", "tf32")
+
+
+def software(row: Row, number_format: str) -> Software:
+    """Return the level of the row's software. Megatron's fused kernels are for 16 bits (``fused_softmax.py``)."""
     said = f"{row.text('framework')} {row.text('other_options')}".casefold()
     of = framework(row)
+    if number_format in FULL and re.search(r"megatron|deepspeed", said):
+        return "ordinary"
     return of.compiled if re.search(r"(?<!no )(?<!without )compile(?!d? ?[=:]? ?(?:false|off|no\b))", said) else of.software
 
 

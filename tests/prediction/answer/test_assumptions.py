@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -94,3 +94,16 @@ def test_every_assumption_is_whole_sentences(net: str) -> None:
     for plan in (strategy(8), strategy(8, compression="topk"), strategy(8, sharding="zero2", grad_accum_steps=2)):
         for sentence in predict(Workload.named(net), cluster("A100", 4, 2, "100Gb/s"), plan).assumptions:
             assert sentence.endswith(".") and "nan" not in sentence and "  " not in sentence
+
+
+def test_experts_that_the_host_launches_are_said() -> None:
+    workload, machines = Workload.named("qwen-3-30b-a3b"), Cluster.named("8 B200")
+
+    def said(software: Literal["ordinary", "tuned"], precision: str) -> bool:
+        plan = Strategy.of(
+            data=8, global_batch_size=64, micro_batches=8, precision=precision, expert=8, sharding="distributed_optimizer"
+        )
+        answer = Predictor(software=software).step(workload, machines, plan)
+        return any("the host launches their blocks" in str(assumption) for assumption in answer.assumptions)
+
+    assert said("tuned", "bf16") and not said("tuned", "mxfp8") and not said("ordinary", "bf16")

@@ -15,6 +15,7 @@ from paceline.prediction.answer.held_out_error import HeldOut
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.passes.convolutions import is_channels_last
+from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.step.step_inputs import StepInputs
@@ -60,6 +61,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
         *(Assumption("accuracy", note) for note in notes),
         *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
+        *_launched_experts(workload, cluster, strategy, efficiency),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(model.loader),
         *_unused(cluster),
@@ -89,6 +91,18 @@ def _reserve(cluster: Cluster) -> Iterator[Assumption]:
         )
     else:
         yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
+
+
+def _launched_experts(workload: Workload, cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
+    """Yield a sentence on experts that tuned software launches from the host."""
+    host_s = host_seconds(cluster.device, e) if e.level == "tuned" else 0.0
+    if host_s and host_launches(workload, e, cluster.device, strategy.precision).any():
+        yield Assumption(
+            "software",
+            f"Graphs hold no experts that drop no token: the host launches their blocks, each expert's products apart, "
+            f"{format_seconds(host_s)} a kernel. Each of these blocks waits for its host.",
+            "Megatron-Core, transformer/moe/README.md; Megatron-Bridge, perf_recipes",
+        )
 
 
 def _stragglers(strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:

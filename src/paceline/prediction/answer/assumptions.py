@@ -98,7 +98,7 @@ def _launched_experts(workload: Workload, cluster: Cluster, strategy: Strategy, 
     host_s = host_seconds(cluster.device, e) if e.level == "tuned" else 0.0
     if host_s and host_launches(workload, e, cluster.device, strategy.precision).any():
         yield Assumption(
-            "software",
+            "parallelism",
             f"Graphs hold no experts that drop no token: the host launches their blocks, each expert's products apart, "
             f"{format_seconds(host_s)} a kernel. Each of these blocks waits for its host.",
             "Megatron-Core, transformer/moe/README.md; Megatron-Bridge, perf_recipes",

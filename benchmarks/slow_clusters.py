@@ -61,7 +61,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "spread x 0.6": _near(0.6),
     "spread x 1.6": _near(1.6),
 }
-"""What each variant replaces in the modules of the correction."""
+"""Values of each variant, by their places in the modules of the correction."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -26,7 +27,9 @@ STEPS = 24
 WIDTHS = (2.0, 1.0, 0.5, 0.25)
 """Step sizes of the search, in the logarithm of a factor."""
 NOISE: float = assumed("link_noise")
-"""Standard deviation of the logarithm of a measured wait. The prior standard deviation of a factor is 1."""
+"""Least scale of the errors of a measured wait's logarithm. The prior standard deviation of a factor is 1."""
+MOST_OFF = 1.5
+"""Largest error of a logarithm that counts: more is an outlier's."""
 HIDDEN: float = assumed("hidden_wait")
 """Share of the step below which a wait cannot be distinguished from no wait."""
 
@@ -95,17 +98,20 @@ class ObservedLinks:
         return self._factors[key]
 
     def _search(self, seen: Sequence[Observation], changed: Callable[[Cluster, Factors], Cluster]) -> Factors:
-        """Return the factors that best explain the waits, by coordinate search coarse to fine. An outlier adds at most 1."""
+        """Return the factors that best explain the waits, by a search coarse to fine.
+
+        The waits say themselves how noisy they are: errors are taken as Laplacian of unknown scale.
+        """
 
         def misfit(factors: Factors) -> float:
-            off = [self._log_ratio(step, changed(step.cluster, factors)) for step in seen]
-            fit = float(np.minimum(np.square(off), 1.0).sum()) / NOISE**2
-            return fit + factors[0] ** 2 + factors[1] ** 2
+            off = [min(abs(self._log_ratio(step, changed(step.cluster, factors))), MOST_OFF) for step in seen]
+            scale = NOISE + sum(off) / len(off)
+            return 2 * len(off) * math.log(scale) + factors[0] ** 2 + factors[1] ** 2
 
         best = (0.0, 0.0)
         for width in WIDTHS:
-            best = min(((best[0] + i * width, best[1]) for i in (-1, 0, 1, 2)), key=misfit)
-            best = min(((best[0], best[1] + i * width) for i in (-1, 0, 1, 2)), key=misfit)
+            near = [(best[0] + i * width, best[1] + j * width) for i, j in product((-1, 0, 1), repeat=2)]
+            best = min(near, key=misfit)
         return best
 
     def _log_ratio(self, step: Observation, cluster: Cluster) -> float:

@@ -12,7 +12,7 @@ from each_row import each_row
 from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Link, link, links, network
-from paceline.hardware.networks import by_transport, transport, transport_unsaid, transports
+from paceline.hardware.networks import by_transport, described, transport, transport_unsaid, transports
 
 
 @each_row(
@@ -240,3 +240,25 @@ def test_ethernet_of_the_catalogue_is_unchanged_by_transports() -> None:
 def test_a_transport_alone_needs_a_speed(text: str) -> None:
     with pytest.raises(UserError, match=facts(f"network '{text}'", "no speed", "100Gb/s")):
         network(text)
+
+
+@each_row(
+    ("text", "bytes_per_s"),
+    [
+        ("8x ConnectX-7 IB NDR 400Gb/s", 400e9),
+        ("NVLink (a mesh), InfiniBand 100 Gb/s (1 x EDR)", 12.5e9),
+        ("4 x 100 Gb/s RoCE a node", 50e9),
+        ("2x HPE Slingshot-11 (aws-ofi-nccl)", 50e9),
+    ],
+)
+def test_descriptions_of_machines_are_networks(text: str, bytes_per_s: float) -> None:
+    assert network(text).bandwidth.value == pytest.approx(bytes_per_s)
+    found = described(text, 8)
+    assert found is not None and found.bandwidth.value == pytest.approx(bytes_per_s)
+
+
+def test_text_without_a_network_is_refused_as_before() -> None:
+    for text in ("NVLink, PCIe", "Mellanox ConnectX-6", "a node"):
+        assert described(text) is None
+        with pytest.raises(UserError, match="unknown network"):
+            network(text)

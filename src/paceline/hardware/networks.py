@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -26,6 +26,24 @@ _SPEED = re.compile(
 """``100G``, ``100GbE``, ``10 gigabit``, ``EFA 3,200 Gb/s``, ``400Gb/s RoCE``."""
 _SAME = 1e-6
 """Two bandwidths this near, in parts of one, are the same."""
+_PORTS = re.compile(
+    r"\s*(?:([0-9]+)\s*[x×]\s*)?([^,+:;]*?)(?<![\d.])([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)(\s*/\s*s)?"
+    r"(?=([^,+;]*))",
+    re.IGNORECASE,
+)
+_PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
+"""Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
+_RDMA_FROM = 200.0
+"""Gb/s of a port from which submissions use RDMA, though they do not say so."""
+_TERABITS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(?:Tb/s|Tbps|Tbit/s)", re.IGNORECASE)
+_FABRICS = (("slingshot[ -]?10", "Slingshot 10"), ("slingshot", "Slingshot 11"), ("omni-?path", "Omni-Path"))
+"""Fabrics in a text, and their names in the catalogue."""
+_INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
+_INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
+_FABRIC_WORDS = re.compile(
+    r"infiniband|\bib\b|connectx|bluefield|mellanox|slingshot|omni-?path|roce v?\d|\ba node|per gpu|, ", re.IGNORECASE
+)
+"""Words by which a text describes a network between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +72,65 @@ def network(text: str, like: Link | None = None) -> Link:
     Raises:
         UserError: neither a known link nor a bandwidth.
     """
-    link = _named(text)
+    try:
+        link = _named(text)
+    except UserError:
+        said = described(text) if isinstance(text, str) and _FABRIC_WORDS.search(text) else None
+        if said is None:
+            raise
+        link = said
     if like is None or not transport_unsaid(link) or (like.kind != "ethernet" and re.search("eth|GbE|GE", text, re.IGNORECASE)):
         return link
     carrier = transport(like.transport)
     if carrier is None:
         return link
     return _carried_by(carrier, link.bandwidth.value, like.reduces)
+
+
+@cache
+def described(text: str, devices: int = 1) -> Link | None:
+    """Return the network between nodes named in a description: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``, ``4 x 100 Gb/s
+    RoCE a node``, ``InfiniBand 100 Gb/s (1 x EDR)``, ``HPE Slingshot-11``.
+
+    Ports named for storage or management do not count; several ports of one speed add up.
+
+    Args:
+        devices: devices of a node. Each has a port of a fabric without a stated number of ports, and of ports ``per GPU``.
+    """
+    text = _TERABITS.sub(lambda found: f"{1000 * float(found[1]):g} Gb/s", text.replace("，", ", "))
+    for word, name in _FABRICS:
+        if matched := re.search(rf"(?:(\d+)\s*x?\s*)?(?:[a-z]+\s+){{0,2}}{word}", text, re.IGNORECASE):
+            return _linked(f"{matched[1] or devices}x {name}")
+    found = [link for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text) for link in _ports(part, devices)]
+    return max(found, key=lambda link: link.bandwidth.value, default=None)
+
+
+def _ports(part: str, devices: int) -> Iterator[Link]:
+    """Yield the networks of the ports in a part of a description."""
+    if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
+        return
+    for count, words, speed, unit, per_second, behind in _PORTS.findall(part):
+        if _INSIDE.search(words) or (unit == "GB" and not per_second):  # a link inside the node, or a size of memory
+            continue
+        kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
+        is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
+        name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
+        if name[0].isdigit():
+            efa = re.search(r"\befa\b", part, re.IGNORECASE)
+            rdma = float(speed) >= _RDMA_FROM or re.search(r"roce|rdma", part, re.IGNORECASE)
+            name += " EFA" if efa else " RoCE" if rdma else ""
+        ports = int(count or (matched[1] if (matched := re.match(r"\s*\((\d+)\s*x", behind)) else 1))
+        if re.match(r"\s*(per|a|each)\s*(gpu|device|chip)", behind, re.IGNORECASE):
+            ports *= devices
+        if link := _linked(f"{ports}x {name}" if ports > 1 else name):
+            yield link
+
+
+def _linked(text: str) -> Link | None:
+    try:
+        return _named(text)
+    except UserError:
+        return None
 
 
 def transport_unsaid(link: Link) -> bool:

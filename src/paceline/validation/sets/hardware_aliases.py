@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
-from paceline.errors import UserError
 from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.instances import device_in
+from paceline.hardware.networks import described
 from paceline.hardware.networks import network as find_network
 from paceline.hardware.placement import NodeSizes
 
-_PORTS = re.compile(
-    r"\s*(?:([0-9]+)\s*[x×]\s*)?([^,+:;]*?)(?<![\d.])([0-9]+(?:\.[0-9]+)?)\s*(Gb(?!E)|G\b|Gbps|GbE)(\s*/\s*s)?"
-    r"(?=([^,+;]*))",
-    re.IGNORECASE,
-)
-_PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
-"""Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
-_RDMA_FROM = 200.0
-"""Gb/s of a port from which submissions use RDMA, though they do not say so."""
 NVLINK_DOMAIN = {"GB200": 72, "GB300": 72}
 """Devices that one domain of NVLink switches joins (NVIDIA, GB200 NVL72, GB300 NVL72)."""
 _DGX_NETWORK = (
@@ -37,11 +26,6 @@ _DGX_NETWORK = (
 Other vendors' nodes of eight have eight ports of 400 Gb/s too."""
 _PORTS_PER_DEVICE = {"GB200": 1, "GB300": 2}
 """Ports of 400 Gb/s for each device of an NVLink domain (NVIDIA, DGX GB200 and DGX GB300 data sheets)."""
-_TERABITS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(?:Tb/s|Tbps|Tbit/s)", re.IGNORECASE)
-_FABRICS = (("slingshot", "Slingshot 11", "200Gb/s RoCE"), ("omni-?path", "Omni-Path", "100Gb/s RoCE"))
-"""Fabrics by name: what the catalogue calls them, and a port of their speed (HPE, Slingshot 11; Omni-Path 100 Series)."""
-_INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
-_INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
 
 
 @cache
@@ -52,49 +36,8 @@ def device(text: str) -> Device | None:
 
 @cache
 def network(text: str, devices: int = 1) -> Link | None:
-    """Return the network between nodes named in a description: ``Compute: 8x ConnectX-6 IB HDR 200Gb/Sec``, ``4 x 100 Gb/s
-    RoCE a node``, ``InfiniBand 100 Gb/s (1 x EDR)``, ``HPE Slingshot-11``.
-
-    Ports named for storage or management do not count; several ports of one speed add up.
-
-    Args:
-        devices: devices of a node. Each has a port of a fabric without a stated number of ports, and of ports ``per GPU``.
-    """
-    text = _TERABITS.sub(lambda found: f"{1000 * float(found[1]):g} Gb/s", text.replace("，", ", "))
-    for word, name, port in _FABRICS:
-        if matched := re.search(rf"(?:(\d+)\s*x?\s*)?(?:[a-z]+\s+){{0,2}}{word}", text, re.IGNORECASE):
-            ports = matched[1] or devices
-            return _linked(f"{ports}x {name}") or _linked(f"{ports}x {port}")
-    found = [link for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text) for link in _ports(part, devices)]
-    return max(found, key=lambda link: link.bandwidth.value, default=None)
-
-
-def _ports(part: str, devices: int) -> Iterator[Link]:
-    """Yield the networks of the ports in a part of a description."""
-    if re.match(r"\s*(storage|management)", part, re.IGNORECASE) and "compute" not in part.casefold():
-        return
-    for count, words, speed, unit, per_second, behind in _PORTS.findall(part):
-        if _INSIDE.search(words) or (unit == "GB" and not per_second):  # a link inside the node, or a size of memory
-            continue
-        kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
-        is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
-        name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
-        if name[0].isdigit():
-            efa = re.search(r"\befa\b", part, re.IGNORECASE)
-            rdma = float(speed) >= _RDMA_FROM or re.search(r"roce|rdma", part, re.IGNORECASE)
-            name += " EFA" if efa else " RoCE" if rdma else ""
-        ports = int(count or (matched[1] if (matched := re.match(r"\s*\((\d+)\s*x", behind)) else 1))
-        if re.match(r"\s*(per|a|each)\s*(gpu|device|chip)", behind, re.IGNORECASE):
-            ports *= devices
-        if link := _linked(f"{ports}x {name}" if ports > 1 else name):
-            yield link
-
-
-def _linked(text: str) -> Link | None:
-    try:
-        return find_network(text)
-    except UserError:
-        return None
+    """Return the network between nodes that a description names, as ``hardware.networks.described`` reads it."""
+    return described(text, devices)
 
 
 def cluster(device: Device, per_node: NodeSizes, nodes: int, between: Link | str | None = None, inside: str = "") -> Cluster:

@@ -91,8 +91,8 @@ def host_excess(
 
     The host runs ahead of the kernels, so this bounds whole passes. With experts outside of graphs it cannot run ahead: each
     block waits for the sizes that the router decides, and for the exchange with the other devices (Megatron-Core,
-    ``token_dispatcher.py``). So each block's pass is as slow as the slower of both. Chosen in sight of Nemotron 3 and GPT-OSS
-    on H100, and kept for GB200.
+    ``token_dispatcher.py``). So each block's pass is as slow as the slower of both. Chosen in sight of the rows
+    of Nemotron 3 and GPT-OSS on H100 and GB200.
 
     Args:
         seconds: of each layer's forward and backward pass, (layers,) each. ``calls``: launches, (2, layers).

@@ -150,3 +150,23 @@ def test_the_slowest_stage_sets_the_pace(stages: int, micro: int, slow: float) -
     forward[-1], backward[-1] = slow, 2 * slow
     end = max(schedule_pipeline(forward, backward, micro, stages, [0.0] * (stages - 1)).ends)
     assert end >= micro * 3 * slow + (stages - 1) * 1.0 - 1e-9  # the last stage works without a pause once it has begun
+
+
+@pytest.mark.parametrize(("stages", "virtual", "schedule"), [(3, 1, "1f1b"), (4, 1, "zero_bubble"), (2, 3, "1f1b")])
+@pytest.mark.parametrize("micro", [60, 61])
+def test_a_long_pipeline_that_is_timed_by_its_period_equals_that_of_all_passes(
+    stages: int, virtual: int, schedule: str, micro: int
+) -> None:
+    """Stages of different lengths, and sends: the ends are those of every pass, which ``passes`` computes."""
+    parts, micro = stages * virtual, micro - micro % stages if virtual > 1 else micro
+    forward = [1.0 + 0.1 * part for part in range(parts)]
+    weights = [0.9] * parts if schedule == "zero_bubble" else []
+    send = [0.05] * (parts - 1)
+    scheduled = schedule_pipeline(forward, [2.0] * parts, micro, stages, send, SCHEDULES[schedule], weights)
+    assert len(scheduled.starts) < (2 + bool(weights)) * parts * micro, "it was timed whole: the test needs a longer pipeline"
+    assert scheduled.ends == pytest.approx([own[-1].end_s for own in scheduled.passes])
+    for part in range(parts):
+        own = [p for p in scheduled.passes[part % stages] if p.part == part]
+        assert scheduled.first_start(part) == own[0].start_s
+        assert scheduled.last_pass(part) == pytest.approx((own[-1].start_s, own[-1].end_s))
+        assert len(own) == (2 + bool(weights)) * micro

@@ -18,6 +18,7 @@ from paceline.prediction.exchange.collective_time import alltoall_seconds, colle
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.mesh.tensor_parallel import Collective
 from paceline.prediction.step.step_model import PassTimes, StepModel
+from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 
@@ -86,16 +87,9 @@ def group_seconds(
 ) -> tuple[Array, Bools]:
     """Return seconds of each collective for one micro batch, and whether the network sets them."""
     mesh = strategy.parallelism
-    groups = {
-        "tensor": (mesh.tensor, 1),
-        "context": (mesh.context, mesh.tensor),
-        "expert_tensor": (mesh.expert_tensor, 1),
-        "expert": (mesh.expert, mesh.expert_tensor),
-    }
     sizes = np.array([c.bytes * strategy.micro_batch_size * width(c, strategy) for c in collectives])
     seconds, far = np.zeros(len(sizes)), np.zeros(len(sizes), dtype=np.bool_)
-    for group, (members, stride) in groups.items():
-        view = group_view(cluster, members, stride, group.replace("_", "-"))
+    for group, view in group_views(cluster, mesh).items():
         for halves in (False, True):
             own = np.array([c.group == group and (c.kind != "allreduce") == halves for c in collectives])
             if own.any() and group == "expert":
@@ -107,6 +101,17 @@ def group_seconds(
             elif own.any():
                 seconds[own], far[own] = collective_seconds(sizes[own], view, e, halves=halves)
     return seconds, far
+
+
+def group_views(cluster: Cluster, mesh: Parallelism) -> dict[str, Cluster]:
+    """Return the devices of each kind of group as a cluster. Raises UserError as ``group_view``."""
+    groups = {
+        "tensor": (mesh.tensor, 1),
+        "context": (mesh.context, mesh.tensor),
+        "expert_tensor": (mesh.expert_tensor, 1),
+        "expert": (mesh.expert, mesh.expert_tensor),
+    }
+    return {name: group_view(cluster, *sizes, name.replace("_", "-")) for name, sizes in groups.items()}
 
 
 def width(c: Collective, strategy: Strategy) -> float:

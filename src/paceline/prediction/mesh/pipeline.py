@@ -225,22 +225,23 @@ def program(stages: int, micro_batches: int, virtual: int, schedule: PassOrder) 
     """Return the passes of a pipeline in an order in which they can be timed."""
     parts = stages * virtual
     orders = [stage_order(stage, stages, micro_batches, virtual, schedule) for stage in range(stages)]
-    numbers: dict[tuple[int, int, int], int] = {}
+    pending = [[_dependency(part, micro, kind, parts) for part, micro, kind in order] for order in orders]
+    numbers: dict[tuple[int, int, int] | None, int] = {None: 0}
     places = [0] * stages
     rows: list[tuple[int, int, int, int, int, int]] = []
     waiting = list(range(stages))
     while waiting:
         moved = len(rows)
         for stage in waiting:
-            order, place = orders[stage], places[stage]
+            order, needed_by, place = orders[stage], pending[stage], places[stage]
             while place < len(order):
-                part, micro, kind = order[place]
-                before, edge = _dependency(part, micro, kind, parts)
-                needs = 0 if before is None else numbers.get(before, -1)
-                if needs < 0:
+                before, edge = needed_by[place]
+                needs = numbers.get(before)
+                if needs is None:
                     break
+                own = part, micro, kind = order[place]
                 rows.append((stage, part, micro, needs, edge, kind * parts + part))
-                numbers[part, micro, kind] = len(rows)
+                numbers[own] = len(rows)
                 place += 1
             places[stage] = place
         waiting = [stage for stage in waiting if places[stage] < len(orders[stage])]

@@ -86,7 +86,6 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
     ("changes", "reason"),
     [
         ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
-        ({"other_options": "LoRA (emb)"}, "adapters, and whole embeddings that are trained"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
         ({"recompute": "qkv_proj_offloaded"}, "activations moved to the host"),
         ({"recompute": "moonlight"}, "recompute moonlight"),

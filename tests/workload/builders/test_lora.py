@@ -165,3 +165,15 @@ def test_frozen_products_in_four_bits() -> None:
     steps = [predict(network, "A100", precision="bf16", global_batch_size=1) for network in (plain, packed)]
     assert steps[1].memory["frozen weights"] == pytest.approx(steps[0].memory["frozen weights"] * packed.frozen_bits / 16)
     assert steps[1].step_time_s > steps[0].step_time_s
+
+
+def test_embeddings_may_be_trained_whole() -> None:
+    plain, whole = (Workload.named("llama-3-8b", 512, lora=f"r=8{text}") for text in ("", ",embeddings=whole"))
+    tables = 2 * 128256 * 4096
+    assert whole.num_parameters - plain.num_parameters == tables == plain.frozen - whole.frozen
+    assert sorted(p.ready for p in whole.parameters) == list(range(len(whole.parameters)))
+    assert [p.layer for p in whole.parameters] == sorted(p.layer for p in whole.parameters)
+    assert whole.flops_per_sample > plain.flops_per_sample
+    assert parse_lora("r=8,embeddings=whole").text == "r=8,targets=attention,embeddings=whole"
+    with pytest.raises(UserError, match="embeddings 'half'"):
+        parse_lora("r=8,embeddings=half")

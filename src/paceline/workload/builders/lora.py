@@ -62,6 +62,7 @@ class LoRA:
         targets: ``attention`` (its products), ``all-linear`` (all but the output layer, routers and experts, as PEFT), or the
             last parts of layers' names: ``q_proj``, ``v_proj``.
         bits: bits of an element of the frozen products, 4 or 8; 0: those of the precision.
+        embeddings: whether embeddings and the output layer are trained whole (PEFT, ``modules_to_save``).
 
     Raises:
         UserError: a rank below 1, no targets, or other bits.
@@ -70,6 +71,7 @@ class LoRA:
     rank: int
     targets: tuple[str, ...] = (ATTENTION,)
     bits: int = 0
+    embeddings: bool = False
 
     def __post_init__(self) -> None:
         check_count(self.rank, "as the rank of adapters")
@@ -81,7 +83,9 @@ class LoRA:
     @property
     def text(self) -> str:
         """The adapters as a user types them: ``r=16,targets=q_proj+v_proj``."""
-        return f"r={self.rank},targets={'+'.join(self.targets)}" + (f",bits={self.bits}" if self.bits else "")
+        return f"r={self.rank},targets={'+'.join(self.targets)}" + (
+            (f",bits={self.bits}" if self.bits else "") + (",embeddings=whole" if self.embeddings else "")
+        )
 
 
 def parse_lora(text: str) -> LoRA:
@@ -96,8 +100,8 @@ def parse_lora(text: str) -> LoRA:
         key = {"rank": "r", "target": "targets", "targetmodules": "targets"}.get(fold(name), name)
         if not equals or not value or key in given:
             raise UserError(f"LoRA {text!r}", EXAMPLE)
-        if key not in ("r", "targets", "bits"):
-            raise unknown("option of LoRA", name, ("r", "targets", "bits"))
+        if key not in ("r", "targets", "bits", "embeddings"):
+            raise unknown("option of LoRA", name, ("r", "targets", "bits", "embeddings"))
         given[key] = value
     if not given.get("r", "").isdecimal():
         raise UserError(f"LoRA {text!r} has no rank", EXAMPLE)
@@ -105,7 +109,10 @@ def parse_lora(text: str) -> LoRA:
     bits = given.get("bits", "0")
     if not bits.isdecimal():
         raise UserError(f"LoRA {text!r}: bits {bits!r}", EXAMPLE)
-    return LoRA(int(given["r"]), tuple({"alllinear": ALL}.get(fold(name), name) for name in targets), int(bits))
+    if given.get("embeddings", "whole") not in ("whole", "frozen"):
+        raise UserError(f"LoRA {text!r}: embeddings {given['embeddings']!r}", "give embeddings=whole, or leave it out")
+    chosen = tuple({"alllinear": ALL}.get(fold(name), name) for name in targets)
+    return LoRA(int(given["r"]), chosen, int(bits), given.get("embeddings") == "whole")
 
 
 def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
@@ -119,10 +126,13 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
     """
     if table.tables:
         raise UserError(f"LoRA with the embedding tables of {table.name}", "leave --lora out")
-    chosen = _chosen(table, lora)
+    chosen, whole = _chosen(table, lora), _embeddings(table) if lora.embeddings else {}
     layers, shared = [], False  # whether an adapter keeps what the products since the last one that kept its input read
     for index, layer in enumerate(table.layers):
         product = _product(layer)
+        if index in whole:
+            layers.append(layer)
+            continue
         if product is None:
             layers.append(_frozen(layer))
             continue
@@ -134,11 +144,17 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         table,
         name=name or f"{table.name}-lora-r{lora.rank}",
         layers=tuple(layers),
-        parameters=_parameters(table, chosen, lora.rank),
-        frozen=table.frozen + table.num_parameters,
+        parameters=_parameters(table, chosen, lora.rank, whole),
+        frozen=table.frozen + table.num_parameters - sum(parameter.size for parameter in whole.values()),
         frozen_bits=_mean_bits(table, lora.bits),
         source=f"{table.source}; LoRA {lora.text}",
     )
+
+
+def _embeddings(table: LayerTable) -> dict[int, Parameter]:
+    """Return the matrices of embeddings and of the output layer by the index of their layer."""
+    own = [(p.layer, p) for p in table.parameters if len(p.shape) == 2]
+    return {index: p for index, p in own if table.layers[index].kind == "Embedding" or table.layers[index].is_logits}
 
 
 def _mean_bits(table: LayerTable, bits: int) -> float:
@@ -230,12 +246,12 @@ def _with_adapter(layer: Layer, product: Operation, rank: int, shared: bool) -> 
     )
 
 
-def _parameters(table: LayerTable, chosen: frozenset[int], rank: int) -> tuple[Parameter, ...]:
-    """Return two matrices for each chosen layer with unshared weights, in the order of the layers. Gradients are complete in
-    the reverse order, the second matrix first.
+def _parameters(table: LayerTable, chosen: frozenset[int], rank: int, whole: Mapping[int, Parameter]) -> tuple[Parameter, ...]:
+    """Return two matrices for each chosen layer with unshared weights, and the ``whole`` ones, in the order of the layers.
+    Gradients are complete in the reverse order, the second matrix first.
     """
     owned = {p.layer for p in table.parameters if len(p.shape) == 2}
-    made: list[tuple[str, tuple[int, ...], int]] = []
+    made: list[tuple[str, tuple[int, ...], int]] = [(p.name, p.shape, index) for index, p in whole.items()]
     for index in sorted(chosen & owned):
         product = _product(table.layers[index])
         assert product is not None
@@ -244,6 +260,7 @@ def _parameters(table: LayerTable, chosen: frozenset[int], rank: int) -> tuple[P
             (f"{name}.up.weight", (int(product.n), rank), index),
             (f"{name}.down.weight", (rank, int(product.k)), index),
         ]
+    made.sort(key=lambda entry: entry[2])
     order = sorted(range(len(made)), key=lambda i: (-made[i][2], i))
     ready = {number: place for place, number in enumerate(order)}
     return tuple(Parameter(name=n, shape=shape, layer=layer, ready=ready[i]) for i, (n, shape, layer) in enumerate(made))

@@ -39,7 +39,6 @@ ADAPTER = re.compile(
     r"(?<![a-z])(?:finetune_adapter|llama-?adapter|prefix|prompt[-_ ]tuning|p-tuning|ia3|ln_tuning|ppo|dpo|reward)(?![a-z])",
     re.IGNORECASE,
 )
-EMBEDDINGS = "adapters, and whole embeddings that are trained"
 ADAPTERS = "fine-tuning other than of all weights or with LoRA"
 _CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
 _TASK = re.compile(
@@ -62,8 +61,6 @@ def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
     text, options = row.text("model"), row.text("other_options")
     if ADAPTER.search(f"{text} {options}"):
         raise UserError(ADAPTERS)
-    if re.search(r"lora \(emb\)", options, re.IGNORECASE):
-        raise UserError(EMBEDDINGS)
     if found := vision_network(row):
         return found
     name = _TASK.sub("", text)
@@ -274,13 +271,14 @@ def adapters(row: Row, of: Workload) -> LoRA | None:
         return None
     usual = next((lora for source, lora in _DEFAULTS if source in row.text("source")), _USUAL)
     bits, trained = _bits(f"{said} {row.text('precision')}"), _TRAINABLE.search(said)
+    embeddings = re.search(r"lora \(emb\)", said, re.IGNORECASE) is not None
     if trained and (found := _of_size(of, int(trained[1].replace(",", "")))):
-        return replace(found, bits=bits)
+        return replace(found, bits=bits, embeddings=embeddings)
     rank = written(said, "rank") or usual.rank
     targets = _TARGETS.search(said)
     chosen = tuple(targets[1].replace("'", "").split()) if targets else usual.targets
     fused = any(layer.name.endswith(".qkv") for layer in of.layers)
-    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen, bits)
+    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen, bits, embeddings)
 
 
 def _bits(said: str) -> int:

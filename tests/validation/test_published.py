@@ -251,3 +251,9 @@ def test_defaults_of_frameworks_where_a_row_says_nothing() -> None:
 def test_no_cell_is_an_error(column: str) -> None:
     for text in ("", "-", "0", "½", "nan", "99999999", "8x8", "1/0", "layers 99999999 hidden 7 heads 5; TP 0"):
         assert isinstance(outcome("published", **{column: text}), Case | Skip)
+
+
+def test_the_fused_kernels_of_megatron_are_for_16_bits() -> None:
+    said = {"framework": "Megatron-DeepSpeed", "device": "A100 SXM 80GB"}
+    assert [case("published", **said, precision=name).software for name in ("fp16", "fp32")] == ["tuned", "ordinary"]
+    assert case("published", framework="HF + DeepSpeed").software == "ordinary"

@@ -92,3 +92,16 @@ def test_what_waited_elsewhere_or_was_not_measured_says_nothing_of_a_link() -> N
     place, other = make_cluster(1, 4), make_cluster(1, 4, network=2e9)
     for seen in ([], [waited(other, 9.0)], [waited(place, 9.0, sync=False)], [waited(make_cluster(2, 1), 9.0)]):
         assert ObservedLinks(seen, bytes_over_network).of(place) == place
+
+
+@pytest.mark.parametrize("disturbed", [0.2, 5.0])
+def test_a_few_disturbed_waits_move_no_link(disturbed: float) -> None:
+    """A quarter of the waits is off by five times: the link is as fast as the others say."""
+    place = make_cluster(2, 2)
+    told = [
+        ObservedLinks([waited(place, 2.0)] * 9 + [waited(place, off)] * 3, bytes_over_network).of(place)
+        for off in (2.0, disturbed)
+    ]
+    speeds = [cluster.network.bandwidth.value for cluster in told]
+    assert speeds[0] == pytest.approx(speeds[1], rel=0.3)
+    assert speeds[0] < 0.8 * place.network.bandwidth.value

@@ -76,6 +76,7 @@ def test_memory_joins_the_step_of_its_run(tmp_path: Path) -> None:
         ({"model": "HuggingFace BERT-Large Ph2 pre-training"}, 0.335e9),
         ({"model": "sft_Qwen2-7B"}, 7.6e9),
         ({"model": "resnet50-pytorch", "tp": ""}, 25.6e6),
+        ({"model": "unet3d-pytorch", "tp": "", "seq_len": ""}, 31.2e6),
     ],
 )
 def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> None:

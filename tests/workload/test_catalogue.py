@@ -103,7 +103,7 @@ def test_a_name_of_several_says_which_there_are(text: str, family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "instruct", "v0.1", "meta-llama/", "/", "foo/bar", "gpt3-1b", "llama-3-9b", "distil-bert-base"]
+    "text", ["", "instruct", "v0.1", "meta-llama/", "/", "foo/bar", "gpt3-1b", "llama-3-9b", "distil-bart-base"]
 )
 def test_no_default_network(text: str) -> None:
     with pytest.raises(UserError):

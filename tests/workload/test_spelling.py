@@ -19,6 +19,10 @@ from paceline.workload.catalogue import canonical, names
         ("CodeLlama-13b-Instruct-hf", "llama-2-13b"),
         ("phi-1.5 1.3 B", "phi-1.5"),
         ("HuggingFace GPT-2", "gpt2"),
+        ("llama3_8B-megatroncore0.6.0", "llama-3-8b"),
+        ("gpt3_6.7B-paddle", "gpt3-6.7b"),
+        ("llama1_13B-paddle", "llama-2-13b"),
+        ("tacotron2-pytorch", "tacotron2"),
     ],
 )
 def test_texts_around_a_name(text: str, name: str) -> None:

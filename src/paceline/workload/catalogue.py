@@ -55,6 +55,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         **{f"vicuna-{size}b": f"llama-2-{size}b" for size in (7, 13)},
         **{f"qwen-2-{size}b": f"qwen-2.5-{size}b" for size in ("0.5", "1.5", "7", "72")},
         "phi-1.5-1.3b": "phi-1.5",
+        **{
+            f"llama-1-{size}b": name
+            for size, name in ((7, "llama-2-7b"), (13, "llama-2-13b"), (30, "llama-30b"), (65, "llama-65b"))
+        },
+        "chatglm2-6b": "chatglm3-6b",
         "zephyr-7b": "mistral-7b",
         "internlm": "internlm-7b",
         "bloom": "bloom-176b",

@@ -12,7 +12,7 @@ _WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|v[0-9.]+|
 """Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
 _NOISE = re.compile(
     r"(?:pre|post)?-?train(?:ing)?|pretrain(?:ing|ed)?|(?:fine)?-?tun(?:e|ed|ing)|finetun(?:e|ed|ing)|fine|pre|sft|lora|q-?lora|full|"
-    r"model|dev|pytorch|deepspeed|huggingface|maxtext|paxml|meta|openbuddy|instruct|chat|hf|[0-9]{2}\.[0-9]{2}",
+    r"model|dev|pytorch|tensorflow2?|paddle|mindspore|megatron(?:core)?[0-9.]*|flagscale|deepspeed|huggingface|maxtext|paxml|meta|openbuddy|instruct|chat|hf|[0-9]{2}\.[0-9]{2}",
     re.IGNORECASE,
 )
 """Words that say how a network was trained, by what, and on how much."""

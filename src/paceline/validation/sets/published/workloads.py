@@ -23,6 +23,7 @@ from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, enco
 from paceline.workload.builders.lora import LoRA, with_adapters
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.transformer import llama
+from paceline.workload.catalogue import canonical, names
 
 WIDTHS: Mapping[float, int] = {
     0.125e9: 768, 0.35e9: 1024, 0.76e9: 1536, 1.3e9: 2048, 1.7e9: 2304, 3.6e9: 3072, 7.5e9: 4096,
@@ -64,6 +65,9 @@ def workload(row: Row, seq_len: int | None, pipeline: int) -> Workload | None:
     if found := vision_network(row):
         return found
     name = _TASK.sub("", text)
+    known = canonical(name)
+    if known in names() and known not in SHAPES:
+        return Workload.named(known)
     length = seq_len or _usual_length(text, name)
     for reader in (_pairs, _encoder, _maxtext, _by_dimensions, _named, _sized):
         if found := reader(row, name, length or GUESSED, pipeline):

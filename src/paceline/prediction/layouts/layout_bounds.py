@@ -190,24 +190,28 @@ class LayoutBounds(Prepared):
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
         """Return the bytes of the stage that needs most memory."""
-        fixed: dict[Hashable, Array] = {}
         saved: dict[Hashable, tuple[Array, Array]] = {}
+        alike: dict[Hashable, list[int]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
         held = in_flight(shape, times) / shape.virtual
-        for row, own in enumerate(self.slices):
-            if not times[row].any():
-                continue
-            key = own.tensor, own.expert, own.context > 1, own.precision
-            if key not in fixed:
-                fixed[key] = np.stack([self._fixed(own, shape, shares) for shares in self.shardings])
-            per_sample = (*own.division, own.precision, own.recompute)
-            if per_sample not in saved:
-                slope, once = self._saved(own)
-                most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
-                saved[per_sample] = self._by_stage(slope, shape), most
-            slope, once = saved[per_sample]
-            of_samples = (held[row] * slope + once) * own.micro_batch_size
-            out[row] = (fixed[key][:, None, :] + of_samples).max(axis=-1)
+        for row in np.flatnonzero(times.any(axis=1)).tolist():
+            own = self.slices[row]
+            alike.setdefault((own.tensor, own.expert, own.context > 1, own.precision), []).append(row)
+        for rows in alike.values():
+            fixed = np.stack([self._fixed(self.slices[rows[0]], shape, shares) for shares in self.shardings])
+            of_rows = []
+            for own in (self.slices[row] for row in rows):
+                per_sample = (*own.division, own.precision, own.recompute)
+                if per_sample not in saved:
+                    slope, once = self._saved(own)
+                    most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
+                    saved[per_sample] = self._by_stage(slope, shape), most
+                of_rows.append(saved[per_sample])
+            slopes, onces = (np.stack(of)[:, None, :] for of in zip(*of_rows, strict=True))
+            micro = np.array([self.slices[row].micro_batch_size for row in rows])[:, None, None]
+            of_samples = (held[rows] * slopes + onces) * micro
+            for sharding, own_bytes in enumerate(fixed):
+                out[rows, sharding] = (own_bytes + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
 
     def _fixed(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Array:

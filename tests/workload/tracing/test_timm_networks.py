@@ -34,6 +34,13 @@ def test_an_unknown_name_has_near_ones_and_other_networks_no_size_of_images() ->
 
 @needs_timm
 @pytest.mark.long
+def test_a_name_that_timm_lists_and_cannot_build_is_refused() -> None:
+    with pytest.raises(UserError, match="vit_base_patch32_224_sam"):
+        timm_table("timm/vit_base_patch32_224_sam")
+
+
+@needs_timm
+@pytest.mark.long
 def test_layer_tables_equal_published_sizes() -> None:
     """Parameters and multiply-adds of Tan and Le 2019 (table 2), and of Radosavovic et al. 2020 (table 2)."""
     for name, millions, giga in (("timm/efficientnet_b0", 5.3, 0.39), ("regnetx_004.pycls_in1k", 5.2, 0.4)):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from paceline.errors import UserError, needs_torch, unknown
+from paceline.errors import UserError, needs_torch, shorten, unknown
 from paceline.workload.layers import LayerTable
 from paceline.workload.tracing.trace import trace
 
@@ -81,7 +81,12 @@ def _traced(name: str, size: tuple[int, ...] | None, fused_attention: bool) -> L
     timm, today = _timm(), EARLIER.get(name, name)
     with warnings.catch_warnings(), _attention(timm, fused_attention), torch.device("meta"):
         warnings.simplefilter("ignore")  # earlier names of networks
-        model = timm.create_model(today)
+        try:
+            model = timm.create_model(today)
+        except RuntimeError as error:  # a name that timm lists, though it dropped its weights' tag
+            raise UserError(
+                f"network {name} of timm {timm.__version__}: {shorten(str(error).rstrip('.'))}", "give another name"
+            ) from error
         usual = tuple(model.pretrained_cfg.get("input_size", _SIZE))
         if size and size != usual:
             model = _resized(timm, today, model, size)

@@ -2,7 +2,8 @@
 
     python validation/simulators/compare.py [--rows] [--json] [--out FILE]
 
-No constant of Paceline was fitted on the chip of a row, and no row is visible to it.
+No constant of Paceline was fitted to steps on the chip of a row, and no row is visible to it. Published measurements of single
+products and collectives on the chip are in its catalogue.
 """
 
 from __future__ import annotations

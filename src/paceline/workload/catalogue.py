@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
@@ -124,6 +125,8 @@ def _unknown(name: str) -> UserError:
     if len(family) > 1:
         listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
         return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
+    if name.startswith(PREFIX) and find_spec("timm") is None:
+        return UserError(f"workload {name!r} is not among the kept networks of timm", "pip install timm")
     known = timm_names() if "_" in name or name.startswith(PREFIX) else frozenset()
     return unknown("workload", name.removeprefix(PREFIX), (*names(), *sorted(known)), OWN)
 

@@ -1,4 +1,4 @@
-"""Layer tables of the networks of timm (PyTorch Image Models), traced when a user names one.
+"""Layer tables of the networks of timm (PyTorch Image Models): kept ones of the most used, others traced when a user names one.
 
 Networks are built on the meta device, so they have shapes but neither weights nor arithmetic. Source: Wightman 2019, PyTorch
 Image Models, github.com/huggingface/pytorch-image-models.
@@ -6,6 +6,8 @@ Image Models, github.com/huggingface/pytorch-image-models.
 
 from __future__ import annotations
 
+import json
+import lzma
 import re
 import sys
 import warnings
@@ -14,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -31,6 +34,8 @@ _IMAGES = "torchvision"
 _DEFINED = re.compile(r"^@register_model\s*\ndef (\w+)\(", re.MULTILINE)
 _DEPRECATED = re.compile(r"^register_model_deprecations\(__name__, \{(.*?)^\}\)", re.MULTILINE | re.DOTALL)
 _KEY = re.compile(r"^\s*'(\w+)':", re.MULTILINE)
+KEPT = files("paceline.workload") / "zoo" / "timm.json.xz"
+"""Written by ``benchmarks/timm_tables.py``."""
 EARLIER: Mapping[str, str] = MappingProxyType(
     {f"ig_resnext101_32x{width}d": f"resnext101_32x{width}d" for width in (16, 32, 48)}
 )
@@ -39,17 +44,24 @@ EARLIER: Mapping[str, str] = MappingProxyType(
 
 @cache
 def timm_names() -> frozenset[str]:
-    """Return the names of all networks of timm, with those of earlier versions; none if timm or torch is not installed.
+    """Return the names of all networks of timm, with those of earlier versions; without timm or torch those of kept tables.
 
     Reads the text of timm's modules, since their import takes seconds.
     """
     found = find_spec("timm")
     if found is None or found.origin is None or find_spec("torch") is None:
-        return frozenset()
+        return frozenset(kept_tables())
     texts = [path.read_text(encoding="utf-8") for path in (Path(found.origin).parent / "models").glob("*.py")]
     names = {name for text in texts for name in _DEFINED.findall(text)}
     earlier = {name for text in texts for block in _DEPRECATED.findall(text) for name in _KEY.findall(block)}
-    return frozenset(names | earlier | set(EARLIER))
+    return frozenset(names | earlier | set(EARLIER) | set(kept_tables()))
+
+
+@cache
+def kept_tables() -> Mapping[str, Any]:
+    """Return the tables of the most used networks as JSON, by name, for the size in which each was trained."""
+    tables: dict[str, Any] = json.loads(lzma.decompress(KEPT.read_bytes()))
+    return tables
 
 
 def is_timm(name: str) -> bool:
@@ -71,11 +83,19 @@ def timm_table(name: str, inputs: str = "", fused_attention: bool = True) -> Lay
     plain = name.removeprefix(PREFIX).partition(".")[0]
     if plain not in timm_names():
         raise unknown("network of timm", plain, sorted(timm_names()))
-    return _traced(plain, _size(inputs) if inputs else None, fused_attention)
+    if not inputs and fused_attention and plain in kept_tables():
+        return _kept(plain)
+    return traced(plain, _size(inputs) if inputs else None, fused_attention)
 
 
 @cache
-def _traced(name: str, size: tuple[int, ...] | None, fused_attention: bool) -> LayerTable:
+def _kept(name: str) -> LayerTable:
+    return LayerTable.from_json(kept_tables()[name])
+
+
+@cache
+def traced(name: str, size: tuple[int, ...] | None, fused_attention: bool) -> LayerTable:
+    """Trace a network for a size of images; None: the one in which it was trained. Arguments and errors as ``timm_table``."""
     with needs_torch(f"workload {PREFIX}{name}"):
         import torch
     timm, today = _timm(), EARLIER.get(name, name)

@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import UserError
 from paceline.workload import Workload
 from paceline.workload.catalogue import takes_image_size
-from paceline.workload.tracing.timm_networks import is_timm, timm_names, timm_table
+from paceline.workload.tracing.timm_networks import is_timm, kept_tables, timm_names, timm_table
 
 needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="needs timm")
 
@@ -30,6 +30,13 @@ def test_an_unknown_name_has_near_ones_and_other_networks_no_size_of_images() ->
         Workload.named("resnet-50", inputs="3x64x64")
     with pytest.raises(UserError, match="3x224x224"):
         timm_table("timm/efficientnet_b0", "tokens:64")
+
+
+def test_kept_tables_need_neither_timm_nor_torch() -> None:
+    """Millions of parameters: Tan and Le 2019 (table 2); torchvision, DenseNet; Liu et al. 2021 (table 1)."""
+    published = {"efficientnet_b0": 5.3, "efficientnet_b7": 66.3, "densenet121": 8.0, "swin_tiny_patch4_window7_224": 28.3}
+    assert {name: round(Workload.named(name).num_parameters / 1e6, 1) for name in published} == published
+    assert len(kept_tables()) > 60 and Workload.named("timm/regnetx_004.pycls_in1k").name == "timm/regnetx_004"
 
 
 @needs_timm

@@ -7,6 +7,7 @@ those of the kernels of matrix units (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ _MULTIPLE = 8
 """Multiple of channels that kernels of matrix units read in 16 bits without padding."""
 _WIDTHS = (4, 8, 16, 32)
 """Channels of a group for which such kernels exist."""
+_NORM = re.compile("(Batch|Layer|Group|Instance|Evo)Norm")
 _IMAGE = 4
 """Most channels of an image, which is padded."""
 
@@ -116,7 +118,7 @@ def _kept_format(workload: Workload) -> str:
     """
     moved: dict[str, float] = {"": 0.0, CHANNELS_LAST: 0.0, CONTIGUOUS: 0.0}
     for layer in workload.layers:
-        if "Norm" in layer.kind:
+        if _NORM.search(layer.kind):
             own = "" if "BatchNorm" in layer.kind else CHANNELS_LAST if layer.kind == "LayerNorm" else CONTIGUOUS
             moved[own] += sum(o.bytes for o in layer.operations)
     return max(moved, key=lambda name: moved[name])

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ import numpy as np
 from fit_rows import FILES, KERNELS, Point, constants_of, host_cases, points, scales, whole_step
 from scipy.optimize import least_squares
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import LEVELS, Efficiency, SoftwareLevel, efficiency
 from paceline.calibration.uncertainty import Z80
 from paceline.validation.case import Case
@@ -44,6 +44,8 @@ chip's rows are 5 % off those of others in the mean; a new architecture gets hal
 CONVOLVING = 0.5
 """Share of the time from which on a row is one of convolutions on ordinary cores."""
 OUTLIER = 0.15
+STEP = 2e-3
+"""Step of a derivative, in logarithms."""
 ROUNDS = 2
 """Fits, each with the waits that the model has with the constants of the one before."""
 
@@ -125,15 +127,42 @@ def fit_constants(read: Sequence[Point], exclude: str = "") -> Array:
 
 def _solved(used: Sequence[Point], prior: Array, sigma: Array, bounds: tuple[Array, Array], start: Array) -> Array:
     """The values that fit best, as logarithms searched from ``start``."""
+    ends = np.cumsum([len(p.measured) for p in used])
+    rows = [slice(end - len(p.measured), end) for p, end in zip(used, ends.tolist(), strict=True)]
+
+    def residual(point: Point, levels: Mapping[SoftwareLevel, Efficiency]) -> Array:
+        return _loss(np.log(point.predict(levels) / point.measured)) / np.sqrt(len(point.measured))
 
     def residuals(logs: Array) -> Array:
         levels = applied(np.exp(logs))
-        errors = [_loss(np.log(p.predict(levels) / p.measured)) / np.sqrt(len(p.measured)) for p in used]
-        return np.concatenate([*errors, 0.1 * (logs - prior) / sigma])
+        return np.concatenate([*(residual(p, levels) for p in used), 0.1 * (logs - prior) / sigma])
+
+    def jacobian(logs: Array) -> Array:
+        here = residuals(logs)
+        slopes = np.concatenate([np.zeros((ends[-1], len(logs))), np.diag(0.1 / sigma)])
+        for column in range(len(logs)):
+            step = STEP if logs[column] + STEP < bounds[1][column] else -STEP
+            levels = applied(np.exp(logs + step * (np.arange(len(logs)) == column)))
+            for point, of in zip(used, rows, strict=True):
+                if point.moved_by is None or point.moved_by[column]:
+                    slopes[of, column] = (residual(point, levels) - here[of]) / step
+        return slopes
 
     begin = np.clip(start, bounds[0] + 1e-6, bounds[1] - 1e-6)
-    solution = least_squares(residuals, begin, bounds=bounds, diff_step=1e-3, xtol=1e-3, ftol=1e-3)
+    solution = least_squares(residuals, begin, jac=jacobian, bounds=bounds, xtol=1e-3, ftol=1e-3)
     return np.asarray(np.exp(solution.x))
+
+
+def moved_by(point: Point) -> Bools:
+    """Which constants move the point's seconds, (constants,): tried far to both sides of what is expected."""
+    logs, far = np.log([c.prior for c in FITTED]), np.log([c.factor for c in FITTED])
+    here = point.work(applied(np.exp(logs)))
+
+    def moves(column: int) -> bool:
+        only = far * (np.arange(len(logs)) == column)
+        return any((point.work(applied(np.exp(logs + side * only))) != here).any() for side in (-3, -1, 1, 3))
+
+    return np.array([moves(column) for column in range(len(logs))])
 
 
 def _loss(error: Array) -> Array:
@@ -162,12 +191,18 @@ def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
 def folds(read: Sequence[Point], cases: Sequence[Case]) -> dict[str, tuple[Array, float]]:
     """The constants and the host of all rows (by an empty name), and without each chip, each model and each scale."""
     names = ["", *sorted({name for p in read for name in p.names})]
-    with ProcessPoolExecutor(2) as pool:
-        return dict(zip(names, pool.map(partial(fold, read, cases), names), strict=True))
+    _ROWS[:] = [read, cases]  # the processes of the pool are forks
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        return dict(zip(names, pool.map(fold, names), strict=True))
 
 
-def fold(read: Sequence[Point], cases: Sequence[Case], name: str) -> tuple[Array, float]:
+_ROWS: list[Any] = []
+"""Points and cases of ``folds``."""
+
+
+def fold(name: str) -> tuple[Array, float]:
     """The constants and the host without ``name``."""
+    read, cases = _ROWS
     values = fit_constants(read, name)
     print(f"without {name or 'nothing'}", file=sys.stderr, flush=True)
     return values, host(cases, values, name)
@@ -270,7 +305,7 @@ HEAD = """\
 
 def main(folder: Path) -> None:
     """Fit, print the errors, write the file."""
-    read = points(folder)
+    read = [replace(point, moved_by=moved_by(point)) for point in points(folder)]
     fits = folds(read, host_cases(folder))
     (all_rows, host_s), held_out = fits.pop(""), {name: values for name, (values, _) in fits.items()}
     counted = Counter(p.group[0] for p in read for _ in p.measured)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline import hardware
-from paceline.array_types import Array
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import (
     LEVELS,
     ONE_DEVICE,
@@ -73,6 +73,7 @@ class Point:
     Attributes:
         work: seconds of the device's own work.
         longer: factor on that from the bubbles of a pipeline. ``beside``: seconds that are added for all other waits.
+        moved_by: which of the fitted constants move ``work``; None: any may.
     """
 
     group: tuple[str, ...]
@@ -87,6 +88,7 @@ class Point:
     cases: tuple[Case, ...] = ()
     longer: Array | float = 1.0
     beside: Array | float = 0.0
+    moved_by: Bools | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,6 +178,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> OperationTabl
         sliding=0 * ones,
         autocast=np.zeros(count, dtype=np.bool_),
         narrow=np.zeros(count, dtype=np.bool_),
+        ragged=np.zeros(count, dtype=np.bool_),
         row=np.arange(count),
         layer=np.arange(count),
         backward=np.zeros(count, dtype=np.bool_),
@@ -291,6 +294,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
         sliding=column("sliding"),
         autocast=column("autocast"),
         narrow=column("narrow"),
+        ragged=column("ragged"),
         row=owner,
         layer=owner,
         backward=np.zeros(len(each), dtype=np.bool_),
@@ -306,7 +310,11 @@ def _step_seconds(
     trained: bool,
 ) -> Array:
     """Seconds of the work of the slowest of the devices in steps, with their optimizer's if they have one."""
-    own = [constants_of(case, levels) for case in cases]
+    known: dict[tuple[object, ...], Efficiency] = {}
+    softwares = [(case.software, case.year, case.attention) for case in cases]
+    for case, software in zip(cases, softwares, strict=True):
+        known[software] = known.get(software) or constants_of(case, levels)
+    own = [known[software] for software in softwares]
     e, device = own[0], cases[0].setting.cluster.device
     seconds = operation_seconds(table, 1, cases[0].precision, device, e)
     work = np.bincount(table.row, seconds.flops + seconds.bytes + seconds.launch, len(cases))

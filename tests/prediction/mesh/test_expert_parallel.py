@@ -124,7 +124,8 @@ def test_tensor_parallel_devices_send_their_own_tokens() -> None:
 def test_an_imbalance_costs_time_that_explain_names() -> None:
     even, uneven = step(expert=8), step(expert=8, expert_imbalance=1.5)
     named = uneven.exposed["expert imbalance"]
-    assert uneven.step_time_s > even.step_time_s and named == pytest.approx(uneven.step_time_s - even.step_time_s, rel=0.2)
+    more = uneven.step_time_s - even.step_time_s  # named as if products took time in proportion to their tokens
+    assert more > 0 and named == pytest.approx(more, rel=0.35)
     assert "expert imbalance" in uneven.explain() and "1.5 times as many tokens" in uneven.explain().replace("\n  ", " ")
     free = step(expert=8, expert_imbalance=1.5, predictor=FAST_HOST.without("expert imbalance"))
     assert free.step_time_s == pytest.approx(even.step_time_s)

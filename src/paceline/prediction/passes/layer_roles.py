@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from paceline.workload.layers import Layer, Operation
@@ -31,6 +32,7 @@ def style(layer: Layer) -> Style:
     return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
 
 
+@lru_cache(maxsize=65536)
 def is_expert(name: str) -> bool:
     """Return whether a layer or a parameter belongs to a block's experts, which form one grouped layer."""
     return _EXPERT.search(name) is not None

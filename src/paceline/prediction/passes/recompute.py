@@ -161,6 +161,7 @@ def _chosen(workload: Workload, count: int) -> Iterator[tuple[str, list[int]]]:
             yield name, own
 
 
+@once
 def block_names(workload: Workload) -> Mapping[str, list[int]]:
     """Return the blocks by name, with the indices of their layers."""
     members: dict[str, list[int]] = {}

@@ -52,6 +52,7 @@ def test_power_limits_a_board_without_measured_products() -> None:
     h100 = product_curve(chip, "bf16")
     assert h100.rate / h100.peak < h20.rate / h20.peak <= 0.981  # less to compute with the same power
     cycles = hardware.device("H20").cycles, chip.cycles
+    assert cycles[0] and cycles[1]
     assert h20.feed * h20.peak / cycles[0] == pytest.approx(h100.feed * h100.peak / cycles[1])
 
 

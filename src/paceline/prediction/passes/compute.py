@@ -325,9 +325,8 @@ def _uniform(
     issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
     measured = has_curve(device, precision)
     shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
-    sizes = (size[shaped] for size in (m, n, k, batch))
-    shape = np.ones(len(table.kind))
-    shape[shaped] = shape_efficiency(*sizes, units, depth[shaped], e.small_tile, issued, e.issue_overhead)
+    shape, rest = np.ones(len(table.kind)), (units, depth[shaped], e.small_tile, issued, e.issue_overhead)
+    shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
     winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
     fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
@@ -369,7 +368,7 @@ def _uniform(
 @lru_cache(maxsize=256)
 def _products(table: OperationTable, micro_batch_size: float, curve: ProductCurve) -> tuple[Ints, Array, Bools]:
     """Return the rows of matrix products, their seconds on the curve, and whether computing takes most of each."""
-    rows = np.flatnonzero((table.kind == MATMUL) & (table.flops * micro_batch_size > 0))
+    rows = np.flatnonzero((table.kind == MATMUL) & (table.flops * micro_batch_size > 0)).astype(np.int64)
     m, n, k, batch = (table.sizes[rows] * np.where(table.grows[rows] > 0, micro_batch_size, 1.0)).T
     seconds, computing = product_seconds(curve, m, n, k, batch, ragged=table.ragged[rows])
     return rows, seconds * table.flops[rows] * micro_batch_size / (2 * m * n * k * batch), computing

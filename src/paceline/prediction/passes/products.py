@@ -17,7 +17,7 @@ from itertools import product as pairs
 
 import numpy as np
 
-from paceline.array_types import Array
+from paceline.array_types import Array, Bools, Ints
 from paceline.calibration.product_curves import KNOTS, ProductCurve
 
 TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 16), (16, 64))
@@ -50,8 +50,8 @@ def product_seconds(
     k: Array,
     batch: Array | float = 1.0,
     *,
-    ragged: Array | bool = False,
-) -> tuple[Array, Array]:
+    ragged: Bools | bool = False,
+) -> tuple[Array, Bools]:
     """Return seconds of ``batch`` products of (m, k) by (k, n), as in training, and whether computing rather than memory takes
     most of each.
 
@@ -83,8 +83,8 @@ def overhead_seconds(curve: ProductCurve, m: Array, n: Array, k: Array) -> Array
 
 
 def _body(
-    curve: ProductCurve, m: Array, n: Array, k: Array, batch: Array | float, ragged: Array | bool, *, alone: bool
-) -> tuple[Array, Array]:
+    curve: ProductCurve, m: Array, n: Array, k: Array, batch: Array | float, ragged: Bools | bool, *, alone: bool
+) -> tuple[Array, Bools]:
     """Return seconds without launch and correction, and whether computing takes most of them."""
     units, width = curve.units, curve.width
     rate, feed = curve.peak * curve.share / units, curve.peak * curve.feed / units
@@ -125,7 +125,7 @@ def _correction(curve: ProductCurve, m: Array, n: Array, k: Array) -> Array:
     return found
 
 
-def corner_weights(m: Array, n: Array, k: Array) -> tuple[Array, Array]:
+def corner_weights(m: Array, n: Array, k: Array) -> tuple[Ints, Array]:
     """Return the flat indices of the eight entries of a table of corrections around each product, and their weights, (8,
     products). Sizes outside the table take its edge."""
     sizes = np.log2(np.maximum([np.maximum(m, n), np.minimum(m, n), k], 1.0))

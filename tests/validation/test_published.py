@@ -258,3 +258,30 @@ def test_the_fused_kernels_of_megatron_are_for_16_bits() -> None:
     said = {"framework": "Megatron-DeepSpeed", "device": "A100 SXM 80GB"}
     assert [case("published", **said, precision=name).software for name in ("fp16", "fp32")] == ["tuned", "ordinary"]
     assert case("published", framework="HF + DeepSpeed").software == "ordinary"
+
+
+IMAGES = {
+    "model": "densenet121 (torchvision)", "device": "TITAN RTX", "num_devices": "1", "num_nodes": "1", "global_batch": "12",
+    "micro_batch": "12", "seq_len": "", "precision": "fp32", "framework": "PyTorch 1.4, torchvision", "tp": "", "pp": "",
+    "ep": "", "cp": "", "dp_sharding": "", "recompute": "", "other_options": "224x224; no optimizer step", "metric": "step_time_s",
+    "value": "0.1", "peer_prediction": "",
+}  # fmt: skip
+
+
+def test_a_row_of_images_has_the_network_of_timm_and_its_memory_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, object]] = []
+    named = Workload.named
+
+    def kept(name: str, *args: object, **choices: object) -> Workload:  # a table that needs no torch
+        asked.append((name, choices.get("inputs")))
+        return named("timm/densenet121")
+
+    monkeypatch.setattr(Workload, "named", kept)
+    one = case("published", **IMAGES)
+    assert asked[-1] == ("timm/densenet121", "3x224x224") and one.setting.strategy.optimizer == "sgd"
+    assert one.setting.strategy.memory_format == "" and one.setting.strategy.precision == "fp32"
+    last = IMAGES | {"other_options": "memory layout channels_last; image 288; (benchmark.py default sgd)"}
+    other = case("published", **last | {"model": "densenet121", "framework": "PyTorch 1.12, timm benchmark.py"})
+    assert asked[-1] == ("timm/densenet121", "3x288x288") and other.setting.strategy.optimizer == "momentum"
+    assert other.setting.strategy.memory_format == "channels_last"
+    assert "DataParallel" in skip("published", **IMAGES | {"num_devices": "2", "global_batch": "24"}).reason

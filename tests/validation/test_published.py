@@ -261,10 +261,10 @@ def test_the_fused_kernels_of_megatron_are_for_16_bits() -> None:
 
 
 IMAGES = {
-    "model": "densenet121 (torchvision)", "device": "TITAN RTX", "num_devices": "1", "num_nodes": "1", "global_batch": "12",
-    "micro_batch": "12", "seq_len": "", "precision": "fp32", "framework": "PyTorch 1.4, torchvision", "tp": "", "pp": "",
-    "ep": "", "cp": "", "dp_sharding": "", "recompute": "", "other_options": "224x224; no optimizer step", "metric": "step_time_s",
-    "value": "0.1", "peer_prediction": "",
+    "model": "densenet121 (torchvision)", "device": "TITAN RTX", "num_devices": "1", "num_nodes": "1",
+    "global_batch": "12", "micro_batch": "12", "seq_len": "", "precision": "fp32",
+    "framework": "PyTorch 1.4, torchvision", "tp": "", "pp": "", "ep": "", "cp": "", "dp_sharding": "", "recompute": "",
+    "other_options": "224x224; no optimizer step", "metric": "step_time_s", "value": "0.1", "peer_prediction": "",
 }  # fmt: skip
 
 

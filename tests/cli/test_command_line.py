@@ -24,24 +24,25 @@ EXCHANGE = (
 TRAIN = (
     "--model --data --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup"
     " --decay --scale-from --scaling --global-batch --epochs --seed --out --resume --timeout --start --plan --teacher --distill"
-    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits" + EXCHANGE
+    " --checkpoint-every --elastic --sharding --shard-devices --gather-bits --memory-format --layout" + EXCHANGE
 )
 SLIM = (
     "MODEL --method --target --int8 --budget --threads --predict --device --path-epochs --tune-epochs --distill --data"
     " --workers --compression --exchange --option --optimizer --variant --momentum --weight-decay --lr --warmup --decay"
-    " --scale-from --scaling --global-batch --epochs --seed --out --report --timeout --start" + EXCHANGE
+    " --scale-from --scaling --global-batch --epochs --seed --out --report --timeout --start --memory-format --layout"
+    + EXCHANGE
 )
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
     " --args --input --lora"
-    " --compile --software-year --gather-bits --gradient-bits --nic --aggregation" + EXCHANGE
+    " --compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --compile --software-year"
+    " --compile --software-year --memory-format --layout"
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
     " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"

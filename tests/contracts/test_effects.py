@@ -14,7 +14,7 @@ from paceline.strategy.strategy import CHOICES
 from paceline.workload import Workload
 
 JOBS: dict[str, list[dict[str, Any]]] = {
-    "resnet-50": [{}, {"compression": "topk"}, {"compression": "int8", "exchange": "sharded"}],
+    "resnet-50": [{}, {"compression": "topk"}, {"compression": "int8", "exchange": "sharded"}, {"precision": "bf16"}],
     "gpt2": [
         {"compression": "terngrad"},
         {"compression": "powersgd"},

@@ -291,12 +291,14 @@ def test_axes_of_a_plan_are_declared() -> None:
 DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}
 ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
+    "cli/commands/plan.py": "choices of a layout that the command of a deciding run states",
     "cli/arguments/training_arguments.py": "options of a training run, not of a strategy",
     "integrations/transformers.py": "choices that transformers' TrainingArguments state",
     "planning/ask/training_question.py": "parts of the search that ask makes",
     "planning/emit/torchtitan.py": "what torchtitan has of each choice",
     "planning/search/divided_layouts.py": "axes that depend on the cluster and the network",
     "planning/search/layouts.py": "sizes by which divisions are told apart and counted",
+    "planning/search/ranking.py": "choices of a job that its layouts share",
     "planning/search/nearest_fit.py": "changes that save memory, and how near each is",
     "prediction/layouts/layout_bounds.py": "choices that a bound depends on: other layouts share it",
     "planning/search/layout_space.py": "axes of a search of layouts, which another test holds to the declarations",
@@ -308,6 +310,7 @@ ALLOWED = {
     "strategy/sharded_exchange.py": "what the messages of a unit depend on",
     "training/attach/attach_keywords.py": "keywords for type checkers, which a test holds to the declarations",
     "training/runs/loop.py": "a schedule of learning rates, samples and an optimizer",
+    "prediction/mesh/divided_layers.py": "dimensions of the mesh that determine the work of one device",
     "prediction/mesh/group_collectives.py": "dimensions of the mesh",
     "prediction/mesh/tensor_parallel.py": "dimensions of the mesh",
     "validation/sets/case_builders.py": "columns of published tables",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from paceline.planning.compare.layout_difference import resolved_ratio
 from paceline.planning.search.choice import Choice, DecidingRun
+from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.strategy import Strategy
 from paceline.units import format_seconds
 
@@ -34,8 +35,7 @@ def deciding_runs(best: Choice, tied: Sequence[Choice]) -> tuple[DecidingRun, ..
 
 
 def _sizes(strategy: Strategy) -> tuple[int, ...]:
-    mesh = strategy.parallelism
-    return mesh.tensor, mesh.context, mesh.pipeline, mesh.expert
+    return tuple(getattr(strategy.parallelism, name) for name in DIVIDING)
 
 
 def _told(choice: Choice, best: Choice) -> str:

@@ -1,8 +1,7 @@
 """What the commands print is what they printed before: 200 command lines, but for the defects that were mended.
 
 The figures are of the commit that ``same_figures/figures.json`` names. A change of a figure that is meant is a case in
-``EXPECTED`` with the defect; ``python -m same_figures`` writes them all anew. Memory at 16 bits stands there as it is counted
-since, in 100 cases that differ in nothing else.
+``EXPECTED`` with the defect; ``python -m same_figures`` writes all of them again.
 """
 
 from __future__ import annotations

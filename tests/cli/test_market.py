@@ -93,7 +93,7 @@ def test_stability_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.long
 def test_what_sites_share_by_themselves(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["market", "equilibrium", SITES, "--price", "1", "--choices", "4", "--json"]) == 0
+    assert main(["market", "equilibrium", SITES, "--price", "0.5", "--choices", "4", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["equilibrium"] and data["best_is_of_all"] and data["equilibria_are_all"]
     assert 1 <= data["price_of_stability"] <= data["price_of_anarchy"]

@@ -180,7 +180,8 @@ def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
     assert layout is not None and layout.choice.strategy.parallelism.model_devices > 1
     assert layout.speedup_low > 1 and layout.choice.prediction.fits
     text = " ".join(asked_screen(mixture).text().split())
-    assert f"expert parallel 8, 8 micro steps, 1 sample a replica and micro step: {layout.speedup:.2f}x" in text
+    steps = layout.choice.strategy.parallelism.micro_batches
+    assert f"expert parallel 8, {steps} micro steps, 1 sample a replica and micro step: {layout.speedup:.2f}x" in text
     many = ask(Workload.named("mixtral-8x7b"), Cluster.named("16x8 H100, InfiniBand NDR"), TARGET)
     assert many.may_divide and many.divided_layout is None
     assert "plan weighs them" in " ".join(asked_screen(many).text().split())

@@ -137,7 +137,8 @@ def test_a_size_that_is_asked_about_is_compared_with_its_best_layout() -> None:
     mesh = answer.asked.strategy.parallelism
     assert mesh.sequence and answer.asked.prediction.fits and "slower" in answer.why_not
     named = plan(GPT, space(small_device(7), tensors=(8,), pipelines=(1, 2, 4, 8), contexts=(1, 2)), Goal("fastest"))
-    assert answer.asked.time_s == pytest.approx(named.best.time_s, rel=0.02)
+    fastest = min(choice.time_s for choice in named.ranking)  # a simpler layout that ties may be first
+    assert answer.asked.time_s == pytest.approx(fastest, rel=0.02)
 
 
 def test_a_size_that_is_asked_about_and_does_not_fit_says_how_much_its_best_layout_lacks() -> None:

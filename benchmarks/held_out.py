@@ -86,6 +86,11 @@ class Tails:
 Kinds = Mapping[str, Sequence[Miss]]
 
 
+def source(name: str) -> str:
+    """The set without its files, or the source of published rows: ``SimuMax`` of ``published SimuMax, one node of 8 B200``."""
+    return name.removeprefix("published ").replace(",", "").split()[0]
+
+
 def miss(name: str, point: ScoredCase, corrected: bool) -> Miss:
     """Of one row of a set; ``corrected``: by other rows."""
     case, estimate, cluster = point.case, point.estimate, point.case.setting.cluster
@@ -94,7 +99,7 @@ def miss(name: str, point: ScoredCase, corrected: bool) -> Miss:
     widths = log(step_s / estimate.low_s), log(estimate.high_s / step_s)
     launches = 0.0
     if case.software == "ordinary" and not corrected and host_seconds(cluster.device, ORDINARY):
-        launches = launches_of_step(case.workload, case.setting.strategy, ORDINARY) / step_s
+        launches = launches_of_step(case.workload, case.setting.strategy, ORDINARY, cluster.device) / step_s
     return Miss((name, cluster.device.chip), link, log(case.step_s / step_s), *widths, launches)
 
 
@@ -211,8 +216,8 @@ def main(folder: str, out: Path | None) -> None:
             divided = not point.case.setting.strategy.parallelism.whole
             corrected = not info.startswith("none")
             kind = there.kind(level, max(1, point.case.keys.nodes), corrected, divided)
-            errors[kind][name.split()[0]].append(point.error)
-            misses[kind].append(miss(name.split()[0], point, corrected))
+            errors[kind][source(name)].append(point.error)
+            misses[kind].append(miss(source(name), point, corrected))
         print(name, info, flush=True)
     here, known = environment(()), all_tails(misses)
     lines = [

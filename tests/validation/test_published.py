@@ -151,6 +151,20 @@ def test_a_pipeline_empties_after_each_local_batch() -> None:
     assert local.setting.strategy.parallelism.virtual_stages == 10 and local.workload.frozen
 
 
+def test_scripts_that_recompute_say_it_for_their_rows() -> None:
+    row = {
+        "source": "NVIDIA-NeMo/Automodel docs/performance-summary.md @a364c125",
+        "num_devices": "8",
+        "recompute": "",
+        "other_options": "LBS 4",
+    }
+    mesh = {"pp": "4", "tp": "2", "model": "Llama3 70B (LoRA fine-tune)", "global_batch": "32", "date": "2026-01-27"}
+    staged = case("published", **row, **mesh, value="24000").setting.strategy.parallelism
+    assert staged.recompute.name == "full" and not staged.sequence
+    stated = case("published", **row | {"recompute": "none"}, **mesh, value="24000").setting.strategy.parallelism
+    assert stated.recompute.name == "none"
+
+
 def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
     small = {"model": "GPT hidden 3072 layers 32", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "32"}
     shape = {"seq_len": "2048", "precision": "fp16", "dp_sharding": "", "recompute": "", "global_batch": "32"}

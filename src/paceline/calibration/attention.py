@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
+from paceline.array_types import Array, Bools
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.errors import UserError, check_name
 from paceline.hardware.device import Device
@@ -37,6 +40,8 @@ NVIDIA, bert, ``bmm1.py``, ``bmm2.py``)."""
 _SINCE = {"fa2": 2023.5, "cudnn": _FUSED_SINCE, "fa3": 2024.5, "triton": 2022.8}
 """Release date of each kernel: FlashAttention-2 (arXiv:2307.08691, July 2023), NVIDIA's fused kernels, FlashAttention-3
 (arXiv:2407.08608, July 2024), and ``flash_attn_triton.py`` of flash-attention 0.2 (autumn of 2022)."""
+_USUAL_WIDTH = 128.0
+"""Width of the heads that the shares of kernels were measured with."""
 _TITLES = {
     _EFFICIENT: "the memory-efficient kernel of sdpa",
     _FIRST: "the first FlashAttention",
@@ -82,6 +87,19 @@ def share(device: Device, precision: str, e: Efficiency) -> float:
         of_fa2: float = assumed("attention_triton" if kernel == "triton" else "attention_first")
         return shares.get("fa2", 1.0) * of_fa2
     return float(assumed("attention_first")) if kernel == _EFFICIENT else shares.get(kernel, 1.0)
+
+
+def width_share(device: Device, width: Array, backward: Bools) -> Array:
+    """Return the rate of heads of a ``width`` relative to heads of 128, (rows,); 1 for wider ones.
+
+    The exponential of a score is shared by two products as long as the head is wide, by five in the backward pass. Part of it
+    is hidden behind them (Shah et al. 2024, FlashAttention-3, arXiv:2407.08608, section 3). The time of a score is taken to be
+    the sum of both.
+    """
+    exponential = assumed("exponential_width").get(family(device), 0.0) * np.where(backward, 2 / 5, 1.0)
+    narrow = np.clip(width, 1.0, _USUAL_WIDTH)
+    share: Array = narrow / (narrow + exponential) * (_USUAL_WIDTH + exponential) / _USUAL_WIDTH
+    return share
 
 
 def title(kernel: str) -> str:

@@ -66,6 +66,8 @@ SCAN_SHARE: float = assumed("scan_share")
 """Rates of the kernels of a chunked scan, relative to those of products and of streaming kernels."""
 CAUSAL_BLOCK = 128
 """Keys of a block of causal attention."""
+WINDOW_EDGE: float = assumed("window_edge")
+"""Keys that a kernel computes for a query beyond each edge of a sliding window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +321,7 @@ def _uniform(
     rate = peak_rate(device, precision, e)
     units = device.units.value if device.units else e.units
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
-    # fused attention keeps its tile of scores and loops over the keys: heads of 64 and of 128 run at one rate
+    # fused attention keeps its tile of scores and loops over the keys: the width of a head does not fill its pipeline
     fill = e.matrix_depth * operand_demand(device, precision) * (2 / recipe.width if recipe else 1) if matrix else e.depth
     depth = np.where(table.kind == ATTENTION, 0.0, fill)
     issued = device.issued.value / device.lanes.value if device.issued and device.lanes and not matrix else math.inf
@@ -336,7 +338,8 @@ def _uniform(
         else np.array([e.vector_share, e.conv_share, e.vector_share, 1.0, e.vector_share * SCAN_SHARE])
     )
     work = table.flops * micro_batch_size * computed_share(table)
-    busy = np.maximum(rate * shape * of_kind[table.kind] * winograd, 1e-30)
+    narrow = _head_share(table, device) if matrix else 1.0
+    busy = np.maximum(rate * shape * of_kind[table.kind] * winograd * narrow, 1e-30)
     scale: float | Array = BYTES_PER_ELEMENT[precision] / _COUNTED
     if recipe:  # narrow operands, a wide result
         read, written = m * k + k * n, m * n
@@ -379,16 +382,26 @@ def curve_of(device: Device, precision: str, efficiency: Efficiency) -> ProductC
     return product_curve(device, precision, efficiency.matrix_joules)
 
 
+def _head_share(table: OperationTable, device: Device) -> Array:
+    """Return the rate of attention relative to that with heads of the usual width, (rows,); 1 for all else."""
+    share, backward = np.ones(len(table.kind)), np.zeros(len(table.kind), dtype=np.bool_)
+    backward[table.row] = table.backward
+    rows = np.flatnonzero(table.kind == ATTENTION)
+    if len(rows):
+        share[rows] = attention_kernels.width_share(device, table.sizes[rows, 2], backward[rows])
+    return share
+
+
 def computed_share(table: OperationTable) -> Array:
     """Return the kernel's FLOPs relative to the table's, (rows,).
 
     Causal attention computes the blocks up to the diagonal's (Dao 2023, FlashAttention-2, arXiv:2307.08691, section 3.1). If
     each query sees w of n keys, the FLOPs are those of w keys. The first w queries see fewer. The kernel computes half a block
-    too much at the diagonal, and at the other edge of the window for all queries that have one.
+    too much at the diagonal. A window has another edge, and its rows are so short that starting them counts (``WINDOW_EDGE``).
     """
     keys = np.maximum(table.sizes[:, 1], 1.0)
     seen = np.where(table.sliding > 0, table.sliding, keys)
-    edges = (2 - seen / keys) * CAUSAL_BLOCK / 2
+    edges = CAUSAL_BLOCK / 2 + (1 - seen / keys) * (2 * WINDOW_EDGE - CAUSAL_BLOCK / 2)
     return np.where(table.causal > 0, np.minimum(1 - seen / (2 * keys) + edges / seen, keys / seen), 1.0)
 
 

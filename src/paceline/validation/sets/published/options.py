@@ -128,7 +128,7 @@ def recompute(row: Row) -> str:
         UserError: text that names no recomputation, or activations moved to the host.
     """
     text = row.text("recompute").casefold() or _in_options(row)
-    if not text and any(source in row.text("source") for source in _RECOMPUTES):
+    if not text and _scripts_recompute(row):
         return "full"
     if text in _UNSAID and text != "none":
         return ""
@@ -163,8 +163,16 @@ def sharing_devices(row: Row, replicas: int, per_node: int) -> int:
     return size if 1 < size < replicas and replicas % size == 0 else 0
 
 
-_RECOMPUTES = ("QwenLM/Qwen ",)
-"""Sources whose scripts recompute whole blocks (QwenLM/Qwen, finetune/*.sh: ``--gradient_checkpointing``)."""
+def _scripts_recompute(row: Row) -> bool:
+    """Return whether the source's scripts recompute whole blocks.
+
+    Those of QwenLM/Qwen do (finetune/*.sh: ``--gradient_checkpointing``), and those of NVIDIA-NeMo/Automodel that fine-tune
+    with a pipeline (examples/llm_finetune, ``qwen2_5_32b_peft_benchmark.yaml``; examples/benchmark/configs/peft,
+    ``llama_3_3_70b_instruct_squad_peft_pp.yaml``: ``activation_checkpointing: true``).
+    """
+    source = row.text("source")
+    tuned_in_stages = "lora" in row.text("model").casefold() and (number(row, "pp") or 1) > 1
+    return "QwenLM/Qwen " in source or ("NeMo/Automodel " in source and tuned_in_stages)
 
 
 def _in_options(row: Row) -> str:
@@ -223,12 +231,13 @@ def sequence_parallel(row: Row, since: str) -> bool:
     """Return whether the parts of a block that tensor parallelism leaves whole are divided along the sequence.
 
     Args:
-        since: month in which that became known; earlier rows have none, later ones do unless they deny it.
+        since: month in which that became known; earlier rows have none, later ones do unless they or their scripts deny it
+            (NVIDIA-NeMo/Automodel: ``sequence_parallel: false``).
     """
     text = row.text("other_options")
     if stated := re.search(r"sequence[_ ]parallel(?:ism)?[=:\s]*(\w*)", text, re.IGNORECASE):
         return stated[1].casefold() not in ("false", "off", "no", "0", "nodes")
-    if re.search(r"deepspeed|oneflow", row.text("framework"), re.IGNORECASE):
+    if re.search(r"deepspeed|oneflow", row.text("framework"), re.IGNORECASE) or _scripts_recompute(row):
         return False
     return not row.text("date") or row.text("date") >= since
 

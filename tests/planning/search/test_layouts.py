@@ -15,7 +15,7 @@ from paceline.planning.search.ranking import PLAIN
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import Predictor
 from paceline.strategy import Parallelism
-from paceline.workload import TransformerShape
+from paceline.workload import Experts, TransformerShape
 
 GPT = Workload.from_shape(TransformerShape(layers=6, hidden=2048, heads=16, vocabulary=51200), 512, name="gpt-6x2048")
 CLUSTER = Cluster.named("2x8 A100", network="8x InfiniBand HDR")
@@ -41,6 +41,23 @@ MORE = LayoutSpace(
     shardings=("ddp", "zero1", "zero3"),
     recomputes=("none", "selective:layernorm", "selective:mlp,layernorm", "full"),
 )
+MIXTURE = Workload.from_shape(
+    TransformerShape(layers=4, hidden=2048, heads=16, vocabulary=8192, experts=Experts(count=8, active=2, ffn=4096)),
+    512,
+    name="mixture",
+)
+GROUPS = LayoutSpace(
+    batches=(32, 96),
+    tensors=(1, 2, 8),
+    pipelines=(1, 2),
+    experts=(1, 4, 8),
+    micro_batch_sizes=(1, 2),
+    schedules=("1f1b", "zero_bubble"),
+    shardings=("ddp", "zero1", "distributed_optimizer", "zero3"),
+    recomputes=("none", "full"),
+    balanced=False,
+    node_groups=False,
+)
 ENDS = {(2, 1): (0, 2), (2, 2): (0, 2), (3, 1): (0, 1)}
 """The logits take the time of two blocks: a last stage of so many blocks works about as long as the others."""
 
@@ -60,10 +77,25 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
         space.context_exchanges,
         space.shardings,
         space.recomputes,
+        space.experts,
         (False, True) if space.balanced else (False,),
         (False, True) if space.node_groups else (False,),
     )
-    for batch, tensor, context, pipeline, virtual, micro, schedule, sequence, exchange, sharding, recompute, *more in choices:
+    for (
+        batch,
+        tensor,
+        context,
+        pipeline,
+        virtual,
+        micro,
+        schedule,
+        sequence,
+        exchange,
+        sharding,
+        again,
+        expert,
+        *more,
+    ) in choices:
         data, rest = divmod(CLUSTER.world_size, tensor * context * pipeline)
         if rest or tensor * context * pipeline == 1 or batch % (data * micro):
             continue
@@ -85,7 +117,8 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
                 shard_devices=group,
                 first_stage_layers=ends[0],
                 last_stage_layers=ends[1],
-                recompute=recompute,
+                recompute=again,
+                expert=expert,
                 micro_batches=batch // (data * micro),
             )
         except UserError:
@@ -95,29 +128,30 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
 
 
 @pytest.mark.long
-@pytest.mark.everyday("space1-4500000000.0")
+@pytest.mark.everyday("workload2-space2-4500000000.0")
 @pytest.mark.parametrize(
-    ("space", "memory"),
+    ("workload", "space", "memory"),
     [
-        (SPACE, 80e9),
-        (MORE, 4.5e9),
-        *(pytest.param(*case, marks=pytest.mark.full) for case in ((SPACE, 9e9), (MORE, 80e9), (MORE, 6e9))),
+        (MIXTURE, GROUPS, 11e9),
+        (GPT, SPACE, 80e9),
+        (GPT, MORE, 4.5e9),
+        *(pytest.param(GPT, *case, marks=pytest.mark.full) for case in ((SPACE, 9e9), (MORE, 80e9), (MORE, 6e9))),
     ],
 )
-def test_the_ranking_is_that_of_every_layout_predicted_whole(space: LayoutSpace, memory: float) -> None:
+def test_the_ranking_is_that_of_every_layout_predicted_whole(workload: Workload, space: LayoutSpace, memory: float) -> None:
     device = replace(CLUSTER.device, memory=replace(CLUSTER.device.memory, value=memory))
     cluster = replace(CLUSTER, device=device)
     legal = every_layout(space)
-    steps = Predictor().many(GPT, [(cluster, s) for s in legal])
+    steps = Predictor().many(workload, [(cluster, s) for s in legal])
     assert not steps.refused
     best: dict[tuple[int, ...], float] = {}
     for s, seconds, fits in zip(legal, steps.step_s.tolist(), steps.fits.tolist(), strict=True):
         mesh = s.parallelism
-        division = s.global_batch_size, mesh.tensor, mesh.context, mesh.pipeline
+        division = s.global_batch_size, mesh.tensor, mesh.context, mesh.expert, mesh.pipeline
         score = seconds / s.global_batch_size * (1 + PLAIN * s.detours)
         if fits:
             best[division] = min(score, best.get(division, 1e9))
-    answer = search_layouts(GPT, cluster, space, keep=5)
+    answer = search_layouts(workload, cluster, space, keep=5)
     assert answer.legal == len(legal)
     assert answer.too_large <= int((~steps.fits).sum()) and (memory > 50e9 or answer.too_large > 0)
     assert answer.too_large + answer.bounded + answer.predicted == answer.legal

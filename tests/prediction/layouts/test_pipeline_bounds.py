@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.prediction.layouts.pipeline_bounds import PipelineShape, in_flight, pipelined_seconds
+from paceline.prediction.layouts.pipeline_bounds import PipelineShape, in_flight, late_weights, pipelined_seconds
 from paceline.prediction.mesh.pipeline import schedule_pipeline
 from paceline.strategy.pass_order import SCHEDULES
 
@@ -62,3 +62,4 @@ def test_micro_batches_in_flight_are_those_of_the_schedule(shape: PipelineShape,
         weights = [1.0] * parts if shape.schedule.name == "zero_bubble" else []
         scheduled = schedule_pipeline([1.0] * parts, [2.0] * parts, times, stages, [0.0] * (parts - 1), shape.schedule, weights)
         assert in_flight(shape, np.array(times)).tolist() == list(scheduled.in_flight)
+        assert late_weights(shape, np.array(times)).tolist() == list(scheduled.late)

@@ -162,6 +162,7 @@ class _LayoutScreening:
         self.place: Ints = np.zeros((0, 4), dtype=np.int64)
         self.simple: Ints = np.zeros(0, dtype=np.int64)
         self.known: dict[int, tuple[float, Candidate, Steps]] = {}
+        self.steps_of: dict[Strategy, Steps] = {}
         self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
         self.simplest: tuple[tuple[Candidate, Steps], ...] = ()
 
@@ -310,7 +311,7 @@ class _LayoutScreening:
         own, size = self.bounds.slices[row], self.space.batches[batch]
         samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))
         candidate = self._candidate(number, row, sharding, batch, size // samples)
-        steps = self.predictor.many(self.workload, [candidate])
+        steps = self._steps(candidate)
         self.tried += 1
         if 0 in steps.refused:
             self.illegal[steps.refused[0]] += 1
@@ -322,3 +323,12 @@ class _LayoutScreening:
         self.predicted += 1
         score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * candidate[1].detours)
         return float(score), candidate, steps
+
+    def _steps(self, candidate: Candidate) -> Steps:
+        """Return the full prediction. Shardings with one form for divided replicas (``Sharding.divided``) share it."""
+        cluster, strategy = candidate
+        mesh = strategy.parallelism
+        real = replace(strategy, parallelism=replace(mesh, sharding=mesh.real_sharding))
+        if real not in self.steps_of:
+            self.steps_of[real] = self.predictor.many(self.workload, [(cluster, real)])
+        return self.steps_of[real]

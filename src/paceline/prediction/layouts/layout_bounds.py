@@ -3,8 +3,7 @@
 A layout is a strategy whose replicas are several devices each. The model of one step (``mesh_step``) takes milliseconds. A
 search over a million layouts needs a figure in microseconds. The bounds combine the model's own seconds of each layer
 (``division``), bytes of each block and parameter (``memory``) and collectives (``network``). Only the waits are bounded, not
-simulated (``pipeline_bounds``). One collective of all bytes takes no longer than several of parts of them, since the time of
-one is concave in its bytes.
+simulated (``pipeline_bounds``). Those of exchanges are in ``exchange_bounds``.
 
 A search predicts the layouts with the least bounds in full, until the bound of the next is above its best results.
 """
@@ -19,26 +18,23 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
-from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import Places
-from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
+from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
 from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
-from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, pipelined_seconds
+from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, late_weights, pipelined_seconds
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.mesh.stages import Segments, segments_of
 from paceline.prediction.passes.blocks import after_blocks, block_begins, part_sizes
-from paceline.prediction.passes.compute import optimizer_seconds
 from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.passes.weight_gradients import weight_bytes
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.step.step_model import StepModel
-from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
 from paceline.workload.prepared import Prepared, once, once_by
@@ -190,10 +186,11 @@ class LayoutBounds(Prepared):
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
         """Return the bytes of the stage that needs most memory."""
-        saved: dict[Hashable, tuple[Array, Array]] = {}
+        saved: dict[Hashable, tuple[Array, Array, Array]] = {}
         alike: dict[Hashable, list[int]] = {}
         out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
         held = in_flight(shape, times) / shape.virtual
+        late = late_weights(shape, times)
         for row in np.flatnonzero(times.any(axis=1)).tolist():
             own = self.slices[row]
             alike.setdefault((own.tensor, own.expert, own.context > 1, own.precision), []).append(row)
@@ -203,13 +200,13 @@ class LayoutBounds(Prepared):
             for own in (self.slices[row] for row in rows):
                 per_sample = (*own.division, own.precision, own.recompute)
                 if per_sample not in saved:
-                    slope, once = self._saved(own)
+                    slope, once, weights = self._saved(own)
                     most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
-                    saved[per_sample] = self._by_stage(slope, shape), most
+                    saved[per_sample] = self._by_stage(slope, shape), most, self._by_stage(weights, shape)
                 of_rows.append(saved[per_sample])
-            slopes, onces = (np.stack(of)[:, None, :] for of in zip(*of_rows, strict=True))
+            slopes, onces, weights = (np.stack(of)[:, None, :] for of in zip(*of_rows, strict=True))
             micro = np.array([self.slices[row].micro_batch_size for row in rows])[:, None, None]
-            of_samples = (held[rows] * slopes + onces) * micro
+            of_samples = (held[rows] * slopes + onces + late[rows] * weights) * micro
             for sharding, own_bytes in enumerate(fixed):
                 out[rows, sharding] = (own_bytes + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
@@ -258,18 +255,20 @@ class LayoutBounds(Prepared):
         return two - unit, unit, of_frozen
 
     @once_by(lambda own: (own.division, own.precision, own.recompute))
-    def _saved(self, own: LayoutSlice) -> tuple[Array, Array]:
-        """Return activation bytes of one sample in each segment: stored per micro batch in flight, and stored once."""
+    def _saved(self, own: LayoutSlice) -> tuple[Array, Array, Array]:
+        """Return bytes of one sample in each segment: activations stored per micro batch in flight, activations stored once,
+        and those that wait for the gradients of weights."""
         segments = self.segments(own)
         strategy = self._strategy_of(own)
         numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
-        known: dict[int, tuple[float, float]] = {}
+        known: dict[int, tuple[float, float, float]] = {}
         for segment in segments.workloads:
             if id(segment) not in known:
                 first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
-                known[id(segment)] = second - first, 2 * first - second
+                waiting = weight_bytes(segment, numbers, own.tensor if own.sequence else 1)
+                known[id(segment)] = second - first, 2 * first - second, waiting
         rows = np.array([known[id(segment)] for segment in segments.workloads])
-        return rows[:, 0], rows[:, 1]
+        return rows[:, 0], rows[:, 1], rows[:, 2]
 
     def _strategy_of(self, own: LayoutSlice) -> Strategy:
         """Return a strategy with this slice.
@@ -373,50 +372,26 @@ class LayoutBounds(Prepared):
     def _exchange(self, own: LayoutSlice, shape: PipelineShape) -> list[Array]:
         """Return seconds of the exchange by sharding and stage, (shardings, stages).
 
-        Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, and
-        those during the next forward pass.
+        The entries are those of ``exchange_bounds``.
         """
         return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
 
     def _exchange_of(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
+        elements, tensors, _ = self._elements(own, shape)
+        return exchange_bounds(self._replica_groups(own, shape, shares, elements), tensors, self.model.constants)
+
+    def _replica_groups(
+        self, own: LayoutSlice, shape: PipelineShape, shares: Shares, elements: Array
+    ) -> tuple[ReplicaGroup, ...]:
+        """Return the replicas of the trained ``elements`` of each stage, with those of experts apart if they are others."""
         inner = self._inner(own, shape.stages, shares)
         view = group_view(self.cluster, inner.world_size, own.tensor)
-        elements, tensors, _ = self._elements(own, shape)
-        experts = self._by_stage(self.segments(own).experts, shape)
-        of_stages = elements, tensors, experts
-        return exchange_bounds(inner, view, self.model.constants, of_stages, self._expert_replicas(own, shape))
-
-
-_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
-"""All-gathers outside a micro batch: after the update, or during the next forward pass."""
-
-
-def exchange_bounds(
-    inner: Strategy, view: Cluster, e: Efficiency, elements: tuple[Array, Array, Array], expert_replicas: int
-) -> tuple[Array, ...]:
-    """Return seconds of each stage, (stages,), for the same five entries as ``LayoutBounds._exchange``.
-
-    Args:
-        inner: strategy of the replicas of a stage. ``view``: these replicas as a cluster.
-        elements: trained elements, tensors and elements of experts of each stage. Experts have their own replicas
-            (``expert_replicas``), and their exchange is left out.
-    """
-    trained, tensors, experts = elements
-    mesh, workers = inner.parallelism, inner.world_size
-    level = mesh.sharding
-    probe = BucketPlan(PROBE, 1, 0)
-    seconds = {when: np.zeros(len(trained)) for when in ("after", "micro", "update", "gathered", "next")}
-    exchanged = [("micro" if level.gradients else "after", phase) for phase in inner.traffic(probe).phases]
-    fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in inner.gathers(probe)]
-    for when, phase in (*exchanged, *fetched):
-        if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
-            continue
-        sizes = (trained - experts) * (max(phase.sizes) / PROBE)
-        group = view if phase.members == workers else group_view(view, phase.members, phase.stride)
-        seconds[when] += collective_seconds(sizes, group, e, halves=phase.pattern != "allreduce")[0]
-    owners = max(mesh.sharers, expert_replicas if experts.any() else 1) if level.optimizer else 1
-    for stage in range(len(trained) if not mesh.offload else 0):  # else the host updates
-        count = -(-int(tensors[stage]) // (1 if level.weights else owners))
-        own = int(trained[stage]) // owners
-        seconds["update"][stage] = sum(optimizer_seconds(OPTIMIZERS[inner.optimizer], own, count, view.device, e))
-    return tuple(seconds.values())
+        experts, replicas = self._by_stage(self.segments(own).experts, shape), self._expert_replicas(own, shape)
+        if not experts.any() or replicas == inner.world_size:
+            return (ReplicaGroup(inner, view, elements),)
+        rest = ReplicaGroup(inner, view, elements - experts)
+        try:
+            of_experts = group_view(self.cluster, replicas, own.expert)
+        except UserError:  # no such layout is legal
+            return (rest,)
+        return rest, ReplicaGroup(self._inner(own, shape.stages, shares, replicas), of_experts, experts)

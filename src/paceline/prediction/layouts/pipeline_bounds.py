@@ -85,10 +85,22 @@ def pipelined_seconds(
 def in_flight(shape: PipelineShape, times: Ints) -> Array:
     """Return the most micro batches that each stage holds, each of one part: (..., stages) for ``times`` (...).
 
-    This is the closed form of the count in ``pipeline``. Gradients of weights that wait are not counted.
+    This is the closed form of the count in ``pipeline``.
     """
     p, v = shape.stages, shape.virtual
     count = np.asarray(times)[..., None] * v
     warm = np.array([shape.schedule.warm_up(stage, p, _MANY, v) for stage in range(p)])
     held: Array = np.minimum(warm + 1, count).astype(np.float64)
     return held
+
+
+def late_weights(shape: PipelineShape, times: Ints) -> Array:
+    """Return the further micro batches of each stage that wait for the gradients of their weights: (..., stages).
+
+    Stage ``s`` computes them ``s`` micro batches after those of the inputs (ZB-H1; Qi et al. 2024, arXiv:2401.10241).
+    """
+    p, count = shape.stages, np.asarray(times)[..., None]
+    if not shape.schedule.splits_backward or shape.virtual > 1:
+        return np.zeros((*count.shape[:-1], p))
+    late: Array = (np.minimum(count, p) - np.minimum(count, p - np.arange(p))).astype(np.float64)
+    return late

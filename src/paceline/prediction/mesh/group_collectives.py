@@ -128,9 +128,13 @@ def group_work(collectives: Sequence[Collective], each_s: Array, strategy: Strat
     mesh = strategy.parallelism
     members = {name: getattr(mesh, name) for name in ("tensor", "context", "expert", "expert_tensor")}
     work: dict[int, tuple[float, float]] = {}
+    factors: dict[tuple[str, bool, bool, bool], float] = {}
     for c, seconds in zip(collectives, each_s.tolist(), strict=True):
-        size = c.bytes * width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+        alike = c.group, c.wide, c.operand, c.kind == "allreduce"
+        factor = factors.get(alike)
+        if factor is None:
+            sent = width(c, strategy) * (2 if c.kind == "allreduce" else 1) * (1 - 1 / members[c.group])
+            factor = factors[alike] = sent * strategy.micro_batch_size * mesh.micro_batches
         before = work.get(c.layer, (0.0, 0.0))
-        sent = size * strategy.micro_batch_size * mesh.micro_batches
-        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + sent
+        work[c.layer] = before[0] + seconds * mesh.micro_batches, before[1] + c.bytes * factor
     return work

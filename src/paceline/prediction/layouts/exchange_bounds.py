@@ -1,0 +1,98 @@
+"""Lower bounds on the exchange and the update of the stages of very many layouts.
+
+One collective of all bytes takes no longer than several of parts of them, since the time of one is concave in its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.array_types import Array
+from paceline.calibration.constants import Efficiency
+from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.exchange.collective_time import collective_seconds
+from paceline.prediction.exchange.group_view import group_view
+from paceline.prediction.layouts.layout_slices import PROBE
+from paceline.prediction.passes.compute import optimizer_seconds
+from paceline.prediction.passes.offload import host_update_seconds
+from paceline.strategy.buckets import BucketPlan
+from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.strategy import Strategy
+
+_GATHERED = {"gather_update": "gathered", "gather_next": "next"}
+"""All-gathers outside a micro batch: after the update, or during the next forward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaGroup:
+    """Devices that hold the same parameters of a stage.
+
+    Attributes:
+        strategy: their strategy. ``view``: these devices as a cluster.
+        elements: trained elements of each stage, (stages,).
+    """
+
+    strategy: Strategy
+    view: Cluster
+    elements: Array
+
+
+def exchange_bounds(groups: Sequence[ReplicaGroup], tensors: Array, e: Efficiency) -> tuple[Array, ...]:
+    """Return seconds of each stage, (stages,).
+
+    Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, and
+    those during the next forward pass. The groups share the network, so their seconds add up.
+
+    Args:
+        groups: replicas of the experts of a stage and of its other parameters, or of all of them.
+        tensors: trained tensors of each stage, (stages,).
+    """
+    seconds = {when: np.zeros(len(tensors)) for when in ("after", "micro", "update", "gathered", "next")}
+    for group in groups:
+        for when, of_group in _collectives(group, e):
+            seconds[when] += of_group
+        seconds["update"] += _update(group, e)
+    mesh, first = groups[0].strategy.parallelism, groups[0]
+    if not mesh.offload:
+        owners = 1 if mesh.sharding.weights else max(_owners(group) for group in groups)
+        launches = [-(-int(count) // owners) for count in tensors]
+        optimizer = OPTIMIZERS[first.strategy.optimizer]
+        seconds["update"] += [optimizer_seconds(optimizer, 0, count, first.view.device, e)[1] for count in launches]
+    return tuple(seconds.values())
+
+
+def _collectives(group: ReplicaGroup, e: Efficiency) -> list[tuple[str, Array]]:
+    """Return when each collective runs, and its seconds by stage."""
+    inner, workers = group.strategy, group.strategy.world_size
+    probe = BucketPlan(PROBE, 1, 0)
+    each_micro = inner.parallelism.sharding.gradients
+    exchanged = [("micro" if each_micro else "after", phase) for phase in inner.traffic(probe).phases]
+    fetched = [(_GATHERED.get(phase.name, "micro"), phase) for phase in inner.gathers(probe)]
+    found = []
+    for when, phase in (*exchanged, *fetched):
+        if phase.pattern not in ("allreduce", "gather", "scatter") or workers == 1:
+            continue
+        sizes = group.elements * (max(phase.sizes) / PROBE)
+        members = group.view if phase.members == workers else group_view(group.view, phase.members, phase.stride)
+        found.append((when, collective_seconds(sizes, members, e, halves=phase.pattern != "allreduce")[0]))
+    return found
+
+
+def _owners(group: ReplicaGroup) -> int:
+    """Return the number of devices that each update their part."""
+    mesh = group.strategy.parallelism
+    return mesh.sharers if mesh.sharding.optimizer else 1
+
+
+def _update(group: ReplicaGroup, e: Efficiency) -> Array:
+    """Return seconds of memory traffic of the update by stage, on the device or on its host."""
+    inner, device, optimizer = group.strategy, group.view.device, OPTIMIZERS[group.strategy.optimizer]
+    own = [int(count) // _owners(group) for count in group.elements]
+    if inner.parallelism.offload:
+        width = BYTES_PER_ELEMENT[inner.precision]
+        return np.array([host_update_seconds(optimizer, count, width, device, e, 0, 0.0) for count in own])
+    return np.array([optimizer_seconds(optimizer, count, 0, device, e)[0] for count in own])

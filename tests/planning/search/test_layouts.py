@@ -50,6 +50,7 @@ GROUPS = LayoutSpace(
     batches=(32, 96),
     tensors=(1, 2, 8),
     pipelines=(1, 2),
+    virtual_stages=(1, 2),
     experts=(1, 4, 8),
     micro_batch_sizes=(1, 2),
     schedules=("1f1b", "zero_bubble"),
@@ -128,7 +129,7 @@ def every_layout(space: LayoutSpace) -> list[Strategy]:
 
 
 @pytest.mark.long
-@pytest.mark.everyday("workload2-space2-4500000000.0")
+@pytest.mark.everyday("workload0-space0-11000000000.0", "workload2-space2-4500000000.0")
 @pytest.mark.parametrize(
     ("workload", "space", "memory"),
     [
@@ -161,7 +162,7 @@ def test_the_ranking_is_that_of_every_layout_predicted_whole(workload: Workload,
         seconds / s.global_batch_size * (1 + PLAIN * s.detours)
         for (_, s), seconds in zip(answer.candidates, answer.steps.step_s.tolist(), strict=True)
     ]
-    assert scores == pytest.approx(sorted(best.values())[:5])
+    assert scores[:5] == pytest.approx(sorted(best.values())[:5])  # the simplest that ties may follow
 
 
 def test_a_search_is_counted_by_reason() -> None:

@@ -104,6 +104,9 @@ class LayoutBounds(Prepared):
         """Return the number of devices that sum the gradients of one device's part."""
         return self.cluster.world_size // (own.tensor * pipeline)
 
+    @once_by(
+        lambda own, pipeline, shares, count=0: (own.tensor, own.context, own.expert, own.precision, pipeline, shares, count)
+    )
     def _inner(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> Strategy:
         """Return the strategy of the replicas of a stage. ``count``: their number, if not that of all parameters."""
         chosen: dict[str, Any] = {"sharding": shares.sharding}
@@ -211,6 +214,12 @@ class LayoutBounds(Prepared):
                 out[rows, sharding] = (own_bytes + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
 
+    @once_by(
+        lambda own, shape, shares: (
+            (own.tensor, own.expert, own.context > 1, own.precision, shares),
+            (shape.stages, shape.virtual, shape.ends),
+        )
+    )
     def _fixed(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Array:
         """Return the bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, shares)
@@ -228,6 +237,9 @@ class LayoutBounds(Prepared):
         """Return the devices of a stage that have the same experts."""
         return self.cluster.world_size // (shape.stages * own.expert)
 
+    @once_by(
+        lambda own, pipeline, shares, count=0: (own.tensor, own.context, own.expert, own.precision, pipeline, shares, count)
+    )
     def _bytes_of(self, own: LayoutSlice, pipeline: int, shares: Shares, count: int = 0) -> tuple[float, float, float]:
         """Return the model's bytes of a trained element, of an element of the two largest units, and of a frozen element."""
         inner = self._inner(own, pipeline, shares, count)

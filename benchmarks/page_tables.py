@@ -41,6 +41,25 @@ SIMULATED = {
 }
 
 
+TARGETS = (
+    ("dense language models on H100 (DGX Cloud)", ("dgxc", "none"), "mape", 7),
+    ("language models and mixtures on H100 (Megatron-Bridge)", ("megatron_bridge", "none"), "mape", 12),
+    ("language models, mixtures and hybrids on GB200", ("megatron_bridge GB200", "none"), "mape", 12),
+    ("mixture on H800 (XTuner)", ("published XTuner, Qwen3 235B on H800", "none"), "mape", 12),
+    ("language models on one B200 node (SimuMax)", ("published SimuMax, one node of 8 B200", "none"), "mape", 5.6),
+    ("their memory", ("published SimuMax, one node of 8 B200", "none"), "memory_mape", 1),
+    ("MLPerf v4", ("mlperf v4.0 and v4.1", "none"), "mape", 10),
+    ("MLPerf v2 and v3", ("mlperf v2.0 to v3.1", "none"), "mape", 10),
+    ("transformers in fp32", ("neusight", "none"), "mape", 10),
+    ("fine-tuning of Qwen", ("published Qwen fine-tuning, A100", "none"), "mape", 12),
+    ("its memory", ("published Qwen fine-tuning, A100", "none"), "memory_mape", 6),
+    ("memory of LoRA (LitGPT)", ("published LitGPT, A100", "none"), "memory_mape", 6),
+    ("memory of LoRA (ms-swift)", ("published ms-swift, A100", "none"), "memory_mape", 6),
+    ("slow clusters, larger scales", ("pollux_sia", "up_to=8"), "mape", 14),
+)
+"""Targets: title, row of ``results/validation.csv``, its figure, and the largest error in %."""
+
+
 def line(*cells: str) -> str:
     """A row of Markdown."""
     return "| " + " | ".join(cells) + " |"
@@ -133,7 +152,76 @@ def simulators() -> list[str]:
     )
 
 
-PAGES: Mapping[str, Callable[[], list[str]]] = {"docs/validation.md": validation, "docs/compare.md": simulators}
+def memory() -> list[str]:
+    """Table of the peak memory of a device, of every set whose rows state it."""
+    found = last(read(RESULTS / "validation.csv"), "set", "seen")
+    rows = (row for row in found.values() if row["memory_rows"] and row["seen"] == "none")
+    body = (
+        line(row["set"].removeprefix("published "), str(row["memory_rows"]), percent(row["memory_mape"]))
+        for row in rows
+        if float(row["memory_rows"])
+    )
+    return table(("memory of a device, as published", "rows", "error of memory, %"), body)
+
+
+def regret() -> list[str]:
+    """Table of the time lost by taking the layout that is predicted to be the fastest, or that ``plan`` takes."""
+    rows = (row for row in last(read(RESULTS / "plan_regret.csv"), "table").values() if row["chosen"] != "")
+    body = (
+        line(
+            row["table"],
+            str(row["choices"]),
+            str(row["layouts"]),
+            *(percent(row[key]) for key in ("median", "worst", "chosen", "chosen_worst", "guess")),
+        )
+        for row in rows
+    )
+    head = ("jobs with several layouts of", "jobs", "layouts")
+    losses = ("fastest by prediction loses, %", "at most", "what plan takes loses, %", "at most", "by lot, %")
+    return table((*head, *losses), body)
+
+
+def targets() -> list[str]:
+    """Table of the targets of the project and what was reached."""
+    found = last(read(RESULTS / "validation.csv"), "set", "seen")
+
+    def lines() -> Iterator[str]:
+        for title, key, figure, target in TARGETS:
+            if key in found and found[key][figure] != "":
+                reached = 100 * float(found[key][figure])
+                missed = "" if reached <= target else ": missed"
+                yield line(title, key[1], f"{target:g}", f"{reached:.1f}{missed}")
+
+    return table(("target on", "seen", "error at most, %", "reached, %"), lines())
+
+
+def unseen() -> list[str]:
+    """Table of published runs that nothing was fitted to."""
+    body = (
+        line(
+            str(row["run"]).replace("examples/", ""),
+            f"{float(row['published_s']):.3g}",
+            f"{float(row['predicted_s']):.3g}",
+            f"{100 * float(row['error']):+.0f} %",
+            "yes" if str(row["inside"]) == "True" else "no",
+        )
+        for row in read(RESULTS / "unseen_runs.csv")
+    )
+    return table(("run", "published, s", "predicted, s", "error", "inside"), body)
+
+
+PAGES: Mapping[str, Sequence[Callable[[], list[str]]]] = {
+    "docs/validation.md": (validation, memory, regret, unseen, targets),
+    "docs/compare.md": (simulators,),
+}
+"""Tables of a page."""
+
+
+def written(page: str, text: str) -> str:
+    """The text of a page with its tables from the results."""
+    for make in PAGES[page]:
+        text = replaced(text, make())
+    return text
 
 
 def replaced(page: str, lines: Sequence[str]) -> str:
@@ -147,10 +235,10 @@ def replaced(page: str, lines: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Write the table of every page."""
-    for name, make in PAGES.items():
+    """Write the tables of every page."""
+    for name in PAGES:
         path = ROOT / name
-        path.write_text(replaced(path.read_text(encoding="utf-8"), make()), encoding="utf-8")
+        path.write_text(written(name, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

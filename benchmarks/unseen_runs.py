@@ -120,6 +120,8 @@ RUNS = (
         "resnet-50 --cluster '4 RTX 4090' --global-batch 1024 --precision fp16",
         "server-gear.com, four RTX 4090: 6,143 images/s, tf_cnn_benchmarks, 256 a device, fp16, XLA",
     ),
+)
+IN_THE_FIT = (
     timm("resnet-18", 512, 3481.78),
     timm("resnet-50", 512, 1218.01),
     timm("resnet-101", 256, 747.89),
@@ -127,6 +129,7 @@ RUNS = (
     timm("vit-s-16", 384, 1057.92),
     timm("vit-l-16", 64, 117.2),
 )
+"""Runs of a table that constants of convolutions were fitted to later; ``docs/questions.md`` asks about one."""
 
 
 def predicted(run: Run) -> dict[str, object]:

@@ -59,6 +59,12 @@ class Bounds:
     memory_bytes: Array
 
 
+def _of_state(own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Hashable:
+    """Return the choices that determine the state of each stage and its exchange. Some shardings are equal when divided."""
+    device = own.tensor, own.expert, own.context > 1, own.precision
+    return device, (shape.stages, shape.virtual, shape.ends), shares.sharding.divided, shares.in_node
+
+
 @dataclass(frozen=True, eq=False)
 class LayoutBounds(Prepared):
     """Bounds of the layouts of ``model.workload`` on ``cluster``.
@@ -214,12 +220,7 @@ class LayoutBounds(Prepared):
                 out[rows, sharding] = (own_bytes + of_samples).max(axis=-1)
         return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
 
-    @once_by(
-        lambda own, shape, shares: (
-            (own.tensor, own.expert, own.context > 1, own.precision, shares),
-            (shape.stages, shape.virtual, shape.ends),
-        )
-    )
+    @once_by(_of_state)
     def _fixed(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Array:
         """Return the bytes of each stage that do not grow with the batch."""
         each, unit, of_frozen = self._bytes_of(own, shape.stages, shares)
@@ -388,6 +389,7 @@ class LayoutBounds(Prepared):
         """
         return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
 
+    @once_by(_of_state)
     def _exchange_of(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
         elements, tensors, _ = self._elements(own, shape)
         return exchange_bounds(self._replica_groups(own, shape, shares, elements), tensors, self.model.constants)

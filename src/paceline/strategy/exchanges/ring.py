@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from typing import final
 
 import numpy as np
@@ -31,15 +32,17 @@ class Ring(ChunkedExchange):
         del back, servers
         n = members
         blocks = np.array(shard_sizes(count, n), dtype=np.int64)
-        hops = np.arange(1, n)
-        sent_blocks = (np.arange(n)[:, None] - hops[None, :] + 1) % n  # rank, hop -> block
         lengths = _lengths(blocks, fmt)
-        table = np.stack([lengths(s) for s in range(1, n)]) if n > 1 else np.zeros((0, n), np.int64)
-        sent = table[hops[None, :] - 1, sent_blocks].sum(axis=1) if n > 1 else np.zeros(n, np.int64)
+        sent, ranks = np.zeros(n, np.int64), np.arange(n)
+        for _, hops in groupby(range(1, n), key=fmt.pull_bits):  # blocks of equal width that a rank sends follow each other
+            first, *others = hops
+            sums = np.concatenate(([0], np.cumsum(np.tile(lengths(first), 2))))
+            last_block = (ranks - first - len(others) + 1) % n
+            sent += sums[last_block + 1 + len(others)] - sums[last_block]
         final_bytes = lengths(n)
         passed = final_bytes.sum() - np.roll(final_bytes, -2) if n > 1 else np.zeros(n, np.int64)
         filled = (blocks > 0).astype(np.int64)
-        messages = filled[sent_blocks].sum(axis=1), filled.sum() - np.roll(filled, -2) if n > 1 else filled * 0
+        messages = [filled.sum() - np.roll(filled, by) if n > 1 else filled * 0 for by in (-1, -2)]
         lanes = [
             *with_sizes("reduce_scatter", "shift", sent, messages[0], fmt, n - 1),
             *with_sizes("all_gather", "shift", passed, messages[1], fmt, n - 1),

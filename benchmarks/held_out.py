@@ -24,6 +24,7 @@ import numpy as np
 from rows import append
 from validation_table import RUNS, run
 
+import paceline.calibration
 import paceline.prediction.answer.held_out_error as there
 from paceline.calibration.constants import efficiency
 from paceline.prediction.answer.step_range import LEAST_WIDTH
@@ -208,7 +209,7 @@ def without(kinds: Kinds, name: str) -> Kinds:
 
 def main(folder: str, out: Path | None) -> None:
     """Validate every set, pool its rows by kind and write the figures."""
-    file = Path(there.__file__).with_name(there.FILE)
+    file = Path(paceline.calibration.__file__).with_name(there.FILE)
     file.unlink(missing_ok=True)  # the model's own intervals are what is moved
     errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     misses: dict[str, list[Miss]] = defaultdict(list)

@@ -1,15 +1,14 @@
 """The tables of ``docs/validation.md``: for every set, what is visible of it, and the errors beside those of the baselines.
 
-    python benchmarks/validation_table.py FOLDER --out RESULTS/validation.csv --before 5f7cf87 ebbe9f5
+    python benchmarks/validation_table.py FOLDER --out RESULTS/validation.csv --leave-out "published timm"
 
-FOLDER holds the CSV files, with the names below. RESULTS is benchmarks/results. Its file keeps the first table. ``--before``
-names commits whose page has that table too. The last table printed compares each line with the first of them that has it.
+FOLDER holds the CSV files, with the names below. RESULTS is benchmarks/results. Its file keeps the first table. The networks of
+timm are traced, which takes many minutes; ``vision_networks.py`` has their errors.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -93,9 +92,6 @@ MORE = ("memory_rows", "memory_mape", "software")
 """Columns of the best other predictor that answers at least half of the rows: its name, its error, and ours on its rows."""
 SCALES = ((1, 8), (9, 15), (16, 16), (17, 64), (65, 256), (257, 1024), (1025, inf), (16, inf))
 """Numbers of devices, from and to; the last is that of the target on pollux_sia."""
-PAGE = "docs/validation.md"
-RELABELLED = {("llmfoundry", "one_device"): ("llmfoundry", "none, model held out")}
-"""What older pages called lines of the first table: the file has no row on one device, so nothing was seen there."""
 BY_SCALE = (("mlperf", "none"), ("mlperf", "up_to=16"), ("mlperf", "one_node"), ("pollux_sia", "up_to=8"))
 
 
@@ -161,42 +157,15 @@ def scales(done: Validation) -> Iterator[str]:
             yield line(done.name, str(done.info), name, str(points), *map(percent, means))
 
 
-def printed(page: str) -> dict[tuple[str, str], tuple[str, str, str]]:
-    """Rows, MAPE and share inside of each line of the first table of a page, as it shows them."""
-    lines = {}
-    for text in page.splitlines():
-        cells = [cell.strip() for cell in text.strip().strip("|").split("|")]
-        if len(cells) == len(HEAD) and cells[2].isdigit():
-            name, seen = cells[0], cells[1].removesuffix(" (0 rows)")
-            lines[RELABELLED.get((name, seen), (name, seen))] = (cells[2], cells[4], cells[7])
-    return lines
-
-
-def compared(pages: Mapping[str, str], now: str) -> Iterator[str]:
-    """Lines of the last table: of the pages by commit, the first that has the line, and what was printed now."""
-    older = {commit: printed(page) for commit, page in pages.items()}
-    for key, (rows, mape, inside) in printed(now).items():
-        before = next(((commit, *lines[key]) for commit, lines in older.items() if key in lines), ("new", "-", "-", "-"))
-        yield line(*key, before[0], before[2], mape, before[3], inside, before[1], rows)
-
-
-def page_of(commit: str) -> str:
-    """The page as that commit has it."""
-    show = ["git", "show", f"{commit}:{PAGE}"]
-    return subprocess.run(show, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
-
-
-def main(folder: str, out: Path | None, before: Sequence[str] = (), only: str = "") -> None:
-    """Print the tables as Markdown, and keep the first in ``out``. ``only``: beginning of the sets to run."""
-    pages = {commit: page_of(commit) for commit in before}
+def main(folder: str, out: Path | None, only: str = "", leave_out: Sequence[str] = ()) -> None:
+    """Print the tables as Markdown, and keep the first in ``out``. ``only``, ``leave_out``: beginnings of sets."""
     print(line(*HEAD) + "\n|" + "---|" * len(HEAD))
-    by_scale, lines = [], []
+    by_scale: list[str] = []
     for name, info in RUNS:
-        if not name.startswith(only):
+        if not name.startswith(only) or name.startswith(tuple(leave_out)):
             continue
         done = run(folder, name, info)
-        lines.append(row(name, info, done))
-        print(lines[-1], flush=True)
+        print(row(name, info, done), flush=True)
         if (name, info) in BY_SCALE:
             by_scale += scales(done)
         if out:
@@ -207,10 +176,6 @@ def main(folder: str, out: Path | None, before: Sequence[str] = (), only: str = 
     heads = ("set", "seen", "devices", "points", "MAPE", "in 80 %")
     print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
     print("\n".join(by_scale))
-    if pages:
-        heads = ("set", "seen", "before, at", "MAPE before", "now", "in 80 % before", "now", "rows before", "now")
-        print("\n" + line(*heads) + "\n|" + "---|" * len(heads))
-        print("\n".join(compared(pages, "\n".join(lines))))
 
 
 if __name__ == "__main__":
@@ -218,5 +183,5 @@ if __name__ == "__main__":
     parser.add_argument("folder")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", metavar="SET", default="", help="sets whose names begin so")
-    parser.add_argument("--before", metavar="COMMIT", nargs="+", default=())
+    parser.add_argument("--leave-out", metavar="SET", nargs="+", default=(), help="sets whose names do not begin so")
     main(**vars(parser.parse_args()))

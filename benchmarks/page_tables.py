@@ -181,6 +181,31 @@ def regret() -> list[str]:
     return table((*head, *losses), body)
 
 
+def products() -> list[str]:
+    """Table of matrix products by chip and precision, with shapes, the chip or its whole family left out of the fit."""
+    found = last(read(RESULTS / "product_fit.csv"), "device", "precision", "held_out")
+    pairs = dict.fromkeys((device, precision) for device, precision, _ in found)
+
+    def errors(device: str, precision: str, held_out: str) -> str:
+        row = found.get((device, precision, held_out))
+        return f"{percent(row['median_error'])} / {percent(row['p90_error'])}" if row else "-"
+
+    kinds = ("families of n, k", "chip", "family")
+    body = (line(*pair, *(errors(*pair, kind) for kind in kinds)) for pair in pairs)
+    return table(("matrix products on", "precision", "shapes left out, %", "chip left out, %", "its family left out, %"), body)
+
+
+def collectives() -> list[str]:
+    """Table of collectives inside a node by link."""
+    rows = last(read(RESULTS / "collective_fit.csv"), "held_out", "link", "operation").values()
+    body = (
+        line(row["link"], row["held_out"], str(row["rows"]), percent(row["median"]), percent(row["p90"]))
+        for row in rows
+        if row["operation"] == "all"
+    )
+    return table(("collectives over", "fit", "rows", "median error, %", "90th percentile, %"), body)
+
+
 def targets() -> list[str]:
     """Table of the targets of the project and what was reached."""
     found = last(read(RESULTS / "validation.csv"), "set", "seen")
@@ -211,7 +236,7 @@ def unseen() -> list[str]:
 
 
 PAGES: Mapping[str, Sequence[Callable[[], list[str]]]] = {
-    "docs/validation.md": (validation, memory, regret, unseen, targets),
+    "docs/validation.md": (validation, memory, regret, products, collectives, unseen, targets),
     "docs/compare.md": (simulators,),
 }
 """Tables of a page."""

@@ -119,14 +119,15 @@ RECIPES: Mapping[str, QuantisationRecipe] = MappingProxyType(
             architectures=("Hopper", "Blackwell"),
         ),
         "mxfp8": QuantisationRecipe(title="8 bits, an 8-bit scale for 32 numbers", peak="mxfp8", width=1.0, scales=1 / 32),
-        # Activations and gradients: the largest value as it is and rotated, in one pass; the cast by rows; the rotated cast by
-        # columns for the gradient of the weight. Weights are scaled by squares: the largest value, then both copies.
+        # Activations and gradients: the largest value as it is and rotated, in one pass; in another the cast by rows, and the
+        # rotated one by columns for the gradient of the weight (Transformer Engine #2555, of early 2026). Weights are scaled by
+        # squares: the largest value, then both copies.
         "nvfp4": QuantisationRecipe(
             title="4 bits, an 8-bit scale for 16 numbers, one a tensor, and Hadamard transforms",
             peak="nvfp4",
             width=0.5,
             scales=1 / 16,
-            reads=3,
+            reads=2,
             weight_reads=2,
         ),
     }

@@ -227,7 +227,7 @@ def recipe_device(**changes: Any) -> Device:
         ("fp8-current", 1.0, 2 + 2 + 2, 2 + 2 + 2),  # read for the scale, then for the cast
         ("fp8-block", 1 + 4 / 128, 2 + 2 * (1 + 4 / 128), 2 + 2 * (1 + 4 / 128)),
         ("mxfp8", 1 + 1 / 32, 2 + 2 * (1 + 1 / 32), 2 + 2 * (1 + 1 / 32)),
-        ("nvfp4", 0.5 + 1 / 16, 6 + 2 * (0.5 + 1 / 16), 4 + 2 * (0.5 + 1 / 16)),
+        ("nvfp4", 0.5 + 1 / 16, 4 + 2 * (0.5 + 1 / 16), 4 + 2 * (0.5 + 1 / 16)),
     ],
 )
 def test_recipes_move_their_operands_and_casts(

@@ -6,8 +6,14 @@ of ``transformer/moe``, CUDA graph support; Megatron-Bridge's presets for H100 r
 for each expert of the device (Transformer Engine, ``GroupedLinear``: cuBLAS on several streams, #853). On Blackwell, under
 MXFP8, one kernel reads the sizes from the device's memory, and a graph holds the whole step (Megatron-Bridge 26.06,
 ``perf_recipes``: ``cuda_graph_impl="full_iteration"`` with ``NVTE_CUTEDSL_FUSED_GROUPED_MLP``). Recipes for other precisions
-and older releases leave the experts outside of graphs. A gate is computed with the expansion, as one product. Under a recipe
-of fewer bits the host also launches the casts of inputs and gradients.
+and older releases leave the experts outside of graphs. A gate is computed with the expansion, as one product.
+
+On Blackwell graphs hold the parts of a block up to the router; the host launches all else, such as shared experts, which
+overlap with the exchange (Megatron-LM #1920, scopes ``attn``, ``moe_router``, ``moe_preprocess``, as in most presets). Under a
+recipe of fewer bits the host also launches the casts of inputs and gradients, each of them one operator for all experts
+(Transformer Engine, ``csrc/extensions/cast.cpp``). If it scales blocks of one row, two more for each product order the scales
+of both operands (#1525, #2446). These were chosen in sight of the mixtures on GB200 and H100: Nemotron 3 Super takes the same
+time under NVFP4 as under MXFP8.
 
 ``host_s`` also includes host work of a layer other than launches, such as hooks of its parameters. A loop does not repeat it.
 """
@@ -30,6 +36,11 @@ from paceline.workload.table import Workload
 _EACH_EXPERT_ON = ("Volta", "Turing", "Ampere GA100", "Ampere GA10x", "Ada", "Hopper", "Blackwell")
 _GRAPHED_SINCE = {("Blackwell", "mxfp8"): 2026.4}
 """Architecture and precision whose graphs hold gated experts, and the year since which they do."""
+_GRAPHED_TO_ROUTER = ("Blackwell",)
+"""Architectures whose presets capture a block up to its router."""
+_MOVED = ("dispatch", "combine")
+_ORDERED_SCALES = ("mxfp8", "nvfp4")
+"""Recipes whose products read scales in another order than casts write them."""
 
 
 LOOP_S: float = assumed("loop_host_s")
@@ -60,8 +71,8 @@ def host_launches(workload: Workload, e: Efficiency, device: Device, precision: 
         return np.zeros((2, len(workload.layers)))
     host_s = e.expert_host_s if tuned else e.host_s
     again = min(1.0, LOOP_S / host_s) if host_s else 1.0
-    recipe = RECIPES.get(precision) if tuned else None
-    return _counted(workload, tuned, again, recipe.kernels(weight=False) if recipe else 0)
+    of_recipe = (precision in RECIPES, 2 * (precision in _ORDERED_SCALES)) if tuned else (0, 0)
+    return _counted(workload, tuned, again, *map(int, of_recipe), to_router=device.architecture in _GRAPHED_TO_ROUTER)
 
 
 def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency, device: Device) -> float:
@@ -78,9 +89,11 @@ def _gates(workload: Workload) -> bool:
 
 @once
 def units(workload: Workload) -> Ints:
-    """Return the number of the block of each layer, (layers,). The layers of no block are one unit each."""
-    names = [block(f"{layer.name}.") or layer.name for layer in workload.layers]
-    known: dict[str, int] = {}
+    """Return the number of the unit of each layer, (layers,). A block is one, its part from dispatch to sum another, since
+    the host waits for the router; the layers of no block are one each."""
+    routed = _routed(workload)
+    names = [(block(f"{layer.name}.") or layer.name, i in routed) for i, layer in enumerate(workload.layers)]
+    known: dict[tuple[str, bool], int] = {}
     return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
 
 
@@ -113,22 +126,47 @@ def host_excess(
 
 
 @once
-def _counted(workload: Workload, tuned: bool, again: float, casts: int) -> Array:
-    """Return the launches of each layer. ``casts``: kernels of a cast of an input or a gradient."""
-    layers = workload.layers
+def _routed(workload: Workload) -> frozenset[int]:
+    """Return the layers from a block's dispatch to the sum over experts."""
+    return frozenset(i for i, layer in enumerate(workload.layers) if is_expert(layer.name) or layer.name.endswith(_MOVED))
+
+
+@once
+def _to_router(workload: Workload) -> frozenset[int]:
+    """Return the layers of blocks with experts up to the scores of the router."""
+    found: set[int] = set()
+    since: dict[str, list[int]] = {}
+    for i, layer in enumerate(workload.layers):
+        own = block(f"{layer.name}.")
+        since.setdefault(own, []).append(i)
+        if layer.name.endswith("route"):
+            found.update(since[own])
+    return frozenset(found)
+
+
+@once
+def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered: int, *, to_router: bool) -> Array:
+    """Return the launches of each layer.
+
+    Args:
+        casts: operators of a cast of an input or a gradient. ``ordered``: those that order the scales of a product.
+        to_router: whether graphs hold the parts of a block up to the router.
+    """
+    layers, graphed = workload.layers, _to_router(workload) if to_router else frozenset[int]()
     blocks = [block(f"{layer.name}.") or layer.name.partition(".")[0] for layer in layers]
     mixed = {own for own, layer in zip(blocks, layers, strict=True) if is_expert(layer.name)}
     launches = np.zeros((2, len(layers)))
     for number, (own, layer) in enumerate(zip(blocks, layers, strict=True)):
         once = (1 + (layer.turns - 1) * again) / layer.turns
-        gate = tuned and layer.name.endswith("experts.gate")
-        for o in layer.operations if (not tuned or own in mixed) and not gate else ():
+        held = tuned and (own not in mixed or layer.name.endswith("experts.gate") or number in graphed)
+        for o in () if held else layer.operations:
             if o.autocast:
                 continue  # the host's seconds were fitted on networks without them
             apart = tuned and o.kind == "matmul" and is_expert(layer.name)
             if tuned and o.kind == "memory" and o.batch > 1:  # a loop over the experts
                 launches[int(o.backward), number] += o.calls * (1 + (o.batch - 1) * again)
                 continue
-            cast = casts if is_narrow(o) and o.grows == "m" and not layer.is_logits else 0
-            launches[int(o.backward), number] += once * o.calls * ((o.batch if apart else 1.0) + cast)
+            quantised = is_narrow(o) and not layer.is_logits
+            more = quantised * (ordered + casts * (o.grows == "m"))
+            launches[int(o.backward), number] += once * o.calls * ((o.batch if apart else 1.0) + more)
     return launches

@@ -120,7 +120,7 @@ def test_any_ethernet_may_be_called_by_its_speed() -> None:
         ("1600Gb/s GPUDirect-TCPXO", "GPUDirect-TCPX 1.60 Tb/s"),
         ("InfiniBand 400 Gb/s", "InfiniBand NDR"),
         ("200G IB", "InfiniBand HDR"),
-        ("IB 800 Gb/s", "InfiniBand 800 Gb/s"),
+        ("IB 800 Gb/s", "InfiniBand XDR"),
         ("8x 400Gb/s InfiniBand", "8x InfiniBand NDR"),
         ("8x400Gb/s InfiniBand", "8x InfiniBand NDR"),
     ],
@@ -262,3 +262,35 @@ def test_text_without_a_network_is_refused_as_before() -> None:
         assert described(text) is None
         with pytest.raises(UserError, match="unknown network"):
             network(text)
+
+
+@each_row(
+    ("text", "name"),
+    [
+        ("Omni-Path 100 Gb/s x 4", "4x Omni-Path 100"),
+        ("Omni-Path x4", "4x Omni-Path 100"),
+        ("InfiniBand NDR 400Gb/s x8", "8x InfiniBand NDR"),
+        ("400G IB (8 per node)", "8x InfiniBand NDR"),
+        ("4 NICs of 200Gb/s Slingshot", "4x Slingshot 11"),
+        ("InfiniBand NDR x8", "8x InfiniBand NDR"),
+        ("400Gb/s RoCE x 4", "4x RoCE 400 Gb/s"),
+        ("8x InfiniBand NDR (8 per node)", "8x InfiniBand NDR"),
+        ("RoCE v2 3200 Gb/s (8 x 400)", "RoCE 3.20 Tb/s"),
+        ("Slingshot 800Gb/s", "Slingshot 800 Gb/s"),
+        ("InfiniBand 800Gb/s", "InfiniBand XDR"),
+        ("EFA v3 3200Gb/s", "EFA 3.20 Tb/s"),
+    ],
+)
+def test_number_of_links_anywhere_in_the_text(text: str, name: str) -> None:
+    assert network(text).name == name
+
+
+@pytest.mark.parametrize("text", ["4x InfiniBand NDR x8", "2x 200Gb/s Slingshot (4 per node)", "Dual-port HDR 200Gb/s", "EFAv2"])
+def test_unclear_number_of_links_is_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        network(text)
+
+
+def test_lanes_of_a_slot_are_no_links() -> None:
+    found = described("ConnectX-7 NDR 400Gb/s PCIe 5.0 x16")
+    assert found is not None and found.name == "InfiniBand NDR"

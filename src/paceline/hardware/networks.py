@@ -17,7 +17,16 @@ from paceline.hardware.device_rows import fact
 from paceline.names import fold, look_up
 from paceline.units import format_bandwidth, parse_bandwidth
 
-_SEVERAL = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(\S.*)$", re.IGNORECASE)
+_PARTS = "(?:(?:nics?|ports?|links?|cards?|rails?|hcas?|adapters?)\\b)"
+_COUNTS = re.compile(
+    rf"\(?(?<![\w.-])(?P<per_node>[1-9]\d*)\s*{_PARTS}?\s*(?:per|an?|each|/)\s*(?:node|server|host)\b\)?"
+    rf"|(?<![\w.-])(?P<before>[1-9]\d*)\s*(?:[x×]\s*(?=\S)|{_PARTS}\s*(?:of|at|with)?\s*)"
+    r"|\(?(?<![a-z0-9])[x×]\s*(?P<behind>[1-9]\d*)\b\)?(?!\s*(?:\.?\d|[KMGT]))|\(\s*(?P<alone>[1-9]\d*)\s*[x×]\s*\)",
+    re.IGNORECASE,
+)
+"""Numbers of links: ``8x NDR``, ``4 NICs of 200Gb/s``, ``NDR x8``, ``(8 per node)``, ``(2x)``."""
+_LANES = re.compile(r"(?:pcie|gen\s?\d)[\w. ]*?[x×]\s*\d+", re.IGNORECASE)
+"""Lanes of a slot, which are no links of a network."""
 _SPEED = re.compile(
     r"^\s*(?:(?P<before>[a-z][a-z0-9\s-]*?)[\s-]*)?(?P<number>(?<![0-9.])[0-9][0-9,]*(?:\.[0-9]+)?)\s*"
     r"(?P<unit>[KMGT](?:b/s|bps|bit/s)|G(?:b?E)?|gigabits?(?:/s)?)(?:[\s-]+(?P<after>[a-z][\w\s-]*?))?\s*$",
@@ -31,17 +40,20 @@ _PORTS = re.compile(
     r"(?=([^,+;]*))",
     re.IGNORECASE,
 )
+_NEXT_PORT = re.compile(r"\d+\s*[x×]\s*[^,]*?\d\s*G", re.IGNORECASE)
 _PORT_SPEEDS = (10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0, 800.0)
 """Gb/s of a port: who writes "100 GB/s Ethernet" means such a port. Any other number of GB/s is of bytes."""
+_OF_SPEED = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR", 800.0: "InfiniBand XDR"}
 _RDMA_FROM = 200.0
 """Gb/s of a port from which submissions use RDMA, though they do not say so."""
 _TERABITS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)\s*(?:Tb/s|Tbps|Tbit/s)", re.IGNORECASE)
 _FABRICS = (("slingshot[ -]?10", "Slingshot 10"), ("slingshot", "Slingshot 11"), ("omni-?path", "Omni-Path"))
 """Fabrics in a text, and their names in the catalogue."""
 _INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
-_INFINIBAND = re.compile(r"infiniband|\bib\b|\b[eh]dr|\bndr", re.IGNORECASE)
+_INFINIBAND = re.compile(r"infiniband|\bib\b|\b[ehx]dr|\bndr", re.IGNORECASE)
+_SEVERAL_PORTS = re.compile(r"\b(?:dual|quad|twin)\b", re.IGNORECASE)
 _FABRIC_WORDS = re.compile(
-    r"infiniband|\bib\b|connectx|bluefield|mellanox|slingshot|omni-?path|roce v?\d|\ba node|per gpu|, ", re.IGNORECASE
+    r"infiniband|\bib\b|\b[ehx]dr|\bndr|\befa|connectx|bluefield|mellanox|slingshot|omni-?path|roce v?\d|\ba node|per gpu|, ", re.IGNORECASE
 )
 """Words by which a text describes a network between nodes."""
 
@@ -63,18 +75,20 @@ def network(text: str, like: Link | None = None) -> Link:
     """Return the link between nodes that ``text`` names.
 
     Args:
-        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``8x400Gb/s RoCE``), a bandwidth
+        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``400Gb/s RoCE x 8``), a bandwidth
             per node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
             ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet without a stated transport: it has the cost of
             TCP, and ``by_transport`` gives the alternatives.
         like: the network that this one replaces: a bandwidth alone takes its transport.
 
     Raises:
-        UserError: neither a known link nor a bandwidth.
+        UserError: neither a known link nor a bandwidth, or two numbers of links.
     """
     try:
         link = _named(text)
     except UserError:
+        if isinstance(text, str) and (several := _SEVERAL_PORTS.search(text)):
+            raise UserError(f"network {text!r}: {several[0]} may be one or several links", "give a number: 2x 100GbE") from None
         said = described(text) if isinstance(text, str) and _FABRIC_WORDS.search(text) else None
         if said is None:
             raise
@@ -99,10 +113,39 @@ def described(text: str, devices: int = 1) -> Link | None:
     """
     text = _TERABITS.sub(lambda found: f"{1000 * float(found[1]):g} Gb/s", text.replace("，", ", "))
     for word, name in _FABRICS:
-        if matched := re.search(rf"(?:(\d+)\s*x?\s*)?(?:[a-z]+\s+){{0,2}}{word}", text, re.IGNORECASE):
-            return _linked(f"{matched[1] or devices}x {name}")
+        for part in re.split("[,;]", text):
+            if re.search(word, part, re.IGNORECASE):
+                return _of_fabric(part, word, name, devices)
     found = [link for part in re.split(r",(?=\s*[A-Z]\w+:)|\+(?=\s)|\s(?=Compute:)", text) for link in _ports(part, devices)]
     return max(found, key=lambda link: link.bandwidth.value, default=None)
+
+
+def _of_fabric(part: str, word: str, name: str, devices: int) -> Link | None:
+    """Return the links of a fabric in a part of a description; None if the stated speed is not a multiple of one link's."""
+    single = _named(name)
+    count, _ = _split_count(part)
+    if not count and (found := re.search(rf"(?<![\w.-])(\d+)\s+(?:(?!Gb|G\b)[a-z]+\s+){{0,2}}{word}", part, re.IGNORECASE)):
+        count = int(found[1])
+    if speed := re.search(r"(?<![\d.])(\d+(?:\.\d+)?)\s*G(?:b|bps|b/s)?\b", part):
+        links_said = parse_bandwidth(f"{speed[1]}Gb/s") / single.bandwidth.value
+        if round(links_said) < 1 or not math.isclose(links_said, round(links_said)):
+            return None
+        if round(links_said) not in (1, count):
+            count = round(links_said) * max(count, 1)
+    return _side_by_side(count or devices, single)
+
+
+def _split_count(text: str) -> tuple[int, str]:
+    """Split a text into the number of links that it states, 0 if it states none, and the rest.
+
+    Raises:
+        UserError: two different numbers.
+    """
+    counts = {int(next(filter(None, found.groups()))) for found in _COUNTS.finditer(_LANES.sub("", text))}
+    if len(counts) > 1:
+        both = " and ".join(map(str, sorted(counts)))
+        raise UserError(f"network {text!r} has two numbers of links, {both}", "give one, such as 4x InfiniBand HDR")
+    return (counts.pop(), _COUNTS.sub("", text).strip()) if counts else (0, text)
 
 
 def _ports(part: str, devices: int) -> Iterator[Link]:
@@ -112,14 +155,16 @@ def _ports(part: str, devices: int) -> Iterator[Link]:
     for count, words, speed, unit, per_second, behind in _PORTS.findall(part):
         if _INSIDE.search(words) or (unit == "GB" and not per_second):  # a link inside the node, or a size of memory
             continue
-        kind = {100.0: "InfiniBand EDR", 200.0: "InfiniBand HDR", 400.0: "InfiniBand NDR"}.get(float(speed))
+        kind = _OF_SPEED.get(float(speed))
         is_bytes = unit.startswith("GB") and float(speed) not in _PORT_SPEEDS
         name = kind if kind and _INFINIBAND.search(words + part) else f"{float(speed):g}{'GB/s' if is_bytes else 'Gb/s'}"
         if name[0].isdigit():
             efa = re.search(r"\befa\b", part, re.IGNORECASE)
             rdma = float(speed) >= _RDMA_FROM or re.search(r"roce|rdma", part, re.IGNORECASE)
             name += " EFA" if efa else " RoCE" if rdma else ""
-        ports = int(count or (matched[1] if (matched := re.match(r"\s*\((\d+)\s*x", behind)) else 1))
+        ports = _split_count(f"{f'{count}x ' if count else ''}{words} {re.split(_NEXT_PORT, behind)[0]}")[0] or 1
+        if (total := re.search(r"(\d+)\s*[x×]\s*(\d+)", behind)) and int(total[1]) * int(total[2]) == float(speed):
+            ports = 1  # the speed is that of all ports: 3200 Gb/s (8 x 400)
         if re.match(r"\s*(per|a|each)\s*(gpu|device|chip)", behind, re.IGNORECASE):
             ports *= devices
         if link := _linked(f"{ports}x {name}" if ports > 1 else name):
@@ -157,8 +202,9 @@ def _named(text: str) -> Link:
         raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if entry := known_link(text):
         return entry
-    if several := _SEVERAL.match(text):
-        return _side_by_side(int(several[1]), _named(several[2]))
+    count, single = _split_count(text)
+    if count and single:
+        return _side_by_side(count, _named(single))
     if speed := _SPEED.match(text):
         bandwidth = parse_bandwidth(f"{speed['number'].replace(',', '')}{_unit(speed['unit'])}")
         words = " ".join(filter(None, (speed["before"], speed["after"])))

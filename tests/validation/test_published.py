@@ -99,6 +99,10 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
         ({"global_batch": "", "micro_batch": ""}, "batch not given, or smaller than the devices"),
         ({"dp_sharding": "none (several GPUs: layers spread by device_map)"}, "layers spread over the devices"),
         ({"other_options": "published TFLOPs 2900"}, "step time and FLOPs do not agree"),
+        ({"num_devices": "0"}, "number of devices or nodes below 1"),
+        ({"num_devices": "-8"}, "number of devices or nodes below 1"),
+        ({"metric": "step_time_s", "value": "1e999"}, "no measurement in the row"),
+        ({"value": "1"}, "faster than the chip's peak"),
         ({"precision": "fp8"}, ""),
         ({"precision": "nvfp4"}, "nvfp4 on a device without it"),
     ],
@@ -108,6 +112,11 @@ def test_reasons(changes: dict[str, str], reason: str) -> None:
         assert skip("published", **changes).reason.startswith(reason)
     else:
         assert case("published", **changes).precision == "fp8"
+
+
+def test_devices_that_the_name_of_a_machine_states() -> None:
+    said = {"num_devices": "", "num_nodes": "", "tp": "1", "value": "9000"}
+    assert case("published", **said, device="1CC 2x H100 80GB SXM5").keys.devices == 2
 
 
 def test_memory_of_unequal_sequences_is_that_of_the_longest() -> None:
@@ -167,6 +176,7 @@ def test_scripts_that_recompute_say_it_for_their_rows() -> None:
 
 def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
     small = {"model": "GPT hidden 3072 layers 32", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "32"}
+    small |= {"value": "9000"}
     shape = {"seq_len": "2048", "precision": "fp16", "dp_sharding": "", "recompute": "", "global_batch": "32"}
     assert case("published", **small, **shape).setting.strategy.parallelism.recompute.name == "full", "or it would not fit"
     fits = {"model": "GPT hidden 1024 layers 4", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "1"}
@@ -180,7 +190,7 @@ def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
 def test_cores_of_a_chip_count_as_devices_where_the_table_says_so() -> None:
     said = {"model": "Llama2-7B pre-training", "device": "", "num_devices": "", "num_nodes": "2", "global_batch": "", "tp": ""}
     page = {"source": "aws/sdk benchmarks/trn1/table.csv", "framework": "Neuron", "seq_len": "", "dp_sharding": ""}
-    row = {"other_options": "topology [8xNC(TP)x4(DP)] x 2Nodes(DP); TP counts NeuronCores", "raw": "x,1,256,AdamW"}
+    row = {"other_options": "topology [8xNC(TP)x4(DP)] x 2Nodes(DP); TP counts NeuronCores", "raw": "x,1,256,AdamW", "value": "60000"}
     one = case("published", **said, **page, **row)
     mesh = one.setting.strategy.parallelism
     assert (one.keys.device, one.keys.devices, one.keys.nodes) == ("Trainium", 32, 2)
@@ -269,7 +279,7 @@ def test_no_cell_is_an_error(column: str) -> None:
 
 
 def test_the_fused_kernels_of_megatron_are_for_16_bits() -> None:
-    said = {"framework": "Megatron-DeepSpeed", "device": "A100 SXM 80GB"}
+    said = {"framework": "Megatron-DeepSpeed", "device": "A100 SXM 80GB", "value": "5000"}
     assert [case("published", **said, precision=name).software for name in ("fp16", "fp32")] == ["tuned", "ordinary"]
     assert case("published", framework="HF + DeepSpeed").software == "ordinary"
 

@@ -163,7 +163,7 @@ def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None)
     joined = max(size for size in range(1, entry.domain // entry.devices + 1) if count % size == 0)
     if joined == 1:
         return single, count
-    between = None if single.network is None else f"{joined}x {single.network}"
+    between = None if single.network is None else f"{joined}x {network_named(single.network).name}"
     return replace(single, devices=joined * single.devices, network=between), count // joined
 
 

@@ -25,6 +25,8 @@ _COUNTS = re.compile(
     re.IGNORECASE,
 )
 """Numbers of links: ``8x NDR``, ``4 NICs of 200Gb/s``, ``NDR x8``, ``(8 per node)``, ``(2x)``."""
+_NESTED = re.compile(r"\s*([1-9]\d*)\s*[x×]\s*([1-9]\d*\s*[x×].*)", re.IGNORECASE)
+"""``2x 4x InfiniBand NDR``: nodes that join, each with its links."""
 _LANES = re.compile(r"(?:pcie|gen\s?\d)[\w. ]*?[x×]\s*\d+", re.IGNORECASE)
 """Lanes of a slot, which are no links of a network."""
 _SPEED = re.compile(
@@ -202,6 +204,8 @@ def _named(text: str) -> Link:
         raise UserError(f"network {shown(text)}", "give a text such as 100Gb/s or 'InfiniBand HDR'")
     if entry := known_link(text):
         return entry
+    if nested := _NESTED.match(text):
+        return _side_by_side(int(nested[1]), _named(nested[2]))
     count, single = _split_count(text)
     if count and single:
         return _side_by_side(count, _named(single))

@@ -55,6 +55,7 @@ NUMBERS = ()
 UNEQUAL = "sequences of unknown length"
 SPREAD = "layers spread over the devices, one of which computes at a time"
 DISAGREES = "step time and FLOPs do not agree"
+TOO_FAST = "faster than the chip's peak"
 AGREES = 1.25
 """Factor that FLOPs published with a step may be from those of the network."""
 _LACKING = (case_builders.MESH, case_builders.NO_BATCH, LENGTH)
@@ -141,6 +142,8 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
     step_s = _seconds(row, value, setting, network)
     if not _agrees(row, step_s, setting, network):
         return Skip(keys, DISAGREES, good=False)
+    if step_s and not _possible(step_s, setting, network):
+        return Skip(keys, TOO_FAST, good=False)
     published, memory_published = _peers(row, value, setting, network)
     joint = measured(row.text("memory_metric"), row.text("memory"), 1) if row.text("memory") else None
     memory = value if value.kind == "memory" else joint
@@ -285,6 +288,16 @@ def _agrees(row: Row, step_s: float, setting: Setting, network: Workload) -> boo
     return any(1 / AGREES <= seconds / step_s <= AGREES for seconds in counted)
 
 
+def _possible(step_s: float, setting: Setting, network: Workload) -> bool:
+    """Return whether the fastest rate of the devices suffices for the FLOPs of a step."""
+    peaks = setting.cluster.device.peak_flops
+    fastest = max(peaks.values(), key=lambda peak: peak.value)
+    fewer = WINOGRAD if fastest is peaks.get("fp32") else 1.0
+    return step_s >= _at_rate(fastest.value * fewer, setting, network, 1.0)
+
+
+WINOGRAD = 2.25
+"""FLOPs of a convolution over those that F(2x2, 3x3) computes (Lavin and Gray 2015, arXiv:1509.09308, section 4.1)."""
 AGAIN = 4 / 3
 """FLOPs of a step that computes its forward pass twice, over those of the model."""
 

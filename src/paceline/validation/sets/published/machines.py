@@ -9,10 +9,12 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device, Link
 from paceline.hardware.instances import device_in, instance
+from paceline.hardware.spelling import counted
 from paceline.validation.sets import hardware_aliases
 from paceline.validation.sets.published.options import leading, written
 
 SEVERAL_KINDS = "several kinds of devices in one run"
+NO_DEVICES = "number of devices or nodes below 1"
 NODES = "nodes of unequal size, or of an unknown one"
 NO_NETWORK = "several nodes, and the row leaves out their network"
 _SLICE = {"TPU v5e": 256, "TPU v6e": 256}
@@ -39,9 +41,14 @@ def cluster(row: Row, of: Device) -> Cluster:
     """Return the machines of a run.
 
     Raises:
-        UserError: no number of devices, unequal nodes, or several nodes of boards without a known network.
+        UserError: no number of devices or none possible, unequal nodes, or several nodes of boards without a known network.
     """
+    if any(re.fullmatch(r"\s*-?0+(\.0*)?\s*|\s*-.*\d.*", row.text(column)) for column in ("num_devices", "num_nodes")):
+        raise UserError(NO_DEVICES)
     count, hosts = leading(row.text("num_devices")), leading(row.text("num_nodes"))
+    if count is None:
+        named = counted(row.text("device"))[0]
+        count = named * (hosts or 1) if named else None
     usual = _per_node(row, of)
     if count is None and hosts is None and instance_of(row):
         hosts = written(row.text("other_options"), "nodes") or 1

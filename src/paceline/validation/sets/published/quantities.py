@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def measured(metric: str, text: str, devices: int) -> Measured | None:
     found = _NUMBER.match(text)
     value = float(found[1].replace(",", "")) if found else 0.0
     unit = found[2].casefold().rstrip(".") if found else ""
-    if value <= 0:
+    if not 0 < value < math.inf:
         return None
     name = metric.casefold()
     if is_memory(name):

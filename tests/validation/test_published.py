@@ -190,7 +190,8 @@ def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
 def test_cores_of_a_chip_count_as_devices_where_the_table_says_so() -> None:
     said = {"model": "Llama2-7B pre-training", "device": "", "num_devices": "", "num_nodes": "2", "global_batch": "", "tp": ""}
     page = {"source": "aws/sdk benchmarks/trn1/table.csv", "framework": "Neuron", "seq_len": "", "dp_sharding": ""}
-    row = {"other_options": "topology [8xNC(TP)x4(DP)] x 2Nodes(DP); TP counts NeuronCores", "raw": "x,1,256,AdamW", "value": "60000"}
+    row = {"other_options": "topology [8xNC(TP)x4(DP)] x 2Nodes(DP); TP counts NeuronCores", "raw": "x,1,256,AdamW"}
+    row["value"] = "60000"
     one = case("published", **said, **page, **row)
     mesh = one.setting.strategy.parallelism
     assert (one.keys.device, one.keys.devices, one.keys.nodes) == ("Trainium", 32, 2)

@@ -23,6 +23,9 @@ def test_a_step_reads_and_writes_what_it_keeps(name):
     [
         *(("lenet5", "momentum"), ("resnet-50", "momentum"), ("bert-base", "adam"), ("gpt2", "adam"), ("flux1", "adam")),
         *(("tacotron2", "adam"), ("waveglow", "adam"), ("rgat", "adam"), ("rnnt", "lamb"), ("dlrm", "sgd")),
+        ("mamba-130m", "adam"),
+        ("rwkv-4-3b", "adam"),
+        ("timm/swin_base_patch4_window7_224", "adam"),
     ],
 )
 def test_networks_with_attention_usually_have_adam_and_others_what_is_published(network, name):

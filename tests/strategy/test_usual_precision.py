@@ -36,6 +36,10 @@ USUAL = (
     ("resnet-50", "MI300X", "fp32"),  # MIOpen has no tf32 for convolutions
     ("resnet-50", "TPU v4", "bf16"),
     ("resnet-50", "IPU Bow", "fp16"),
+    ("mamba2-1.3b", "A100", "bf16"),
+    ("rwkv-4-3b", "V100", "fp16"),
+    ("timm/swin_base_patch4_window7_224", "A100", "bf16"),
+    ("txl-base", "A100", "bf16"),
     ("gnmt", "A100", "tf32"),  # LSTM by cuDNN
     ("dlrm", "A100", "fp32"),  # products alone: torch.backends.cuda.matmul.allow_tf32 is off
 )

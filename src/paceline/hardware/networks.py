@@ -55,7 +55,8 @@ _INSIDE = re.compile(r"nvlink|nvswitch|pcie|gpu-pcie", re.IGNORECASE)
 _INFINIBAND = re.compile(r"infiniband|\bib\b|\b[ehx]dr|\bndr", re.IGNORECASE)
 _SEVERAL_PORTS = re.compile(r"\b(?:dual|quad|twin)\b", re.IGNORECASE)
 _FABRIC_WORDS = re.compile(
-    r"infiniband|\bib\b|\b[ehx]dr|\bndr|\befa|connectx|bluefield|mellanox|slingshot|omni-?path|roce v?\d|\ba node|per gpu|, ", re.IGNORECASE
+    r"infiniband|\bib\b|\b[ehx]dr|\bndr|\befa|connectx|bluefield|mellanox|slingshot|omni-?path|roce v?\d|\ba node|per gpu|, ",
+    re.IGNORECASE,
 )
 """Words by which a text describes a network between nodes."""
 
@@ -77,10 +78,10 @@ def network(text: str, like: Link | None = None) -> Link:
     """Return the link between nodes that ``text`` names.
 
     Args:
-        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``400Gb/s RoCE x 8``), a bandwidth
-            per node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport (``3200Gb/s EFA``,
-            ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet without a stated transport: it has the cost of
-            TCP, and ``by_transport`` gives the alternatives.
+        text: a link (``InfiniBand HDR``), several of them at each node (``8x InfiniBand HDR``, ``400Gb/s RoCE x 8``), a
+            bandwidth per node in one direction (``10Gb/s``, ``100G``, ``100GbE``), or a bandwidth with its transport
+            (``3200Gb/s EFA``, ``RoCE 100Gb/s``, ``TCP 400Gb/s``). A bandwidth alone is an Ethernet without a stated transport:
+            it has the cost of TCP, and ``by_transport`` gives the alternatives.
         like: the network that this one replaces: a bandwidth alone takes its transport.
 
     Raises:

@@ -71,23 +71,27 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 
 PUBLISHED: Mapping[str, str] = {
     "dlrm": "sgd",
+    "gnmt": "adam",
     "rgat": "adam",
     "rnnt": "lamb",
     "tacotron2": "adam",
     "waveglow": "adam",
 }
-"""Published optimizers of networks. Sources: MLPerf training, reference implementations of DLRM (v0.7), RNN-T
-(v1.0) and R-GAT (v4.0); Shen et al. 2018 (Tacotron 2), section 3.1; Prenger et al. 2019 (WaveGlow), section 3."""
-DEFAULT = f"as published for {', '.join(sorted(PUBLISHED))}, else adam for networks with attention and momentum for others"
+"""Published optimizers of networks. Sources: MLPerf training, reference implementations of DLRM and GNMT (v0.7),
+RNN-T (v1.0) and R-GAT (v4.0); Shen et al. 2018 (Tacotron 2), section 3.1; Prenger et al. 2019 (WaveGlow), section 3."""
+DEFAULT = (
+    f"as published for {', '.join(sorted(PUBLISHED))}, else adam for networks of attention, scans or token sequences and "
+    "momentum for others"
+)
 """Rule of ``usual_optimizer``."""
 
 
 def usual_optimizer(workload: Workload | None) -> str:
-    """Return the common optimizer for a network: that of ``PUBLISHED``, else ``adam`` with attention, else ``momentum``.
+    """Return the common optimizer for a network: that of ``PUBLISHED``, else by the rule in ``DEFAULT``.
 
     Args:
         workload: the network; None if it is unknown: ``momentum``.
     """
     if workload is None:
         return "momentum"
-    return PUBLISHED.get(workload.name) or ("adam" if workload.attends else "momentum")
+    return PUBLISHED.get(workload.name) or ("adam" if workload.on_sequences else "momentum")

@@ -14,8 +14,8 @@ from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 RULE = (
-    "default: for networks with attention bf16, or fp16 where matrix units have no bf16; for others what PyTorch takes: tf32 "
-    "for convolutions and recurrent layers, else fp32; bf16 on TPUs and other accelerators"
+    "default: for networks of attention, scans or token sequences bf16, or fp16 where matrix units have no bf16; for others "
+    "what PyTorch takes: tf32 for convolutions and recurrent layers, else fp32; bf16 on TPUs and other accelerators"
 )
 _ON_MATRIX_UNITS = 2.5
 """Least speedup of 16-bit products over fp32 that implies matrix units; packed products on ordinary cores reach 2."""
@@ -39,8 +39,8 @@ def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
     half = next((name for name in ("bf16", "fp16") if name in has), "")
     if "fp32" not in has or device.kind in ("tpu", "accelerator"):
         return UsualPrecision(half or has[0], f"what networks are trained in {on}")
-    if workload.attends and half and (half == "bf16" or _on_matrix_units(device)):
-        return UsualPrecision(half, f"what transformers are trained in {on}")
+    if workload.on_sequences and half and (half == "bf16" or _on_matrix_units(device)):
+        return UsualPrecision(half, f"what {'transformers' if workload.attends else 'such networks'} are trained in {on}")
     if "tf32" in has and not device.architecture.startswith("CDNA") and _by_cudnn(workload):
         return UsualPrecision("tf32", f"what PyTorch runs convolutions and recurrent layers in {on}")
     return UsualPrecision("fp32", f"what PyTorch runs such networks in {on}")

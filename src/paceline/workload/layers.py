@@ -22,6 +22,8 @@ has 16 bits too: normalisations and softmax save 16 bits, and products no copies
 kernels, whose activation of a gated network saves its inputs alone (``fusions/fused_bias_swiglu.py``). The loss is fp32 in all
 of them."""
 
+_OTHER_ATTENTION = ("GraphAttention", "AdditiveAttention", "LocationAttention")
+"""Attention of graphs and of recurrent networks."""
 _SEQUENCE = re.compile(r"sequence of ([0-9]+) tokens")
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
@@ -253,6 +255,14 @@ class LayerTable(Prepared):
     def attends(self) -> bool:
         """True if the network has attention, fused or with its scores in memory."""
         return self.fuses_attention or any(layer.kind == "Attention" for layer in self.layers)
+
+    @cached_property
+    def on_sequences(self) -> bool:
+        """True for networks of token sequences, scans or attention blocks, with windows or without."""
+        if self.attends or self.tokens:
+            return True
+        kinds = {layer.kind for layer in self.layers}
+        return "Scan" in kinds or any(kind.endswith("Attention") and kind not in _OTHER_ATTENTION for kind in kinds)
 
     @cached_property
     def fuses_attention(self) -> bool:

@@ -264,7 +264,7 @@ class Parallelism:
             option=True,
             help=_SHARDED,
         ),
-        plan=Searched("shardings", values=TORCH_SHARDINGS, help=ONE_OF),
+        plan=Searched("shardings", values=TORCH_SHARDINGS, help=f"{ONE_OF} (default all of PyTorch)"),
         label="Sharding",
         start="zero3",
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),

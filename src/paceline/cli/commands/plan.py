@@ -39,7 +39,7 @@ from paceline.prediction.transports import figures_by_transport, steps_by_transp
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import plan_screen
 from paceline.reporting.text.screen import GAP, Paragraph, Screen
-from paceline.strategy import EXCHANGES, SHARDINGS, GradientExchange
+from paceline.strategy import EXCHANGES, GradientExchange
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges.switch import SWITCH
@@ -155,7 +155,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     clusters = tuple(with_fabric(cluster, o) for cluster in plan_clusters(o))
     named = _named(o, clusters, wanted)
-    space = Space(clusters=clusters, **{"shardings": tuple(SHARDINGS), **named}, max_loss=o.max_loss)
+    space = Space(clusters=clusters, **named, max_loss=o.max_loss)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     model = predictor(o)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any
+
+import numpy as np
 
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS, RECIPES, Cluster
@@ -14,7 +16,7 @@ from paceline.hardware.precision import WIDE
 from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
-from paceline.prediction.layouts.batch import Candidate
+from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
@@ -38,6 +40,45 @@ def candidates(space: Space, work: TrainingTarget, left_out: Exclusions, workloa
     batches = sum(len(space.batches_on(cluster.world_size, work)) for cluster in space.clusters)
     templates = list(_templates(space, work, left_out, batches * len(space.accumulations)))
     return [candidate for cluster in space.clusters for candidate in _on(cluster, space, work, templates, left_out, workload)]
+
+
+def in_more_micro_steps(
+    space: Space, tried: Sequence[Candidate], steps: Steps, many: Callable[[Sequence[Candidate]], Steps]
+) -> tuple[list[Candidate], Steps]:
+    """Return strategies that fit in no number of micro steps of ``space``, in smaller micro batches, and their steps.
+
+    Micro batches are of one sample, and of the largest power of two that fits if memory grows evenly with their samples. Only
+    dense gradients in the first bucket size have them: others are compared in the numbers of ``space``.
+    """
+    coarse = [index for index in np.flatnonzero(~steps.fits).tolist() if _divides_further(space, tried[index][1])]
+    coarse = [index for index in coarse if index not in steps.refused]
+    meshes: dict[tuple[int, int], Parallelism] = {}  # equal meshes are one object, as those of templates
+
+    def micro(index: int, size: int) -> Candidate:
+        cluster, strategy = tried[index]
+        mesh, times = strategy.parallelism, strategy.micro_batch_size * strategy.parallelism.micro_batches // size
+        if (key := (id(mesh), times)) not in meshes:
+            meshes[key] = replace(mesh, micro_batches=times)
+        return cluster, replace(strategy, parallelism=meshes[key])
+
+    single = [micro(index, 1) for index in coarse]
+    of_single = many(single)
+    several = []
+    for index, fits, least in zip(coarse, of_single.fits.tolist(), of_single.memory_bytes.tolist(), strict=True):
+        size, times = tried[index][1].micro_batch_size, tried[index][1].parallelism.micro_batches
+        most = 1 + (size - 1) * (steps.available_bytes[index] - least) / (steps.memory_bytes[index] - least)
+        sizes = [of for of in (1 << n for n in range(1, size.bit_length())) if of <= most and size * times % of == 0]
+        several += [micro(index, sizes[-1])] if fits and sizes else []
+    ends = range(len(single)), range(len(single), len(single) + len(several))
+    return [*single, *several], merged_steps((ends[0], of_single), (ends[1], many(several)))
+
+
+def _divides_further(space: Space, strategy: Strategy) -> bool:
+    """Return whether the strategy has the smallest micro batch that ``space`` allows, of several samples."""
+    mesh, size = strategy.parallelism, strategy.micro_batch_size
+    if size == 1 or strategy.bucket_bytes != space.buckets[0] or not strategy.gradient_exchange.is_plain:
+        return False
+    return not any(times > mesh.micro_batches and size * mesh.micro_batches % times == 0 for times in space.accumulations)
 
 
 def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: int) -> Iterator[Strategy]:

@@ -17,7 +17,7 @@ from paceline.planning.compare.compression_worth import competing, compression_w
 from paceline.planning.compare.layout_view import layout_view
 from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
-from paceline.planning.search.candidates import candidates
+from paceline.planning.search.candidates import candidates, in_more_micro_steps
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.deciding_runs import deciding_runs
 from paceline.planning.search.divided_layouts import LayoutSearches, divides, narrowed, search_divided
@@ -39,7 +39,7 @@ from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, StepPredictor
-from paceline.prediction.layouts.batch import Candidate, Steps
+from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.learning.convergence import accuracy_notes, networks
 from paceline.prediction.learning.published_batches import published_batch
 from paceline.prediction.mesh.expert_parallel import has_experts
@@ -106,6 +106,10 @@ def plan(
     if pointless:
         left_out.add(POINTLESS, len(legal))
     steps = predictor.many(workload, legal)
+    if space.accumulations == Space.accumulations and (space.batches or target.curve):
+        finer, of_finer = in_more_micro_steps(space, legal, steps, lambda tried: predictor.many(workload, tried))
+        steps = merged_steps((range(len(legal)), steps), (range(len(legal), len(legal) + len(finer)), of_finer))
+        legal = [*legal, *finer]
     for why in steps.refused.values():
         left_out.add(why)
     whole, searches = len(legal), LayoutSearches(())

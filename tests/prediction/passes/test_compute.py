@@ -345,4 +345,4 @@ def test_heads_of_64_run_as_much_slower_as_published() -> None:
     assert forward == pytest.approx(408 / 609, rel=0.15)
     assert backward == pytest.approx(417 / 499, rel=0.1)
     assert usual == wide == 1
-    assert np.all(width_share(hardware.device("A100"), both, np.zeros(4, dtype=np.bool_)) == 1)
+    assert np.all(width_share(hardware.device("L40S"), both, np.zeros(4, dtype=np.bool_)) == 1)

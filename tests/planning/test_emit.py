@@ -318,3 +318,13 @@ def test_a_search_for_a_framework_leaves_out_what_it_refuses(framework: str) -> 
     workload = Workload.named("gpt2")
     for choice in plan(workload, tried, Goal("fastest")).ranking:
         assert emit(framework, choice.strategy, workload)
+
+
+def test_hybrids_are_for_targets_whose_networks_scan() -> None:
+    hybrid = Workload.named("nemotron-h-8b")
+    for target in ("torchtitan", "megatron"):
+        with pytest.raises(UserError, match="no blocks that scan"):
+            emit(target, strategy(sharding="zero3"), hybrid)
+    assert "use_megatron_fsdp=true" in emit("nemo", strategy(sharding="zero3"), hybrid)
+    with pytest.raises(UserError, match="uneven stages"):
+        emit("nemo", strategy(pipeline=4, last_stage_layers=10), hybrid)

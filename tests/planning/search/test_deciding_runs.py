@@ -8,7 +8,7 @@ import pytest
 
 from paceline import Cluster, Workload
 from paceline.planning import Goal, Space, TrainingTarget, plan
-from paceline.planning.search.choice import Plan
+from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.deciding_runs import MOST, STEPS, deciding_runs
 from paceline.planning.search.ranking import MOST_UNRESOLVED
 from paceline.workload import TransformerShape
@@ -57,3 +57,14 @@ def test_a_best_without_a_tie_on_its_machines_and_batch_needs_no_run(found: Plan
     assert deciding_runs(best, []) == () == deciding_runs(best, [best])
     other = replace(best, strategy=best.strategy.changed(global_batch_size=128))
     assert deciding_runs(best, [other]) == ()
+
+
+def test_all_runs_are_for_one_target_that_runs_the_best(found: Plan) -> None:
+    best, tied = found.best, [choice for choice in found.ranking if choice.tied]
+
+    def targets(choice: Choice) -> list[str]:
+        return ["best alone", "both"] if choice is best else ["both", "last alone"] if choice is tied[-1] else ["last alone"]
+
+    runs = deciding_runs(best, tied, targets)
+    assert [run.choice for run in runs] == [best, tied[-1]] and {run.target for run in runs} == {"both"}
+    assert deciding_runs(best, tied, lambda choice: ["best alone"] if choice is best else ["others"]) == ()

@@ -31,7 +31,7 @@ from paceline.hardware.prices import listings_of_clusters, of_devices, parse_pri
 from paceline.planning.compare.strategy_text import Wanted, parse_wanted
 from paceline.planning.emit.emitted_plan import emitted_plan, targets_with
 from paceline.planning.emit.targets import TARGETS, Emitted
-from paceline.planning.search.choice import Choice, Plan
+from paceline.planning.search.choice import Choice, DecidingRun, Plan
 from paceline.planning.search.goal import parse_goal
 from paceline.planning.search.plan import plan
 from paceline.planning.search.space import MAX_LOSS, Space
@@ -79,7 +79,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     target, place = _emitted(o)
     best, file, workload = _best(o, target)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
-    commands = [_command(o, run.choice, workload) for run in best.deciding]
+    commands = [_command(o, run) for run in best.deciding]
     screen, data = plan_screen(best, steps, commands), {**best.to_json(), "by_transport": figures_by_transport(steps)}
     data["deciding"] = [{**run, "command": command} for run, command in zip(data["deciding"], commands, strict=True)]
     if file:
@@ -101,9 +101,9 @@ _OF_STAGES = ("virtual_stages", "schedule")
 """Choices of a pipeline."""
 
 
-def _command(o: argparse.Namespace, choice: Choice, workload: Workload) -> str:
-    """Return the command that plans one layout alone, and writes it for the first framework that has it."""
-    strategy = choice.strategy
+def _command(o: argparse.Namespace, run: DecidingRun) -> str:
+    """Return the command that plans one layout alone, and writes it for the framework of the run."""
+    strategy = run.choice.strategy
     pinned: dict[str, Any] = {"global_batch": [strategy.global_batch_size]}
     for item in _PINNED:
         value = plain(strategy.choice(item.name))
@@ -113,8 +113,7 @@ def _command(o: argparse.Namespace, choice: Choice, workload: Workload) -> str:
             or (strategy.parallelism.pipeline > 1 and item.name in _OF_STAGES)
         ):
             pinned[item.dest] = value if item.plan and item.plan.single else [value]
-    target = next(iter(targets_with(workload, choice)), "")
-    form = {"emit": [target] if target else None, "report": None, "brief": False, "why": False, "out": None}
+    form = {"emit": [run.target] if run.target else None, "report": None, "brief": False, "why": False, "out": None}
     parser: Parser = o.parser
     words = [*parser.prog.split(), *parser.words(argparse.Namespace(**{**vars(o), **pinned, **form}))]
     return " \\\n".join(wrapped(pairs_of(words)))
@@ -165,6 +164,12 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     own = of_devices(parse_prices(o.price or ()), {cluster.device.name for cluster in clusters}) or {}
     prices = {**listings_of_clusters(o.cluster or ()), **own}
 
+    workload = workload_of(o, target.tokens)
+
+    def able(choice: Choice) -> list[str]:
+        every = targets_with(workload, choice)
+        return [name for name in every if name == emitted] if emitted else every
+
     def search(fields: Mapping[str, Any], offers: bool = True) -> Plan:
         return plan(
             network,
@@ -176,9 +181,9 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
             predictor=model,
             progress=o.say,
             offers=offers,
+            targets=able,
         )
 
-    workload = workload_of(o, target.tokens)
     if emitted:
         return *emitted_plan(emitted, workload, clusters, search, model), workload
     return search({}), None, workload

@@ -84,6 +84,7 @@ class Emitter:
         searched: default values of ``Space`` fields for this target, without the choices that it refuses.
         runs_script: whether it starts the user's own script, which may call ``paceline.attach``.
         trains_transformers: whether it defines the network itself, a transformer on sequences of tokens.
+        has_scans: whether its networks may have blocks that scan a sequence (Mamba, gated delta rule) next to attention.
     """
 
     write: Callable[[EmittedJob], str]
@@ -93,6 +94,7 @@ class Emitter:
     left: Callable[[EmittedJob], str] = lambda job: ""
     runs_script: bool = False
     trains_transformers: bool = False
+    has_scans: bool = False
 
 
 ONE_ORDER: Mapping[str, Any] = {"schedules": (ONE_FORWARD_ONE_BACKWARD.name,), "node_groups": False, "offloads": False}

@@ -42,6 +42,8 @@ def check(job: EmittedJob) -> None:
     mesh = job.strategy.parallelism
     if mesh.schedule is not ONE_FORWARD_ONE_BACKWARD:
         raise job.refused(f"schedule {mesh.schedule}", "its pipelines run 1F1B, or 1F1B with virtual stages")
+    if uneven(job) and any(layer.kind == "Scan" for layer in job.workload.layers):
+        raise job.refused(f"uneven stages of {job.workload.name}", "its layouts of stages are of transformer blocks alone")
     if mesh.sharding in FSDP and mesh.pipeline > 1:
         raise job.refused(f"{mesh.sharding} with a pipeline", "Megatron-FSDP goes with tensor and context alone")
     if mesh.shard_devices and mesh.sharding in FSDP:

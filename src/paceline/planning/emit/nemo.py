@@ -67,4 +67,12 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"xargs -a {place} {torchrun(job, 'train.py')}"
 
 
-NEMO = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, left=_left, searched=SEARCHED, trains_transformers=True)
+NEMO = Emitter(
+    write=_write,
+    launch=_launch,
+    precisions=PRECISIONS,
+    left=_left,
+    searched=SEARCHED,
+    trains_transformers=True,
+    has_scans=True,  # recipes of Nemotron-H and Qwen3-Next
+)

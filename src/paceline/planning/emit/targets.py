@@ -122,5 +122,7 @@ def _check(job: EmittedJob, target: Emitter) -> None:
     if target.trains_transformers:
         if not (workload.attends and job.tokens):
             raise job.refused(workload.name, "it trains transformers on sequences of tokens")
+        if not target.has_scans and any(layer.kind == "Scan" for layer in workload.layers):
+            raise job.refused(workload.name, "its networks have no blocks that scan a sequence (Mamba and the like)")
         if workload.frozen:
             raise job.refused(f"the adapters of {workload.name}", "what is written here trains all weights")

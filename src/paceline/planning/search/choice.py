@@ -112,11 +112,13 @@ class DecidingRun:
     Attributes:
         choice: what to run. ``steps``: their number. The first of them warm the machines up, the median of the others counts.
         tells: what the result would tell.
+        target: framework that runs it, a name of ``planning.emit.TARGETS``; empty if none was asked for.
     """
 
     choice: Choice
     steps: int
     tells: str
+    target: str = ""
 
     @property
     def run_s(self) -> float:

@@ -19,7 +19,7 @@ from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
 from paceline.planning.search.candidates import candidates, in_more_micro_steps
 from paceline.planning.search.choice import Choice, Plan
-from paceline.planning.search.deciding_runs import deciding_runs
+from paceline.planning.search.deciding_runs import Targets, deciding_runs
 from paceline.planning.search.divided_layouts import LayoutSearches, divides, narrowed, search_divided
 from paceline.planning.search.goal import Goal, money
 from paceline.planning.search.layouts import Progress, silent
@@ -70,6 +70,7 @@ def plan(
     predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
     offers: bool = True,
+    targets: Targets | None = None,
 ) -> Plan:
     """Find the best strategy and cluster within ``space`` to train ``workload`` to ``target``.
 
@@ -81,6 +82,7 @@ def plan(
         why_not: choices of a strategy to compare with the best.
         progress: called with a line at intervals during a search of layouts.
         offers: whether the error about memory names changes that fit (``nearest_fit``), which takes up to seconds.
+        targets: names the frameworks that run a choice, of which one runs all of ``Plan.deciding``.
 
     Raises:
         UserError: nothing is legal; nothing fits, with the least missing GiB; no price if the goal needs one; a deadline or
@@ -169,7 +171,7 @@ def plan(
         by_devices=counts,
         critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
         learning_rates=_learning_rates(target, best),
-        deciding=deciding_runs(best, [choice for choice in ranking if choice.tied]),
+        deciding=deciding_runs(best, [choice for choice in ranking if choice.tied], targets),
     )
 
 

@@ -145,3 +145,8 @@ def test_an_instance_is_a_cluster() -> None:
         "llama-3-8b", "2x8 H100", network="EFA 3200Gb/s", precision="bf16", sharding="zero3", global_batch_size=16
     )
     assert rented.step_time_s == named.step_time_s
+
+
+def test_an_option_of_the_predictor_is_pointed_to() -> None:
+    with pytest.raises(UserError, match=r"predictor=paceline\.Predictor\(software='tuned'\)"):
+        paceline.predict("gpt2", "8 H100", software="tuned")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -19,6 +19,7 @@ from paceline.planning.search.deadline import seconds_until
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
+from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload import LoRA, Workload
 
@@ -216,6 +217,9 @@ def _prediction_inputs(
     predictor: StepPredictor | None,
     choices: Mapping[str, Any],
 ) -> tuple[Workload, Cluster, Strategy]:
+    if own := next((item.name for item in fields(Predictor) if item.name in choices and item.name not in CHOICES), ""):
+        fix = f"pass predictor=paceline.Predictor({own}={choices[own]!r})"
+        raise UserError(f"{own} is an option of the predictor, not of the strategy", fix)
     table, machines = _workload(workload, *length_and_lora), _cluster(cluster, network)
     if strategy is not None:
         if not isinstance(strategy, Strategy):

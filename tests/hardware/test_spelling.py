@@ -33,4 +33,5 @@ def test_words_behind_a_seller_go_one_by_one() -> None:
 def test_additions_go_one_by_one() -> None:
     assert {"H200 SXM", "H200"} <= {text.replace("-", " ") for text in shorter("H200-SXM-141GB")}
     assert memory_sizes("MI300X 192GB HBM3") == [192 * 2**30]
+    assert memory_sizes("RTX4090 24G PCIe") == [24 * 2**30]
     assert memory_sizes("H100 SXM5") == []

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from each_row import each_row
 from paceline.errors import UserError
 from paceline.names import fold
 from paceline.workload import Workload, load_factory, names
@@ -143,3 +145,32 @@ def test_no_two_names_are_spelt_alike() -> None:
     assert {Workload.named(name.upper().replace("-", "_")).name for name in names()} == {
         Workload.named(name).name for name in names()
     }
+
+
+@each_row(
+    ("given", "message"),
+    [
+        ({"name": "regnety_032", "seq_len": 512}, "no sequence length"),
+        ({"name": "timm/"}, "names no network"),
+        ({"name": "timm/llama-3-8b"}, "llama-3-8b, without timm/, is a network"),
+        ({"name": "resnet-50", "inputs": "3x384x384"}, "timm/resnet50 takes other sizes"),
+        ({"name": "resnet-50", "lora": "r=16,bits=4"}, "targets=all-linear"),
+    ],
+)
+def test_next_step_of_a_network_that_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Workload.named(**given)
+
+
+@each_row(
+    ("text", "name"),
+    [
+        ("nvidia/Nemotron-H-8B-Base-8K", "nemotron-h-8b"),
+        ("RWKV/rwkv-4-3b-pile", "rwkv-4-3b"),
+        ("granite-4-h-small", "granite-4.0-h-small"),
+        ("jamba", "jamba-52b-a12b"),
+        ("timm/ResNet-50", "timm/resnet50"),
+    ],
+)
+def test_names_of_model_cards(text: str, name: str) -> None:
+    assert canonical(text) == name

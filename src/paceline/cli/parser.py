@@ -145,6 +145,8 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         wrong = _unknown_option(option, command, f"{command.prog} --help")
         hint = command.get_default("hint")
         raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
+    if "--cluster" in command.options() and rest[0][:1].isdigit():
+        raise UserError(f"unexpected argument {rest[0]!r}", f"machines are an option: --cluster {rest[0]!r}")
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 

@@ -22,7 +22,7 @@ _KIND = re.compile(r"[\s_-]+(accelerator|gpu|chip|board)s?$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*\([^()]*\)")
 _COUNT = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(?=\S)", re.IGNORECASE)
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
-_MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb\b", re.IGNORECASE)
+_MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb?\b", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 
 

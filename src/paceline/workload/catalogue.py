@@ -34,6 +34,9 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "meta-llama-3.1-8b": "llama-3-8b",
         "meta-llama-3.1-70b": "llama-3-70b",
         "meta-llama-3.1-405b": "llama-3-405b",
+        "jamba": "jamba-52b-a12b",
+        "jamba-v0.1": "jamba-52b-a12b",
+        **{f"granite-4-h-{size}": f"granite-4.0-h-{size}" for size in ("tiny", "small")},
         "deepseek-r1": "deepseek-v3",
         "deepseek-v3.1": "deepseek-v3",
         "deepseek-v3-671b": "deepseek-v3",
@@ -102,15 +105,22 @@ def canonical(name: str) -> str:
     """Return the package's spelling of a name in any case, with any separators, after its organisation, with the version of its
     weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
     """
-    if ":" in name or name in names() or (name.startswith(PREFIX) and is_timm(name)):
+    if ":" in name or name in names():
         return name
+    if name.startswith(PREFIX):
+        return name if is_timm(name) else with_image_size(name.removeprefix(PREFIX)) or name
     return next((entry for text in spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
 
 
 def takes_image_size(name: str) -> bool:
     """Return whether the size of an image may be chosen for a named network, which is so for those of timm."""
-    name = canonical(name)
     return name not in names() and is_timm(name)
+
+
+def with_image_size(name: str) -> str:
+    """Return timm's name of the network, ``timm/resnet50`` for ``resnet-50``; empty if timm has none of that name."""
+    plain = fold(name)
+    return next((f"{PREFIX}{entry}" for entry in sorted(timm_names()) if fold(entry) == plain), "")
 
 
 OWN = "a network of your own is its config.json (Hugging Face) or module:function"
@@ -125,10 +135,17 @@ def _unknown(name: str) -> UserError:
     if len(family) > 1:
         listed = ", ".join(family[:MOST_LISTED]) + (", ..." if len(family) > MOST_LISTED else "")
         return UserError(f"workload {name!r} is one of several: {listed}", "say which (paceline workload list shows all)")
+    if name == PREFIX:
+        return UserError(f"workload {name!r} names no network", f"add its name, such as {PREFIX}resnet50")
     if name.startswith(PREFIX) and find_spec("timm") is None:
         return UserError(f"workload {name!r} is not among the kept networks of timm", "pip install timm")
     known = timm_names() if "_" in name or name.startswith(PREFIX) else frozenset()
-    return unknown("workload", name.removeprefix(PREFIX), (*names(), *sorted(known)), OWN)
+    if name.startswith(PREFIX):
+        plain = name.removeprefix(PREFIX)
+        own = canonical(plain)
+        fix = f"{own}, without {PREFIX}, is a network of the package" if own in names() else OWN
+        return unknown("network of timm", plain, sorted(known), fix)
+    return unknown("workload", name, (*names(), *sorted(known)), OWN)
 
 
 def layer_table(
@@ -157,7 +174,9 @@ def layer_table(
     if ":" in name:
         example = example_input(inputs) if inputs else None
         return trace(load_factory(name, args), example, name=name, source=name)
-    if name not in names() and seq_len is None and is_timm(name):
+    if name not in names() and is_timm(name):
+        if seq_len is not None:
+            raise UserError(f"{name} has no sequence length to choose", "--input 3x288x288 chooses the size of its images")
         return timm_table(name, inputs, fused_attention)
     if name not in names():
         raise _unknown(name)

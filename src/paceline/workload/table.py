@@ -17,6 +17,7 @@ from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.configs.huggingface import table_of
 from paceline.workload.layers import LayerTable
 from paceline.workload.tracing import trace as tracing
+from paceline.workload.tracing.timm_networks import PREFIX
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,7 +80,7 @@ class Workload(LayerTable):
         if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
         if ":" not in name and (args or (inputs and not catalogue.takes_image_size(name))):
-            raise UserError(f"{'--args' if args else '--input'} for {name}, which is no code", "leave it out")
+            raise _not_code(name, args)
         if is_config(name):
             whole = _configured(name, seq_len, fused_attention)
         elif ":" in name:
@@ -87,7 +88,8 @@ class Workload(LayerTable):
                 table = catalogue.layer_table(name, seq_len, fused_attention=fused_attention, args=args, inputs=inputs)
                 whole = cls.of(table)
         else:
-            whole = _named(catalogue.canonical(name), seq_len, fused_attention, inputs)
+            name = PREFIX + name.removeprefix(PREFIX) if inputs else catalogue.canonical(name)
+            whole = _named(name, seq_len, fused_attention, inputs)
         return whole.with_lora(lora) if lora else whole
 
     @classmethod
@@ -151,6 +153,15 @@ class Workload(LayerTable):
 def _named(name: str, seq_len: int | None, fused_attention: bool, inputs: str = "") -> Workload:
     """Return one object per name, because results computed from a workload are cached with it."""
     return Workload.of(catalogue.layer_table(name, seq_len, fused_attention=fused_attention, inputs=inputs))
+
+
+def _not_code(name: str, args: str) -> UserError:
+    """Return the error for arguments or an input of a network whose table is fixed."""
+    if args:
+        return UserError(f"--args for {name}, which is no code", "leave it out")
+    sized = catalogue.with_image_size(name)
+    wanted = f"{sized} takes other sizes of images" if sized else "leave it out"
+    return UserError(f"--input for {name}, whose input has one size", wanted)
 
 
 def is_config(name: str) -> bool:

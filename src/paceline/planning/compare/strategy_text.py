@@ -65,7 +65,7 @@ def choice_value(name: str, text: str) -> object:
 
 def fixed(name: str) -> UserError | None:
     """Return the error for a name that belongs to the network instead of the strategy; None for any other name."""
-    if name not in ("seq-len", "workload"):
+    if name not in ("seq-len", "workload", "lora"):
         return None
     return UserError(f"{name} changes the network, not the strategy", "run the command once for each value")
 

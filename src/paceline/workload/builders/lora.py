@@ -196,7 +196,8 @@ def _chosen(table: LayerTable, lora: LoRA) -> frozenset[int]:
         if not own:
             ends = dict.fromkeys(name.rpartition(".")[2] for name in able.values())
             legal = [ATTENTION] * any(map(_IN_ATTENTION.search, able.values())) + [ALL] * bool(able) + list(ends)
-            raise unknown(f"linear layer of {table.name}", target, legal, few=12)
+            fix = f"give targets={ALL}" if target == ATTENTION and able else ""
+            raise unknown(f"linear layer of {table.name}", target, legal, fix, few=12)
         chosen.update(own)
     return frozenset(chosen)
 

@@ -35,7 +35,10 @@ from planning_commands import JOB, PLAN, SMALL
             "once for each",
         ),
         ("plan resnet-50 --device A100 --max-nodes 1 --global-batch 7 --devices-per-node 0", "devices_per_node is 0"),
-        ("plan gpt2 --device T4 --max-nodes 1 --global-batch 4096 --sharding ddp --precision fp32", "GiB are missing"),
+        (
+            "plan gpt2 --device T4 --nodes 1 --global-batch 4096 --grad-accum 8 --sharding ddp --precision fp32",
+            "GiB are missing",
+        ),
         (f"whatif {JOB} --change notes+1", "nearest: nodes"),
         (f"whatif {JOB} --change network=0Gb/s", "positive bandwidth"),
         (f"whatif {JOB} --global-batch 1020 --change nodes+1", "does not divide among 16 workers"),

@@ -337,18 +337,18 @@ def preferred(table: RankedTable, ranking: Ranking) -> str:
         return ""
     what = "cheapest" if table.goal.by_cost else "fastest"
     chosen, quickest = table.candidates[first], table.candidates[least]
-    why = distinction(chosen, quickest)
+    why = distinction(chosen, quickest) or "as simple"
     if _devices(table, first) != _devices(table, least):
         why = "faster" if table.goal.by_cost else "cheaper"
     return f"preferred ({why}), a tie within {behind:.1%} of the {what}: {describe(*quickest)}"
 
 
 def distinction(own: Candidate, other: Candidate) -> str:
-    """Return how a candidate differs from a tied one: its detours and its batch; empty if these are equal."""
+    """Return how a candidate differs from a tied one: its simplicity and its batch; empty if these are equal."""
     (_, strategy), (_, than) = own, other
-    simpler, batches = than.detours - strategy.detours, than.global_batch_size - strategy.global_batch_size
+    batches = than.global_batch_size - strategy.global_batch_size
     words = [
-        "simpler" if simpler > 0 else "less simple" if simpler else "",
+        "simpler" if strategy.simplicity < than.simplicity else "less simple" if strategy.simplicity > than.simplicity else "",
         "smaller batch" if batches > 0 else "larger batch" if batches else "",
     ]
     return ", ".join(filter(None, words))

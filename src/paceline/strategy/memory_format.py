@@ -1,7 +1,7 @@
 """Order in memory of the numbers of images, in which convolutions run.
 
 Sources: PyTorch, Channels Last Memory Format; NVIDIA, Convolutional Layers User's Guide, section 2.1 (tensor cores read
-channels last: cuDNN transposes other tensors in kernels of their own).
+channels last: cuDNN transposes other tensors in separate kernels).
 """
 
 from __future__ import annotations

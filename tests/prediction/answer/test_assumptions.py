@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+import paceline
 from paceline.hardware import Cluster, cluster
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Predictor, predict
@@ -107,3 +108,10 @@ def test_experts_that_the_host_launches_are_said() -> None:
         return any("the host launches their blocks" in str(assumption) for assumption in answer.assumptions)
 
     assert said("tuned", "bf16") and not said("tuned", "mxfp8") and not said("ordinary", "bf16")
+
+
+@pytest.mark.parametrize(("device", "unmeasured"), [("V100", True), ("RTX 4090", True), ("MI300X", True), ("H200", False)])
+def test_products_that_were_not_measured_are_said(device: str, unmeasured: bool) -> None:
+    texts = [str(each) for each in paceline.predict("gpt2", device, global_batch_size=8).assumptions]
+    assert any("No matrix products" in text for text in texts) == unmeasured
+    assert any("Products follow those measured" in text for text in texts) != unmeasured

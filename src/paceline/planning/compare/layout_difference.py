@@ -1,7 +1,7 @@
 """How well the model tells apart two layouts of one network on the same machines.
 
 Both predictions share the errors of the device and of the network, so the ratio of their steps is better known than either.
-What remains is an error of every pair, and errors of the waits in which the two layouts differ.
+Each pair still has an error, and errors of the waits in which the two layouts differ.
 ``benchmarks/layout_differences.py`` fits both on pairs of published layouts, with whole sources left out.
 """
 

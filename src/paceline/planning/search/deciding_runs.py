@@ -25,8 +25,8 @@ def deciding_runs(best: Choice, tied: Sequence[Choice], targets: Targets | None 
     """Return the runs that would decide between the best and others that tie with it, the best first; none without any.
 
     Args:
-        tied: choices that the model does not tell from the best, the fastest first. Those on other machines and of another
-            batch are left out.
+        tied: choices that the model does not tell from the best, the fastest first. Choices on other machines or of
+            another batch are left out.
         targets: if given, all runs are for one target that runs the best and as many others as any; none without one.
     """
     job = best.cluster, best.strategy.global_batch_size

@@ -248,8 +248,12 @@ def _images(workload: Workload, strategy: Strategy, e: Efficiency) -> Iterator[A
 
 
 def _products(device: Device, precision: str, e: Efficiency) -> Iterator[Assumption]:
-    """Yield a sentence on the measured products that products on matrix units follow."""
+    """Yield a sentence on the measured products that products on matrix units follow, or that none were measured."""
     if not has_curve(device, precision):
+        yield Assumption(
+            "device",
+            f"No matrix products at {precision} were measured on {device.name} or a related chip: the roofline above holds.",
+        )
         return
     curve = curve_of(device, precision, e)
     side = np.array([_LARGE])
@@ -258,7 +262,7 @@ def _products(device: Device, precision: str, e: Efficiency) -> Iterator[Assumpt
         f"Products follow those measured on {curve.chip} by shape: {format_flops(rate)} at {precision} if {_LARGE:.0f} a side."
     )
     if curve.chip != device.name:
-        text += f" None of {device.name} were measured: these are scaled by its peak, units, bandwidth and power."
+        text += f" {device.name} was not measured: these are scaled by its peak, units, bandwidth and power."
     yield Assumption("device", text, products_source())
 
 

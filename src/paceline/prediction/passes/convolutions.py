@@ -1,8 +1,8 @@
 """Kernels of convolutions by memory format: dense, grouped and depthwise.
 
-Matrix units read channels last. cuDNN transposes contiguous tensors into that order and back in kernels of their own (NVIDIA,
-Convolutional Layers User's Guide, section 2.1). Depthwise convolutions run on ordinary cores. So do groups of other widths than
-those of the kernels of matrix units (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
+Matrix units read channels last. cuDNN transposes contiguous tensors into that order and back in separate kernels (NVIDIA,
+Convolutional Layers User's Guide, section 2.1). Depthwise convolutions run on ordinary cores. Groups without a kernel of their
+width for matrix units run there too (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
 """
 
 from __future__ import annotations

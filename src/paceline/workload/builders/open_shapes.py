@@ -1,7 +1,7 @@
 """Open transformers by name, dense: dimensions, sequence length, and sources.
 
-Dimensions are those of the released configurations. Where a network has layers that differ (local attention in every second
-block of GPT-Neo and Gemma 2), all attend to all tokens.
+Dimensions are those of the released configurations. All layers attend to all tokens, also those
+with local attention (every second block of GPT-Neo and Gemma 2).
 """
 
 from __future__ import annotations

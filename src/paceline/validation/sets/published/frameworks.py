@@ -1,4 +1,4 @@
-"""What a framework does that a row leaves out: its level of software, kernels and optimizer."""
+"""Defaults of frameworks that rows leave out: level of software, kernels and optimizer."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "dlrm-v2": "dlrm-dcnv2",
         "rnn-transducer": "rnnt",
         **dict.fromkeys(("vit-s", "vit-s/16", "vit-small", "vit-small-patch16-224", "deit-small-patch16-224"), "vit-s-16"),
-        **dict.fromkeys(("vit-b", "vit-b/16", "vit-base", "vit-base-patch16-224"), "vit-b-16"),
+        **dict.fromkeys(("vit-b", "vit-b/16", "vit-base", "vit-pytorch", "vit-base-patch16-224"), "vit-b-16"),
         **dict.fromkeys(("vit-b/32", "vit-base-patch32-224"), "vit-b-32"),
         **dict.fromkeys(("vit-l", "vit-l/16", "vit-large", "vit-large-patch16-224"), "vit-l-16"),
         **dict.fromkeys(("vit-h", "vit-h/14", "vit-huge", "vit-huge-patch14-224"), "vit-h-14"),

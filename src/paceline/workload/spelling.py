@@ -8,7 +8,9 @@ from collections.abc import Iterator
 _SEPARATORS = re.compile(r"[\s_-]+")
 _BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]|\b\d+-?\s?nodes?\b", re.IGNORECASE)
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[\s-]+([bm])(?![a-z0-9])", re.IGNORECASE)
-_WEIGHTS = re.compile(r"instruct|chat|hf|it|base|cased|uncased|preview|pile|[0-9]{1,3}k|v[0-9.]+|[0-9]{4}", re.IGNORECASE)
+_WEIGHTS = re.compile(
+    r"instruct|chat|hf|it|base|cased|uncased|preview|pile|(?:in)?[0-9]{1,3}k|v[0-9.]+|[0-9]{4}", re.IGNORECASE
+)
 """Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
 _NOISE = re.compile(
     r"(?:pre|post)?-?train(?:ing)?|pretrain(?:ing|ed)?|(?:fine)?-?tun(?:e|ed|ing)|finetun(?:e|ed|ing)|fine|pre|sft|lora|q-?lora|full|"

@@ -1,4 +1,4 @@
-"""Vision networks of rows, by the names of their frameworks, with the size and the memory format of images.
+"""Vision networks of timm and torchvision in rows, with the size and the memory format of images.
 
 Networks of timm and torchvision are traced from timm, which needs torch: rows of others are read without it.
 """
@@ -13,17 +13,6 @@ from paceline.errors import UserError
 from paceline.strategy.memory_format import CHANNELS_LAST, CONTIGUOUS
 from paceline.workload import Workload
 
-_NAMES: tuple[tuple[str, str], ...] = (
-    (r"resnet-?50(?![\dx])", "resnet-50"),
-    (r"resnet-?18(?!\d)", "resnet-18"),
-    (r"resnet-?34(?!\d)", "resnet-34"),
-    (r"resnet-?101(?!\d)", "resnet-101"),
-    (r"resnet-?152(?!\d)", "resnet-152"),
-    (r"vgg-?16(?!_?bn|\d)", "vgg-16"),
-    (r"retinanet", "retinanet"),
-    (r"mask[_-]?rcnn", "mask-rcnn"),
-    (r"vit[_-]base[_-]patch16(?:[_-]224)?|vit-base|\bvit-pytorch", "vit-b-16"),
-)
 _OF_TORCHVISION: Mapping[str, str] = {
     "mobilenet_v2": "mobilenetv2_100",
     "mnasnet0_5": "mnasnet_050",
@@ -41,22 +30,15 @@ _FUSED_SINCE = 2
 
 
 def vision_network(row: Row) -> Workload | None:
-    """Return the vision network that the row names; None if it names none.
+    """Return the network of timm or torchvision that the row names; None if it names none.
 
     Raises:
         UserError: devices that one process drives, which is not modelled.
     """
-    text = row.text("model").casefold()
-    if "clip" in text or "bert" in text:
-        return None
-    framework = row.text("framework").casefold()
+    text, framework = row.text("model").casefold(), row.text("framework").casefold()
     if "torchvision" in text or "timm" in framework:
         return _of_timm(row, text.partition(" ")[0], framework)
-    name = next((name for pattern, name in _NAMES if re.search(rf"(?<![a-z]){pattern}", text)), "")
-    try:
-        return Workload.named(name) if name else None
-    except UserError:
-        return None
+    return None
 
 
 def _of_timm(row: Row, name: str, framework: str) -> Workload | None:

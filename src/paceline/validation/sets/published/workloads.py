@@ -43,7 +43,8 @@ ADAPTER = re.compile(
 ADAPTERS = "fine-tuning other than of all weights or with LoRA"
 _CUT = re.compile(r"\(?\b(?:cut to|of|with|first)?\s*(\d+) layers[^)]*\)?", re.IGNORECASE)
 _TASK = re.compile(
-    r"^(?:run_(?:lora_)?|sft_)(?:clm_|mlm_|qa_|glue_|summarization_|sft_)?|^(?:huggingface|hf)\s+", re.IGNORECASE
+    r"^(?:run_(?:lora_)?|sft_)(?:clm_|mlm_|image_classification_|qa_|glue_|summarization_|sft_)?|^(?:huggingface|hf)\s+",
+    re.IGNORECASE,
 )
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)\s*([BM])\b", re.IGNORECASE)
 _BERT = re.compile(r"bert[-_ ]?(?:hf[-_ ])?(base|large|\d+b)|(base|large)[-_ ]bert", re.IGNORECASE)

@@ -49,7 +49,7 @@ PLAN = (
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
-    " --attention --compile --software --software-year --records"
+    " --attention --compile --software --software-year --records --memory-format --layout"
 )
 SCHEDULED = (
     "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime
 
+from paceline.cli.arguments.choice_arguments import add_choice_arguments, given_choices
 from paceline.cli.arguments.prediction_arguments import (
     add_price_argument,
     add_records_argument,
@@ -26,6 +27,7 @@ from paceline.planning.ask.ask import ask
 from paceline.planning.ask.training_question import FASTEST
 from paceline.planning.search.deadline import seconds_until
 from paceline.reporting.text.ask_text import asked_screen
+from paceline.strategy.strategy import CHOICES
 from paceline.units import parse_dollars
 
 EXAMPLE = """example:
@@ -36,7 +38,7 @@ AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
 _SHARED = (
     *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data"),
-    *("price", "software", "compile", "attention", "software_year", "records"),
+    *("price", "software", "compile", "attention", "software_year", "records", "memory_format"),
 )
 """Options that ``plan`` takes too."""
 
@@ -53,6 +55,7 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)
+    add_choice_arguments(parser, [CHOICES["memory_format"]])
     parser.set_defaults(global_batch=None, penalty=None)
 
 
@@ -76,6 +79,7 @@ def _ask(o: argparse.Namespace) -> Answer:
         prices=prices,
         predictor=predictor(o),
         progress=o.say,
+        memory_format=given_choices(o, [CHOICES["memory_format"]]).get("memory_format", ""),
         shorter=lambda tokens: workload_of(argparse.Namespace(**{**vars(o), "seq_len": tokens})),
     )
     notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []

@@ -61,6 +61,7 @@ class Asked(Tabular):
         keeping: the cheapest listed cluster that meets the deadline, if neither the choice nor an upgrade does.
         divided_layout: a divided layout that is faster beyond its range, found by a short search; None without one.
             ``may_divide``: whether such a search is worthwhile.
+        memory_format: gain of another order of images, in words; empty without one.
         shorter: tokens of the longest sequence, a power of two, with which the network fits ``named``; 0 if unknown.
         by_transport: the step over ``RDMA`` and over ``TCP``, if the network gives only its speed. The answer takes TCP.
         advice: one sentence.
@@ -80,6 +81,7 @@ class Asked(Tabular):
     keeping: Upgrade | None = None
     divided_layout: Upgrade | None = None
     may_divide: bool = False
+    memory_format: str = ""
     shorter: int = 0
     upgrades: tuple[Upgrade, ...] = ()
     by_transport: Mapping[str, Prediction] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Asked(Tabular):
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
-        others = ("billed", "may_divide", "shorter")
+        others = ("billed", "may_divide", "memory_format", "shorter")
         further = {name: getattr(self, name) for name in ("keeping", "divided_layout")}
         return {
             **{name: getattr(self, name) for name in (*names, *others)},

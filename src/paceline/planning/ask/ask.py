@@ -14,6 +14,7 @@ from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_t
 from paceline.planning.ask.rentals import NODES, Rental, rentals
 from paceline.planning.ask.training_question import QUICK, TrainingQuestion
 from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
+from paceline.planning.compare.image_order import faster_format
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
@@ -43,6 +44,7 @@ def ask(
     predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
     shorter: Callable[[int], Workload] | None = None,
+    memory_format: str = "",
 ) -> Asked:
     """Answer with the best plain strategy on ``cluster``.
 
@@ -52,13 +54,14 @@ def ask(
         by_s, budget_usd: most seconds and dollars of the run.
         prices: as for ``plan``.
         progress: called with a line at intervals during a search of layouts.
+        memory_format: order of images, a name of ``MEMORY_FORMATS``; empty: the usual one of the software.
         shorter: makes the network for a sequence length; shorter lengths are tried if it does not fit.
 
     Raises:
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
-    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor)
+    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor, memory_format)
     best, rental = (None if cluster is None else _plan_on(question, cluster, progress)), None
     if best is None:
         best, rental = _rented(question, by_s, budget_usd, cluster)
@@ -80,6 +83,7 @@ def ask(
         upgrades=more,
         keeping=_keeping(question, choice, more, by_s),
         divided_layout=_divided(at, choice),
+        memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
         shorter=0 if shorter is None or cluster in (None, choice.cluster) else _shorter(question, cluster, shorter),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),

@@ -49,12 +49,13 @@ ALL: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class TrainingQuestion:
-    """The network, target and prices of one question."""
+    """The network, target and prices of one question. ``memory_format`` is that of all its plans, if it is named."""
 
     workload: Workload
     target: TrainingTarget
     prices: Mapping[str, float | Price] | None
     predictor: StepPredictor
+    memory_format: str = ""
 
     def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
         """Return the question at the prices of rentals, one per device."""
@@ -76,6 +77,8 @@ class TrainingQuestion:
 
     def plan(self, space: Space, goal: Goal = FASTEST, progress: Progress = silent) -> Plan | None:
         """Return the plan; None if nothing is legal, fits or meets the goal."""
+        if self.memory_format:
+            space = replace(space, others={**space.others, "memory_format": (self.memory_format,)})
         try:
             return plan(
                 self.workload,

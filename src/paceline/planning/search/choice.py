@@ -150,6 +150,7 @@ class Plan(Tabular):
         layouts: description of the search of divided layouts; empty without a search.
         layout: data for pictures of the best, if it divides the network.
         compression: description of the gain of compression.
+        memory_format: gain of another order of images, in words; empty without one.
         ties: definition and order of ties, in words; empty if the best has none.
         notice: a warning about the answer; empty without one.
         why_not: answer about the strategy that the user named, in words. ``asked``: that strategy, if it exists.
@@ -178,6 +179,7 @@ class Plan(Tabular):
     learning_rates: str = ""
     deciding: tuple[DecidingRun, ...] = ()
     layouts: str = ""
+    memory_format: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
 
     def rows(self) -> tuple[Row, ...]:
@@ -212,6 +214,7 @@ class Plan(Tabular):
             "headroom": FRAGMENTED,
             "layouts": self.layouts,
             "compression": self.compression,
+            "memory_format": self.memory_format,
             "ties": self.ties,
             "deciding": [run.to_json() for run in self.deciding],
             "prices": list(self.prices),

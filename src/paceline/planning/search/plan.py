@@ -14,6 +14,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, of_devices, price
 from paceline.planning.compare.comparison import illegal, lacking
 from paceline.planning.compare.compression_worth import competing, compression_worth, meets_unranked
+from paceline.planning.compare.image_order import faster_format
 from paceline.planning.compare.layout_view import layout_view
 from paceline.planning.compare.scaling import scaling
 from paceline.planning.compare.strategy_text import POINTLESS, Wanted, describe, matches, saves_memory
@@ -155,6 +156,7 @@ def plan(
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
         compression=compression_worth(whole_table, unranked),
+        memory_format=faster_format(workload, best.cluster, best.strategy, predictor, best.prediction),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
         notice=notice,

@@ -81,6 +81,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
     yield devices_table(plan, sizes)
     yield GAP
     yield Paragraph(plan.compression)
+    yield Paragraph(f"Also try {plan.memory_format}." if plan.memory_format else "")
     if plan.why_not:
         yield Paragraph(f"Why not: {plan.why_not}")
 

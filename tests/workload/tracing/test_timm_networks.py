@@ -24,9 +24,9 @@ def test_names_are_read_without_an_import() -> None:
 @needs_timm
 def test_an_unknown_name_has_near_ones_and_other_networks_no_size_of_images() -> None:
     with pytest.raises(UserError, match="nearest: efficientnet_b0"):
-        Workload.named("timm/efficientnetb0")
+        Workload.named("timm/efficientnet_bo")
     assert takes_image_size("timm/efficientnet_b0") and not takes_image_size("resnet-50")
-    with pytest.raises(UserError, match="resnet-50, which is no code"):
+    with pytest.raises(UserError, match="resnet-50, whose input has one size"):
         Workload.named("resnet-50", inputs="3x64x64")
     with pytest.raises(UserError, match="3x224x224"):
         timm_table("timm/efficientnet_b0", "tokens:64")

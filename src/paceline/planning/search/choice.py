@@ -112,7 +112,7 @@ class DecidingRun:
     Attributes:
         choice: what to run. ``steps``: their number. The first of them warm the machines up, the median of the others counts.
         tells: what the result would tell.
-        target: framework that runs it, a name of ``planning.emit.TARGETS``; empty if none was asked for.
+        target: name of the framework that runs it (``plan --emit``); empty if none was asked for.
     """
 
     choice: Choice

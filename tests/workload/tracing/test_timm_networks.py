@@ -24,7 +24,7 @@ def test_names_are_read_without_an_import() -> None:
 @needs_timm
 def test_an_unknown_name_has_near_ones_and_other_networks_no_size_of_images() -> None:
     with pytest.raises(UserError, match="nearest: efficientnet_b0"):
-        Workload.named("timm/efficientnet_bo")
+        Workload.named("timm/eficientnet_b0")
     assert takes_image_size("timm/efficientnet_b0") and not takes_image_size("resnet-50")
     with pytest.raises(UserError, match="resnet-50, whose input has one size"):
         Workload.named("resnet-50", inputs="3x64x64")

@@ -93,7 +93,7 @@ def _shown(compression: str, workload: Workload) -> str:
     measured = sorted({a.network for a in accuracies(compression)})
     if any(family(Workload.named(name)) == own for name in measured):
         return ""
-    return f"not shown for {own} such as {workload.name} (its accuracy was measured on {', '.join(measured) or 'none'})"
+    return f"not shown for {own} (accuracy measured on {', '.join(measured) or 'none'})"
 
 
 def compression_worth(table: RankedTable, unranked: Sequence[UnrankedCompression]) -> str:

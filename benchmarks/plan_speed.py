@@ -39,7 +39,7 @@ NETWORK = "InfiniBand NDR"
 
 
 def planned(workload: str, nodes: int) -> Callable[[], None]:
-    """Return a function that plans on up to so many nodes of eight H100."""
+    """Return a function that plans on at most ``nodes`` nodes of eight H100."""
     arguments = [workload, "--device", "H100", "--devices-per-node", "8", "--max-nodes", str(nodes), "--network", NETWORK]
 
     def run() -> None:
@@ -50,7 +50,7 @@ def planned(workload: str, nodes: int) -> Callable[[], None]:
 
 
 def exactly(workload: str, nodes: int) -> Callable[[], None]:
-    """Return a function that searches layouts on exactly so many nodes of eight H100."""
+    """Return a function that searches layouts on ``nodes`` nodes of eight H100."""
     space = Space(clusters=(cluster("H100", 8, nodes, NETWORK),), optimizer="adamw")
     return lambda: search_divided(Workload.named(workload), space, TrainingTarget(), Exclusions(), ORDINARY) and None
 

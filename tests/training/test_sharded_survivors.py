@@ -171,7 +171,7 @@ def test_the_copy_of_a_lost_ranks_rows_has_them_and_its_residuals_are_lost(lost:
 @pytest.mark.everyday("zero3-both", others="long")
 @pytest.mark.parametrize(("name", "case"), [("zero3", "both"), ("zero3", "anew")])
 def test_without_a_copy_of_some_rows_the_checkpoint_is_taken(lost: Any, name: str, case: str) -> None:
-    """The run resumes from the checkpoint of step 5, or begins anew without one. It ends as the uninterrupted run."""
+    """The run resumes from the checkpoint of step 5, or restarts without one. It ends as the uninterrupted run."""
     folder, found = lost
     every, rest = found[f"{name} {case}"]
     assert every["lost"] == [] and rest is None

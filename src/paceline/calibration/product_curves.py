@@ -118,7 +118,7 @@ def product_curve(
     The nearest chip has kernels of the same family if possible. Among several it is the one with the nearest FLOPs for each
     unit and cycle. Times stay, and the peak, the units and the memory are those of the device. Operands reach a unit of the
     same family at the same bytes a cycle, and one of another family at the same bytes for each FLOP. A product that was
-    measured on both boards scales the rate. Else the share of the peak falls as the power for each FLOP does, and rises
+    measured on both boards scales the rate. Without one, the share of the peak falls as the power for each FLOP does, and rises
     slowly with it, up to ``_MOST``.
 
     Args:

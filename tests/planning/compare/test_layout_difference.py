@@ -1,4 +1,4 @@
-"""Two layouts are told apart by less, the more alike their waits are; equal ones are told apart by no less than any pair."""
+"""Layouts with similar waits are told apart by smaller differences; no pair by less than the floor."""
 
 from __future__ import annotations
 

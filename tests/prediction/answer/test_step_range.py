@@ -118,7 +118,7 @@ def test_the_step_stays_inside() -> None:
 
 
 def test_software_after_the_newest_may_be_faster_the_later_it_is() -> None:
-    """A year that nobody measured widens the fast side alone; an earlier one and none do not."""
+    """A year after the newest measured one widens the fast side alone; other years do not."""
     ends = [Predictor(software="tuned", year=year).step(NET, ONE, strategy(ONE)) for year in (0.0, 2026.0, 2027.0, 2028.0)]
     lows, highs, steps = ([getattr(one, name) for one in ends] for name in ("low_s", "high_s", "step_time_s"))
     assert steps == pytest.approx([steps[0]] * 4) and highs == pytest.approx([highs[0]] * 4)

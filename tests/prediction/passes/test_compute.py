@@ -331,7 +331,7 @@ def test_causal_attention_computes_the_blocks_up_to_the_diagonal(tokens: int, wi
 
 
 def test_a_sliding_window_takes_the_share_of_all_keys_that_was_published() -> None:
-    """cuDNN on an H200 and a GB200, forward, heads of 64, 4096 tokens, beside its causal kernel without a window (NVIDIA,
+    """cuDNN on an H200 and a GB200, forward, heads of 64, 4096 tokens, against its causal kernel without a window (NVIDIA,
     cudnn-frontend, benchmark; Dao-AILab/flash-attention#2605)."""
     (_, whole), (narrow, near) = _computed(4096), _computed(4096, 128)
     assert 0.18 < near / whole < 0.37

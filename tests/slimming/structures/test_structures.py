@@ -11,7 +11,7 @@ from paceline.slimming.structures.structures import ParameterSlice, Structures, 
 
 
 def fixed(forest: Units, units: Ints) -> Bools:
-    """Whether each unit stays, that is whether it is tied to unit 0."""
+    """Return which units stay: those tied to unit 0."""
     return np.asarray(forest.roots(units) == 0)
 
 

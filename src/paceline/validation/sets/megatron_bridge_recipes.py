@@ -47,7 +47,7 @@ def year(release: str) -> float:
 
 
 def recipe(model: str, architecture: str, precision: str, released: float) -> dict[str, Any]:
-    """Return the choices of a recipe as those of ``Strategy.of``; empty if none is known.
+    """Return the choices of a recipe as those of ``Strategy.of``; empty for an unknown recipe.
 
     Args:
         model: name of the workload. ``released``: ``year`` of the container.

@@ -9,7 +9,7 @@ from paceline.calibration.constants import efficiency
 from paceline.hardware import device
 from paceline.prediction import Predictor
 from paceline.prediction.mesh.expert_parallel import expert_share
-from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.passes.host import LOOP_S, host_launches, host_seconds
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import Parallelism
 from paceline.workload import Workload
@@ -21,8 +21,23 @@ H100, B200 = device("H100"), device("B200")
 
 def test_ordinary_software_launches_every_kernel() -> None:
     workload = Workload.named("mixtral-8x7b")
-    of_layers = [(work(layer, "calls_forward"), work(layer, "calls_backward")) for layer in workload.layers]
-    assert host_launches(workload, ORDINARY, H100, "bf16").T.tolist() == [list(map(float, of)) for of in of_layers]
+    forward, backward = host_launches(workload, ORDINARY, H100, "bf16")
+    assert forward.tolist() == [work(layer, "calls_forward") for layer in workload.layers]
+    added = [max(0, work(layer, "calls_backward") - work(layer, "calls_forward")) for layer in workload.layers]
+    products = [any(o.kind == "matmul" for o in layer.operations) for layer in workload.layers]
+    least = LOOP_S / ORDINARY.host_s
+    for launches, layer, more, product in zip(backward, workload.layers, added, products, strict=True):
+        assert launches == pytest.approx(work(layer, "calls_backward") - (0 if product else more * (1 - least)))
+
+
+def test_sums_of_gradients_cost_the_host_a_fraction_of_a_launch() -> None:
+    """A DenseNet adds the gradients of every layer that reads a tensor; a ResNet has one or two readers of each."""
+    counts = {}
+    for name in ("timm/densenet121", "resnet-50"):
+        workload = Workload.named(name)
+        launched = sum(o.calls for layer in workload.layers for o in layer.operations if not o.autocast)
+        counts[name] = host_launches(workload, ORDINARY, H100, "bf16").sum() / launched
+    assert counts["resnet-50"] > 0.99 and counts["timm/densenet121"] < 0.8
 
 
 def test_tuned_software_launches_blocks_of_experts_with_a_product_for_each() -> None:

@@ -25,5 +25,7 @@ def test_a_product_after_a_norm_casts_its_input_its_weight_and_their_gradients()
     forward = added["wide", False]
     # each cast reads 4 bytes and writes 2; a table counts bytes at fp32, which are twice those in 16 bits
     assert forward.bytes == 2 * 6 * 7 * 24 and forward.fixed_bytes == 2 * 6 * 24 * 40 and forward.calls == 2
+    back = added["wide", True]  # no gradient of an earlier pass is added to
+    assert back.bytes == forward.bytes and back.fixed_bytes == forward.fixed_bytes and back.calls == 2
     assert plain.flops_per_sample == casting.flops_per_sample and plain.activation_bytes == casting.activation_bytes
     assert casting.from_json(casting.to_json()) == casting

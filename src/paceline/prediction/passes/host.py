@@ -16,6 +16,9 @@ of both operands (#1525, #2446). These were chosen in sight of the mixtures on G
 time under NVFP4 as under MXFP8.
 
 ``host_s`` also includes host work of a layer other than launches, such as hooks of its parameters. A loop does not repeat it.
+Nor do the sums of gradients, where a tensor has several users: the engine of autograd launches them from C++ (PyTorch,
+``autograd/input_buffer.cpp``). They are the memory-bound kernels of a layer's backward pass beyond its forward kernels.
+DenseNets, in which they are a third to a half of all kernels, said where to look (pytorch-gpu-benchmark).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from paceline.prediction.passes.layer_roles import is_expert
 from paceline.prediction.passes.operation_table import is_narrow
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Layer
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -144,6 +148,13 @@ def _to_router(workload: Workload) -> frozenset[int]:
     return frozenset(found)
 
 
+def _sums_of_gradients(layer: Layer) -> int:
+    """Return the kernels of a layer's backward pass that add gradients of one tensor."""
+    counted = [o for o in layer.operations if not o.autocast]
+    forward = sum(o.calls for o in counted if not o.backward)
+    return max(0, sum(o.calls for o in counted if o.backward and o.kind == "memory") - forward)
+
+
 @once
 def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered: int, *, to_router: bool) -> Array:
     """Return the launches of each layer.
@@ -159,6 +170,8 @@ def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered:
     for number, (own, layer) in enumerate(zip(blocks, layers, strict=True)):
         once = (1 + (layer.turns - 1) * again) / layer.turns
         held = tuned and (own not in mixed or layer.name.endswith("experts.gate") or number in graphed)
+        if not tuned:
+            launches[1, number] -= once * (1 - again) * _sums_of_gradients(layer)
         for o in () if held else layer.operations:
             if o.autocast:
                 continue  # the host's seconds were fitted on networks without them

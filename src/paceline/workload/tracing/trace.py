@@ -164,6 +164,7 @@ def _under_autocast(module: nn.Module, inputs: Any, loss: Loss, paths: list[str]
             recorder = Recorder(module)
             with torch.device("meta"), torch.enable_grad():
                 recorder.save(lambda batch=batch: _call(module, batch), lambda output: _loss(output, loss), casts)  # type: ignore[misc]
+            module.zero_grad(set_to_none=True)  # or the next backward pass would add to these gradients
             sizes.append(recorder.work)
     except Exception:
         return None

@@ -153,7 +153,7 @@ class _LayoutScreening:
                 self.illegal[why] += len(self.shapes) * each
             else:
                 slices.append(own)
-        self.bounds = replace(bounds, slices=tuple(slices))
+        self.bounds = replace(bounds, slices=tuple(slices), shapes=self.shapes)
         self.considered = len(every) * len(self.shapes) * each
         self.legal = self.too_large = self.predicted = self.tried = 0
         self.least: tuple[Candidate, float] | None = None

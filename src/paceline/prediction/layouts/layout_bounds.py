@@ -10,10 +10,10 @@ A search predicts the layouts with the least bounds in full, until the bound of 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
 from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
 from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
-from paceline.prediction.layouts.pipeline_bounds import ROUNDING, PipelineShape, in_flight, late_weights, pipelined_seconds
+from paceline.prediction.layouts.pipeline_bounds import ROUNDING, Cut, PipelineShape, in_flight, late_weights, pipelined_seconds
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.mesh.stages import Segments, segments_of
@@ -36,8 +36,11 @@ from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.strategy import Strategy
 from paceline.workload.prepared import Prepared, once, once_by
+
+T = TypeVar("T")
 
 _MANY = 512
 """Number of tensors in a probe of the bytes of frozen elements."""
@@ -59,10 +62,29 @@ class Bounds:
     memory_bytes: Array
 
 
-def _of_state(own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Hashable:
-    """Return the choices that determine the state of each stage and its exchange. Some shardings are equal when divided."""
-    device = own.tensor, own.expert, own.context > 1, own.precision
-    return device, (shape.stages, shape.virtual, shape.ends), shares.sharding.divided, shares.in_node
+@dataclass(frozen=True, slots=True)
+class Unlike(Generic[T]):
+    """Distinct members of a sequence by a key. ``number``: that of each item, (items,). ``first``: the first with each key."""
+
+    number: Ints
+    first: tuple[T, ...]
+
+    @classmethod
+    def of(cls, items: Sequence[T], key: Callable[[T], Hashable]) -> Unlike[T]:
+        """Number the items by their key."""
+        numbers: dict[Hashable, int] = {}
+        first: list[T] = []
+        number = np.zeros(len(items), dtype=np.int64)
+        for i, item in enumerate(items):
+            number[i] = numbers.setdefault(key(item), len(first))
+            if number[i] == len(first):
+                first.append(item)
+        return cls(number, tuple(first))
+
+
+def _state(own: LayoutSlice) -> Hashable:
+    """Return the choices of a slice that determine the state of each stage and its exchange."""
+    return own.tensor, own.expert, own.context > 1, own.precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +94,7 @@ class LayoutBounds(Prepared):
     Args:
         slices, shardings, batches: choices to combine. Slices that cannot divide the network are left out (``refused``).
         template: strategy with the choices of every layout that do not divide. ``common``: those of the mesh (``with_common``).
+        shapes: pipelines whose exchanges are bounded together.
     """
 
     model: StepModel
@@ -81,11 +104,36 @@ class LayoutBounds(Prepared):
     batches: tuple[int, ...]
     template: Strategy
     common: Mapping[str, Any] = field(default_factory=dict)
+    shapes: tuple[PipelineShape, ...] = ()
 
     @cached_property
     def blocks(self) -> int:
         """Number of blocks of the network, which is the most parts of a pipeline."""
         return len(block_begins(self.model.workload))
+
+    @cached_property
+    def _states(self) -> Unlike[LayoutSlice]:
+        return Unlike.of(self.slices, _state)
+
+    @cached_property
+    def _divisions(self) -> Unlike[LayoutSlice]:
+        return Unlike.of(self.slices, lambda own: own.division)
+
+    @cached_property
+    def _samples(self) -> Unlike[LayoutSlice]:
+        """Slices whose samples need the same bytes."""
+        return Unlike.of(self.slices, lambda own: (own.division, own.precision, own.recompute))
+
+    @cached_property
+    def _shares(self) -> Unlike[Shares]:
+        """Shardings that differ when they are divided."""
+        return Unlike.of(self.shardings, lambda shares: (shares.sharding.divided, shares.in_node))
+
+    @cached_property
+    def _sizes_of_slices(self) -> Ints:
+        """Devices of a stage's replica, samples of a micro batch, tensor and expert groups, (4, slices)."""
+        rows = [(own.tensor * own.context, own.micro_batch_size, own.tensor, own.expert) for own in self.slices]
+        return np.array(rows, dtype=np.int64).reshape(-1, 4).T
 
     @once_by(lambda own: own.division)
     def segments(self, own: LayoutSlice) -> Segments:
@@ -128,22 +176,21 @@ class LayoutBounds(Prepared):
     def bounds(self, shape: PipelineShape) -> Bounds:
         """Return legality and memory of all combinations."""
         p = shape.stages
-        devices = np.array([own.tensor * own.context * p for own in self.slices])
-        micro = np.array([own.micro_batch_size for own in self.slices])
+        of_stage, micro, _, experts = self._sizes_of_slices
+        devices = of_stage * p
         world = self.cluster.world_size
         data = world // devices
         batches = np.array(self.batches)
         samples = data * micro
-        experts = np.array([own.expert for own in self.slices])
         whole = (world % devices == 0) & (data > 0) & (world // p % experts == 0)
         times = np.where(whole[:, None], batches[None, :] // np.maximum(samples, 1)[:, None], 0)
         legal = whole[:, None] & (times > 0) & (batches % np.maximum(samples, 1)[:, None] == 0)
         if shape.virtual > 1:
             legal &= times % p == 0
-        usable = {key: self._even(*key, p) for key in {(own.tensor, own.context) for own in self.slices}}
-        legal &= np.array([usable[own.tensor, own.context] for own in self.slices])[:, None]
+        divisions = self._divisions
+        legal &= np.array([self._even(own.tensor, own.context, p) for own in divisions.first])[divisions.number, None]
         times = np.where(legal, times, 0)
-        groups = np.stack([self._groups(own, p) for own in self.slices])
+        groups = np.stack([self._groups(own, p) for own in self._states.first])[self._states.number]
         return Bounds(times, legal[:, None, :] & groups[:, :, None], self._memory(shape, times))
 
     @once_by(lambda own, pipeline: (own.tensor, own.expert, pipeline))
@@ -154,6 +201,7 @@ class LayoutBounds(Prepared):
         sizes = [x.groups(own, pipeline, self.cluster) for x in self.shardings]
         return np.array([size == 0 or (size is not None and not apart) for size in sizes], dtype=np.bool_)
 
+    @once
     def _even(self, tensor: int, context: int, pipeline: int) -> bool:
         """Return whether groups of replicas are even within nodes."""
         world = self.cluster.world_size
@@ -183,60 +231,84 @@ class LayoutBounds(Prepared):
         whole: Array = parts.reshape(*parts.shape[:-1], shape.virtual, shape.stages).sum(axis=-2)
         return whole
 
-    def _elements(self, own: LayoutSlice, shape: PipelineShape) -> tuple[Array, Array, Array]:
-        """Return trained elements and tensors, and frozen elements, of each stage."""
-        segments = self.segments(own)
-        elements, tensors, frozen = (
-            self._by_stage(values, shape) for values in (segments.elements, segments.tensors, segments.frozen)
-        )
-        if shape.stages == 1 and segments.tied:
-            elements, tensors = elements - segments.tied, tensors - 1
-        return elements, tensors, frozen
+    @cached_property
+    def _trained(self) -> Array:
+        """Trained elements, those of experts, tensors and frozen elements by state and segment, (states, 4, segments)."""
+        segments = [self.segments(own) for own in self._states.first]
+        return np.stack([np.stack((of.elements, of.experts, of.tensors, of.frozen)) for of in segments])
+
+    @once
+    def _elements(self, stages: int, virtual: int, ends: tuple[int, int]) -> Array:
+        """Return ``_trained`` by stage, (states, 4, stages)."""
+        whole = self._by_stage(self._trained, PipelineShape(stages, virtual, ONE_FORWARD_ONE_BACKWARD, ends))
+        if stages == 1:
+            for of, own in zip(whole, self._states.first, strict=True):
+                if tied := self.segments(own).tied:
+                    of[0] -= tied
+                    of[2] -= 1
+        return whole
 
     def _memory(self, shape: PipelineShape, times: Ints) -> Array:
         """Return the bytes of the stage that needs most memory."""
-        saved: dict[Hashable, tuple[Array, Array, Array]] = {}
-        alike: dict[Hashable, list[int]] = {}
-        out = np.full((len(self.slices), len(self.shardings), len(self.batches)), np.inf)
-        held = in_flight(shape, times) / shape.virtual
-        late = late_weights(shape, times)
-        for row in np.flatnonzero(times.any(axis=1)).tolist():
-            own = self.slices[row]
-            alike.setdefault((own.tensor, own.expert, own.context > 1, own.precision), []).append(row)
-        for rows in alike.values():
-            fixed = np.stack([self._fixed(self.slices[rows[0]], shape, shares) for shares in self.shardings])
-            of_rows = []
-            for own in (self.slices[row] for row in rows):
-                per_sample = (*own.division, own.precision, own.recompute)
-                if per_sample not in saved:
-                    slope, once, weights = self._saved(own)
-                    most = np.maximum.reduceat(once, self._parts(shape)).reshape(shape.virtual, shape.stages).max(axis=0)
-                    saved[per_sample] = self._by_stage(slope, shape), most, self._by_stage(weights, shape)
-                of_rows.append(saved[per_sample])
-            slopes, onces, weights = (np.stack(of)[:, None, :] for of in zip(*of_rows, strict=True))
-            micro = np.array([self.slices[row].micro_batch_size for row in rows])[:, None, None]
-            of_samples = (held[rows] * slopes + onces + late[rows] * weights) * micro
-            for sharding, own_bytes in enumerate(fixed):
-                out[rows, sharding] = (own_bytes + of_samples).max(axis=-1)
-        return (out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING)
+        out = np.full((len(self.slices), len(self._shares.first), len(self.batches)), np.inf)
+        rows = np.flatnonzero(times.any(axis=1))
+        if not len(rows):
+            return out[:, self._shares.number]
+        state, firsts = self._present(rows)
+        fixed = self._fixed(firsts, shape)
+        slopes, onces, weights = self._saved_by_stage(shape)[:, self._samples.number[rows]]
+        held, late = in_flight(shape, times[rows]) / shape.virtual, late_weights(shape, times[rows])
+        most = self._fullest((fixed, slopes, onces, weights), (held, late))
+        slopes, onces, weights = (of[:, None, most] for of in (slopes, onces, weights))
+        of_samples = held[..., most] * slopes + onces + late[..., most] * weights
+        of_samples *= self._sizes_of_slices[1, rows, None, None]
+        fixed = fixed[:, :, None, most]
+        for sharding in range(len(self._shares.first)):
+            out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
+        return ((out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING))[:, self._shares.number]
 
-    @once_by(_of_state)
-    def _fixed(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> Array:
-        """Return the bytes of each stage that do not grow with the batch."""
-        each, unit, of_frozen = self._bytes_of(own, shape.stages, shares)
-        elements, _, frozen = self._elements(own, shape)
-        experts = self._by_stage(self.segments(own).experts, shape)
-        of_expert, replicas = each, self._expert_replicas(own, shape)
-        if experts.any() and replicas != self.replicas(own, shape.stages):
-            of_expert = self._bytes_of(own, shape.stages, shares, replicas)[0]
+    def _present(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the state of each row, numbered among those of all rows, and the first row with each."""
+        _, first, state = np.unique(self._states.number[rows], return_index=True, return_inverse=True)
+        return state, rows[first]
+
+    @staticmethod
+    def _fullest(of_stage: Sequence[Array], held: Sequence[Array]) -> Ints:
+        """Return the stages that may need most memory: those of equal parts as the stage before hold no more than it."""
+        stages = held[0].shape[-1]
+        fewer = [
+            all(bool((of[..., i] == of[..., i - 1]).all()) for of in of_stage)
+            and all(bool((of[..., i] <= of[..., i - 1]).all()) for of in held)
+            for i in range(1, stages)
+        ]
+        return np.flatnonzero([True, *(not of for of in fewer)])
+
+    def _fixed(self, rows: Ints, shape: PipelineShape) -> Array:
+        """Return the bytes of each stage that do not grow with the batch, (rows, shardings, stages)."""
+        of_states = [self._bytes_of_state(self.slices[row], shape.stages) for row in rows.tolist()]
+        each, unit, of_frozen, of_expert = np.stack(of_states, axis=1)[..., None]
+        states = self._states.number[rows]
+        trained = self._elements(*shape.cut)[states]
+        elements, experts, _, frozen = trained.transpose(1, 0, 2)[:, :, None]
         count = np.bincount(np.arange(shape.stages * shape.virtual) % shape.stages, self._sizes(shape), shape.stages)
-        smallest = float((self.segments(own).elements - self.segments(own).experts).min())
-        whole = each * (elements - experts) + of_expert * experts
-        return whole + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
+        smallest = (self._trained[states, 0] - self._trained[states, 1]).min(axis=-1)[:, None, None]
+        whole: Array = each * (elements - experts) + of_expert * experts
+        whole = whole + unit * np.minimum(count, 2) * smallest + of_frozen * np.maximum(frozen - 1, 0)
+        return whole
 
-    def _expert_replicas(self, own: LayoutSlice, shape: PipelineShape) -> int:
+    @once_by(lambda own, pipeline: (_state(own), pipeline))
+    def _bytes_of_state(self, own: LayoutSlice, pipeline: int) -> Array:
+        """Return ``_bytes_of`` by sharding, and the bytes of a trained element of experts, (4, shardings)."""
+        shared = self._shares.first
+        plain = np.array([self._bytes_of(own, pipeline, shares) for shares in shared]).T
+        of_expert, replicas = plain[0], self._expert_replicas(own, pipeline)
+        if self.segments(own).experts.any() and replicas != self.replicas(own, pipeline):
+            of_expert = np.array([self._bytes_of(own, pipeline, shares, replicas)[0] for shares in shared])
+        return np.stack((*plain, of_expert))
+
+    def _expert_replicas(self, own: LayoutSlice, pipeline: int) -> int:
         """Return the devices of a stage that have the same experts."""
-        return self.cluster.world_size // (shape.stages * own.expert)
+        return self.cluster.world_size // (pipeline * own.expert)
 
     @once_by(
         lambda own, pipeline, shares, count=0: (own.tensor, own.context, own.expert, own.precision, pipeline, shares, count)
@@ -267,7 +339,18 @@ class LayoutBounds(Prepared):
             of_frozen = (needed(_MANY, _MANY * PROBE) - needed(_MANY)) / (_MANY * PROBE)
         return two - unit, unit, of_frozen
 
-    @once_by(lambda own: (own.division, own.precision, own.recompute))
+    def _saved_by_stage(self, shape: PipelineShape) -> Array:
+        """Return ``_saved`` by stage, (3, samples, stages); those stored once are of the fullest part."""
+        slope, once, weights = self._saved_tables
+        most = np.maximum.reduceat(once, self._parts(shape), axis=-1)
+        most = most.reshape(len(most), shape.virtual, shape.stages).max(axis=1)
+        return np.stack((self._by_stage(slope, shape), most, self._by_stage(weights, shape)))
+
+    @cached_property
+    def _saved_tables(self) -> Array:
+        """Results of ``_saved``, (3, samples, segments)."""
+        return np.stack([np.stack(self._saved(own)) for own in self._samples.first], axis=1)
+
     def _saved(self, own: LayoutSlice) -> tuple[Array, Array, Array]:
         """Return bytes of one sample in each segment: activations stored per micro batch in flight, activations stored once,
         and those that wait for the gradients of weights."""
@@ -302,17 +385,17 @@ class LayoutBounds(Prepared):
         """
         if self.model.free:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
-        slices = [self.slices[row] for row in rows.tolist()]
-        passes = np.stack([self._passes(own) for own in slices])
+        passes = np.stack([self._passes(row) for row in rows.tolist()])
         parts = np.add.reduceat(passes, self._parts(shape), axis=2)
         slow = slowest(self.cluster.world_size, self.model.constants)
         forward, backward = (of * slow for of in self._launched(parts, shape))
-        sends = self._sends(slices, shape)
-        exchange = [self._exchange(own, shape) for own in slices]
-        after, micro, update, gathered, ahead = (np.stack([of[n] for of in exchange]) for n in range(5))
+        sends = self._sends(rows, shape)
+        (state, firsts), cuts = self._present(rows), self._cuts(shape)
+        exchange = np.stack([self._exchange(self.slices[row], row, cuts)[shape.cut] for row in firsts.tolist()])
+        after, micro, update, gathered, ahead = exchange[state].transpose(2, 0, 1, 3)
         e, overlap = self.model.constants, self.model.overlap
         penalty = e.overlap_penalty if overlap else 0.0
-        of_stages = (of.reshape(len(slices), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
+        of_stages = (of.reshape(len(rows), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
         whole_f, whole_b = of_stages
         if overlap and e.level == "tuned":  # gradients and weights travel during the passes (``exchange_beside``)
             last = update.max(axis=-1) + penalty * (gathered + ahead).max(axis=-1)
@@ -320,7 +403,8 @@ class LayoutBounds(Prepared):
         else:
             last = (update + gathered + np.maximum(0.0, ahead - whole_f)).max(axis=-1)
             exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b * overlap)
-        return pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
+        seconds = pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
+        return seconds[:, self._shares.number]
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
         """Return both passes of each part, plus the excess time of the stage's host over them (``StepModel.launched``).
@@ -339,12 +423,13 @@ class LayoutBounds(Prepared):
         return forward, backward + again
 
     @once
-    def _passes(self, own: LayoutSlice) -> Array:
+    def _passes(self, row: int) -> Array:
         """Return passes of one micro batch in each segment, (5, segments).
 
         Rows: seconds of the forward pass, of the backward pass and of recomputation before it, and the kernels that the host
         launches in both passes.
         """
+        own = self.slices[row]
         layers = self._divided(own)
         forward, backward = layers.passes
         again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
@@ -363,44 +448,70 @@ class LayoutBounds(Prepared):
         """Return one device's part of the layers. Recomputation runs layers again, and changes no pass."""
         return divide(self.model, self.cluster, self._strategy_of(own))
 
-    def _sends(self, slices: Sequence[LayoutSlice], shape: PipelineShape) -> Array:
-        """Return seconds from each part to the next, (slices, parts - 1)."""
-        parts, e = shape.stages * shape.virtual, self.model.constants
-        if parts == 1:
-            return np.zeros((len(slices), 0))
-        block = self.cluster.world_size // shape.stages
-        latency, each = np.zeros(parts - 1), np.zeros(parts - 1)
-        for part in range(parts - 1):
-            link, users, _ = pairs_between(self.cluster, block, part % shape.stages, (part + 1) % shape.stages)
-            latency[part], each[part] = e.latency(link), users / e.bandwidth(link)
-            if part >= shape.stages:
-                latency[part], each[part] = latency[part - shape.stages], each[part - shape.stages]
-        last = self._parts(shape)[1:] - 1
-        sizes = np.stack([self.segments(own).boundary[last] * own.width * own.micro_batch_size / own.tensor for own in slices])
-        return latency + sizes * each
+    @cached_property
+    def _boundaries(self) -> Array:
+        """Bytes that leave each segment, (divisions, segments)."""
+        return np.stack([self.segments(own).boundary for own in self._divisions.first])
 
-    @once_by(
-        lambda own, shape: (own.tensor, own.expert, own.context > 1, own.precision, shape.stages, shape.virtual, shape.ends)
-    )
-    def _exchange(self, own: LayoutSlice, shape: PipelineShape) -> list[Array]:
-        """Return seconds of the exchange by sharding and stage, (shardings, stages).
+    @cached_property
+    def _widths(self) -> Array:
+        """Width of a number of each slice, (slices,)."""
+        return np.array([own.width for own in self.slices])
+
+    def _sends(self, rows: Ints, shape: PipelineShape) -> Array:
+        """Return seconds from each part to the next, (slices, parts - 1)."""
+        parts = shape.stages * shape.virtual
+        if parts == 1:
+            return np.zeros((len(rows), 0))
+        latency, each = self._links(shape.stages)[:, np.arange(parts - 1) % shape.stages]
+        last = self._parts(shape)[1:] - 1
+        _, micro, tensor, _ = self._sizes_of_slices[:, rows, None]
+        sizes = self._boundaries[self._divisions.number[rows, None], last] * self._widths[rows, None] * micro / tensor
+        sends: Array = latency + sizes * each
+        return sends
+
+    @once
+    def _links(self, stages: int) -> Array:
+        """Return the latency from each stage to the next, and seconds of a byte, (2, stages)."""
+        e, block = self.model.constants, self.cluster.world_size // stages
+        found = [pairs_between(self.cluster, block, stage, (stage + 1) % stages) for stage in range(stages)]
+        return np.array([(e.latency(link), users / e.bandwidth(link)) for link, users, _ in found]).T
+
+    def _cuts(self, shape: PipelineShape) -> tuple[Cut, ...]:
+        """Return how the pipelines with as many stages cut the network."""
+        return tuple(dict.fromkeys(of.cut for of in (*self.shapes, shape) if of.stages == shape.stages))
+
+    @once_by(lambda own, row, cuts: (_state(own), cuts))
+    def _exchange(self, own: LayoutSlice, row: int, cuts: tuple[Cut, ...]) -> dict[Cut, Array]:
+        """Return seconds of the exchange by sharding and stage for each way to cut the network, (shardings, 5, stages).
 
         The entries are those of ``exchange_bounds``.
         """
-        return [np.stack(of) for of in zip(*(self._exchange_of(own, shape, x) for x in self.shardings), strict=True)]
-
-    @once_by(_of_state)
-    def _exchange_of(self, own: LayoutSlice, shape: PipelineShape, shares: Shares) -> tuple[Array, ...]:
-        elements, tensors, _ = self._elements(own, shape)
-        return exchange_bounds(self._replica_groups(own, shape, shares, elements), tensors, self.model.constants)
+        state = self._states.number[row]
+        trained = np.concatenate([self._elements(*cut)[state, :3] for cut in cuts], axis=-1)
+        unlike, stage = np.unique(trained, axis=1, return_inverse=True)
+        elements, experts, tensors = unlike
+        pipeline = cuts[0][0]
+        found = np.stack(
+            [
+                np.stack(
+                    exchange_bounds(
+                        self._replica_groups(own, pipeline, shares, elements, experts), tensors, self.model.constants
+                    )
+                )
+                for shares in self._shares.first
+            ]
+        )[..., stage.ravel()]
+        ends = np.cumsum([cut[0] for cut in cuts])[:-1]
+        return dict(zip(cuts, np.split(found, ends, axis=-1), strict=True))
 
     def _replica_groups(
-        self, own: LayoutSlice, shape: PipelineShape, shares: Shares, elements: Array
+        self, own: LayoutSlice, pipeline: int, shares: Shares, elements: Array, experts: Array
     ) -> tuple[ReplicaGroup, ...]:
         """Return the replicas of the trained ``elements`` of each stage, with those of experts apart if they are others."""
-        inner = self._inner(own, shape.stages, shares)
+        inner = self._inner(own, pipeline, shares)
         view = group_view(self.cluster, inner.world_size, own.tensor)
-        experts, replicas = self._by_stage(self.segments(own).experts, shape), self._expert_replicas(own, shape)
+        replicas = self._expert_replicas(own, pipeline)
         if not experts.any() or replicas == inner.world_size:
             return (ReplicaGroup(inner, view, elements),)
         rest = ReplicaGroup(inner, view, elements - experts)
@@ -408,4 +519,4 @@ class LayoutBounds(Prepared):
             of_experts = group_view(self.cluster, replicas, own.expert)
         except UserError:  # no such layout is legal
             return (rest,)
-        return rest, ReplicaGroup(self._inner(own, shape.stages, shares, replicas), of_experts, experts)
+        return rest, ReplicaGroup(self._inner(own, pipeline, shares, replicas), of_experts, experts)

@@ -22,6 +22,10 @@ _MANY = 1 << 40
 """Passes of a stage without end."""
 
 
+Cut = tuple[int, int, tuple[int, int]]
+"""Stages, parts of each, blocks of the first and of the last stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineShape:
     """Stages, parts of the network on each, the schedule, and blocks of the first and of the last stage (0: as many as the
@@ -31,6 +35,11 @@ class PipelineShape:
     virtual: int
     schedule: PassOrder
     ends: tuple[int, int] = (0, 0)
+
+    @property
+    def cut(self) -> Cut:
+        """How it cuts the network: stages, parts of each, and blocks of the ends."""
+        return self.stages, self.virtual, self.ends
 
 
 def pipelined_seconds(

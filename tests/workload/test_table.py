@@ -288,6 +288,14 @@ def test_the_networks_of_later_rounds_have_the_published_sizes() -> None:
     assert joint.flops_forward == 2 * 205 * 61 * 512 * 1024
 
 
+def test_each_layer_of_a_graph_network_computes_what_the_next_one_reads() -> None:
+    attention = [layer for layer in Workload.named("rgat").layers if layer.kind == "GraphAttention"]
+    moved = [
+        sum(o.bytes for layer in attention if layer.name.startswith(f"layers.{i}.") for o in layer.operations) for i in range(3)
+    ]
+    assert moved[0] > 4 * moved[1] > 16 * moved[2] > 0
+
+
 def test_stable_diffusion_has_the_released_size() -> None:
     """865.91 M: stabilityai/stable-diffusion-2-base, unet."""
     assert Workload.named("stable-diffusion").num_parameters == 865_910_724

@@ -137,7 +137,8 @@ _BOUNDED = _aten("""
     mish_backward glu_backward _prelu_kernel _prelu_kernel_backward _thnn_fused_lstm_cell
     _thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl mean sum var var_mean std amax amin max min argmax
     argmin any all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
-    leaky_relu leaky_relu_ hardtanh hardtanh_
+    leaky_relu leaky_relu_ hardtanh hardtanh_ _embedding_bag _embedding_bag_backward
+    _embedding_bag_per_sample_weights_backward
 """)
 
 

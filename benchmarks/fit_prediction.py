@@ -71,7 +71,7 @@ def constants() -> Iterator[Constant]:
     yield Constant("shared", "vector_share", 0.95, 1.05, 0.7, 1.0)
     yield Constant("shared", "feeding", 0.25, 1.4, 0.05, 0.5)
     yield Constant("shared", "conv_share", 0.85, 1.15, 0.5, 1.0)
-    yield Constant("shared", "winograd", 1.5, 1.3, 1.0, 2.25)
+    yield Constant("shared", "winograd", 4.0, 1.1, 2.25, 4.0)
     yield Constant("shared", "depth", 30.0, 2.0, 1.0, 200.0)
     yield Constant("shared", "matrix_depth", 100.0, 1.5, 10.0, 400.0)
     yield Constant("shared", "small_tile", 0.95, 1.05, 0.7, 1.0)

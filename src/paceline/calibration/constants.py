@@ -40,8 +40,8 @@ class Efficiency:
         attention_kernel: a name of ``attention.KERNELS``. New architectures run the older ones at a smaller share. Empty: the
             usual one of such software.
         feeding: exponent of ``compute.operand_demand``, by which these shares rise for slower matrix units.
-        winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with
-            F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural Networks).
+        winograd: FLOPs of a 3x3 convolution / multiplications really done on ordinary cores; at most 2.25 with F(2x2, 3x3), 4
+            with F(4x4, 3x3) (Lavin and Gray 2016). Transforms take time besides (``convolutions.winograd_gain``).
         depth, matrix_depth: depth k of a product that would take as long as filling and emptying a unit's pipeline.
         small_tile: factor on the rate for every halving of the tile.
         units: number of units of a device that does not state it.

@@ -27,7 +27,7 @@ from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.product_curves import ProductCurve, has_curve, product_curve
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, WIDE, QuantisationRecipe
-from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last
+from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last, winograd_gain
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MATMUL, MEMORY, SCAN, OperationTable, operation_table
 from paceline.prediction.passes.products import product_seconds
 from paceline.strategy.optimizer import Optimizer
@@ -329,7 +329,7 @@ def _uniform(
     shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
     shape, rest = np.ones(len(table.kind)), (units, depth[shaped], e.small_tile, issued, e.issue_overhead)
     shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
-    winograd = np.where((table.kind == CONV) & (table.window == 9), 1.0 if matrix else e.winograd, 1.0)
+    winograd = 1.0 if matrix else winograd_gain(table, rate * e.conv_share, memory_rate(device, e), e.winograd)
     fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
     of_kind = (

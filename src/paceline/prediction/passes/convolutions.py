@@ -3,6 +3,10 @@
 Matrix units read channels last. cuDNN transposes contiguous tensors into that order and back in separate kernels (NVIDIA,
 Convolutional Layers User's Guide, section 2.1). Depthwise convolutions run on ordinary cores. Groups without a kernel of their
 width for matrix units run there too (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
+
+On ordinary cores convolutions of 3x3 run as Winograd's products (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural
+Networks, arXiv:1509.09308). Blocks of 4x4 results save three of four multiplications. Their transforms write and read 36
+numbers for each 16 of the images and of the results, so networks of few channels gain little.
 """
 
 from __future__ import annotations
@@ -27,6 +31,10 @@ _MULTIPLE = 8
 _WIDTHS = (4, 8, 16, 32)
 """Channels of a group for which such kernels exist."""
 _NORM = re.compile("(Batch|Layer|Group|Instance|Evo)Norm")
+_WINOGRAD = 9
+"""Positions of the window of a convolution that Winograd's algorithm speeds up."""
+_TRANSFORMED = 4 * 2 * 36 / 16
+"""Bytes that transforms write and read for each number of the images and of the results, in fp32."""
 _IMAGE = 4
 """Most channels of an image, which is padded."""
 
@@ -83,6 +91,19 @@ def convolution_seconds(
     on_cores = work / (cores * _FIT["grouped_on_cores"] * (width / _WIDTHS[-1]) ** _FIT["grouped_exponent"])
     has_kernel = np.isin(width, _WIDTHS) & (groups % _MULTIPLE == 0)
     return ConvolutionSeconds(np.where(grouped, np.where(has_kernel, 0.0, on_cores), flops), streamed, nothing)
+
+
+def winograd_gain(table: OperationTable, rate: float, bandwidth: float, saved: float) -> Array:
+    """Return how many times as fast a row of ordinary cores runs by Winograd's algorithm, (rows,); 1 without it.
+
+    Args:
+        rate: FLOP/s of convolutions without it. ``bandwidth``: bytes/s.
+        saved: FLOPs of a convolution / multiplications really done.
+    """
+    entering, leaving, groups = _channels(table)
+    fits = (table.kind == CONV) & (table.window == _WINOGRAD) & (groups <= 1) & (leaving > 0)
+    transforms = _TRANSFORMED * (1 / entering + 1 / np.maximum(leaving, 1.0)) * rate / (2 * _WINOGRAD * bandwidth)
+    return np.where(fits, np.maximum(1 / (1 / saved + transforms), 1.0), 1.0)
 
 
 def _channels(table: OperationTable) -> tuple[Array, Array, Array]:

@@ -42,7 +42,7 @@ def all_facts() -> list[Fact]:
         fact
         for one in devices()
         for fact in (
-            *(one.memory, one.memory_bandwidth, one.units, one.lanes, one.issued, one.power),
+            *(one.memory, one.memory_bandwidth, one.units, one.lanes, one.issued, one.array, one.vector_rate, one.power),
             *one.peak_flops.values(),
             *one.matmul_flops.values(),
         )
@@ -83,6 +83,8 @@ def test_no_unknown_keys(name: str) -> None:
             "units",
             "lanes",
             "issued",
+            "array",
+            "vector_rate",
             "power",
             "architecture",
             "peak_flops",

@@ -196,6 +196,8 @@ def test_cores_of_a_chip_count_as_devices_where_the_table_says_so() -> None:
     mesh = one.setting.strategy.parallelism
     assert (one.keys.device, one.keys.devices, one.keys.nodes) == ("Trainium", 32, 2)
     assert (mesh.tensor, mesh.data, one.setting.strategy.global_batch_size, one.workload.tokens) == (4, 8, 256, 4096)
+    assert case("published", **said, **page, **row, date="2024-06-30").attention == "eager"
+    assert case("published", **said, **page, **row, date="2024-07-03").attention == "", "NeMo of AWS fuses it since"
 
 
 @each_row(

@@ -66,7 +66,7 @@ class Efficiency:
             messages take multiprocessors and memory bandwidth. With 0 the overlap is free, with 1 it gains nothing.
         straggler_spread: standard deviation of the workers' compute times in one step, relative to their mean.
         sigmas: errors of the predictions with these constants.
-        seen: names of the chips, models and scales in the fit.
+        seen: names of the chips, models and scales in the fit. ``without``: the one that was excluded; empty: none.
         time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation), or
             the software is older.
         yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
@@ -109,6 +109,7 @@ class Efficiency:
     straggler_spread: float = 0.0
     sigmas: Sigmas = field(default_factory=Sigmas)
     seen: frozenset[str] = frozenset()
+    without: str = ""
 
     def __hash__(self) -> int:
         """Hash only numbers that differ from fit to fit. Equal constants share them, and the tables cannot be hashed."""
@@ -275,6 +276,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
         protocols=nccl(),
         sigmas=Sigmas(**data["sigmas"], **values.pop("sigmas")),
         seen=seen - {without},
+        without=without,
         **values,
     )
 

@@ -32,6 +32,8 @@ class Device:
         units: multiprocessors, compute units or cores, where they are known.
         lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one. If
             they are equal, other instructions of a kernel take cycles from its multiply-adds.
+        array: rows and columns of its systolic arrays, if it has such; smaller products are padded.
+        vector_rate: elements/s that its other units read or write, where they may be slower than the memory.
         power: the board's limit in watts, where it is known.
         host_link: name of the link to the host's memory, where it is known.
         host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
@@ -48,6 +50,8 @@ class Device:
     units: Fact | None = None
     lanes: Fact | None = None
     issued: Fact | None = None
+    array: Fact | None = None
+    vector_rate: Fact | None = None
     power: Fact | None = None
     host_link: str = ""
     host_bandwidth: Fact | None = None

@@ -20,7 +20,7 @@ VARIABLE = "PACELINE_DEVICES"
 RECALLED = "recalled, not checked"
 """Prefix of the source of a number that was not read on the named page."""
 KINDS = ("gpu", "tpu", "accelerator", "cpu")
-_NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "host_bandwidth")
+_NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "array", "vector_rate", "host_bandwidth")
 _RATES = ("peak_flops", "matmul_flops")
 _NEEDED = ("name", "kind", "link", "peak_flops", "memory", "memory_bandwidth")
 _ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "host_link")
@@ -60,6 +60,8 @@ def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
         units=number("units"),
         lanes=number("lanes"),
         issued=number("issued"),
+        array=number("array"),
+        vector_rate=number("vector_rate"),
         power=number("power"),
         host_link=entry.get("host_link", entry["link"] if entry["link"].startswith("PCIe") else ""),
         host_bandwidth=number("host_bandwidth"),

@@ -23,6 +23,7 @@ from paceline.prediction.passes.compute import (
     optimizer_seconds,
     peak_rate,
     shape_efficiency,
+    systolic_efficiency,
 )
 from paceline.prediction.passes.operation_table import operation_table
 from paceline.prediction.passes.products import measured_seconds
@@ -91,6 +92,31 @@ def test_a_short_depth_costs_and_a_long_one_is_split():
     assert shape_efficiency(few, few, np.array([50.0]), np.array([1.0]), 1, 50.0, 1.0)[0] == pytest.approx(0.5)
     alone = shape_efficiency(few, few, many, np.array([1.0]), 100, 0.0, 0.1)[0]
     assert alone == pytest.approx(1.0)  # one tile, in a hundred parts
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "share"),
+    [
+        (512, 256, 384, 1.0),
+        (512, 512, 64, 0.5),  # depth of a head of 64: half of the rows of the array
+        (512, 64, 512, 1.0),  # the other operand is held: 512 columns, 64 rows pass
+        (32, 512, 128, 0.5),  # 32 rows take as long as 64
+        (129, 129, 129, 129**2 / 256**2),
+        (0, 0, 0, 1.0),
+    ],
+)
+def test_systolic_arrays_are_padded(m, n, k, share):
+    sizes = [np.array([float(x)]) for x in (m, n, k)]
+    assert systolic_efficiency(*sizes, 128.0)[0] == pytest.approx(share)
+    swapped = [sizes[1], sizes[0], sizes[2]]
+    assert systolic_efficiency(*swapped, 128.0) == systolic_efficiency(*sizes, 128.0)
+
+
+def test_element_wise_work_waits_for_slow_vector_units(ideal):
+    device = make_cluster(1, 1).device
+    workload = one("memory", flops=0.0, moved=4e6)  # 1e6 numbers: 8 us of the memory
+    assert forward(workload, replace(device, vector_rate=fact(1e12)), ideal).bytes.tolist() == pytest.approx([8e-6])
+    assert forward(workload, replace(device, vector_rate=fact(1e9)), ideal).bytes.tolist() == pytest.approx([1e-3])
 
 
 def test_launches_add_to_the_work(ideal):

@@ -99,6 +99,7 @@ def test_where_graphs_hold_everything_the_host_costs_nothing() -> None:
         host_seconds(B200, ORDINARY) == host_seconds(B200, TUNED) == ORDINARY.host_s
         and host_seconds(device("TPU v4"), ORDINARY) == 0.0
     )
+    assert host_seconds(device("Gaudi 2"), ORDINARY) == ORDINARY.host_s and host_seconds(device("Gaudi 2"), TUNED) == 0.0
     held_out = efficiency("tuned", "Hopper")
     assert held_out.expert_host_s == efficiency("ordinary", "Hopper").host_s
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from paceline.calibration import attention
+from paceline.calibration.accelerators import family, on_device
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.calibration.product_curves import has_curve
@@ -205,7 +206,7 @@ def _calibrated(strategy: Strategy, calibration: Calibration) -> Iterator[Assump
 
 
 def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[Assumption]:
-    device = cluster.device
+    device, e = cluster.device, on_device(e, cluster.device)
     peak, measured = device.peak(strategy.precision), device.matmul_flops.get(strategy.precision)
     rate, kind = (measured, "measured matmul") if measured else (peak, "datasheet peak")
     yield Assumption("uncalibrated", "Not calibrated: nothing was measured on this machine.")
@@ -228,6 +229,9 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
         f"leave units idle reach less. A kernel launch takes {format_seconds(e.launch_s[device.kind])}. Activations move in "
         f"{strategy.precision}.",
     )
+    if own := family(device):
+        lazy = ", and the host records every operation of ordinary software" if own.lazy else ""
+        yield Assumption("constants", f"{device.name} takes constants of {own.name}{lazy}.", own.source)
     yield from _products(device, strategy.precision, e)
     if recipe := RECIPES.get(strategy.precision):
         name = strategy.precision

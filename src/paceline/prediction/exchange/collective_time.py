@@ -23,8 +23,8 @@ from typing import Literal
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.calibration.accelerators import protocols
 from paceline.calibration.constants import Efficiency
-from paceline.calibration.protocols import BARE
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.placement import Places, placement
 from paceline.prediction.exchange.group_view import group_view, nodes_of_ranks
@@ -263,7 +263,7 @@ def alltoall_seconds(
     beta = 1 / efficiency.bandwidth(near, local), 1 / efficiency.bandwidth(far)
     waits = [count / efficiency.concurrent_messages * of for count, of in zip(peers, alpha, strict=True)]
     best, by_network = np.full(len(volume), np.inf), np.zeros(len(volume), dtype=np.bool_)
-    for p in BARE if cluster.device.kind == "cpu" else efficiency.protocols:
+    for p in protocols(efficiency, cluster.device):
         if (local > 1 and near.kind not in p.alltoall_share) or (nodes > 1 and far.kind not in p.share):
             continue
         start = p.ring_s * efficiency.latency_factor
@@ -305,12 +305,11 @@ def _algorithm_costs(
     """
     n, nodes, local = cluster.world_size, cluster.num_nodes, cluster.devices_per_node
     near, far = cluster.intra_link, cluster.network
-    protocols = BARE if cluster.device.kind == "cpu" else efficiency.protocols
     depth = 2 * ceil(log2(nodes))
     ring = turns * (n - 1) / n
     fewest = min((size for size in cluster.unlike_sizes if size > 1), default=1)
     up_links = max(1.0, cluster.oversubscription / cluster.leaf_nodes) if cluster.leaf_nodes else 1.0
-    for p in protocols:
+    for p in protocols(efficiency, cluster.device):
         if (local > 1 and near.kind not in p.share) or (nodes > 1 and far.kind not in p.share):
             continue
         alpha, tree = (

@@ -23,6 +23,7 @@ import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.calibration import attention as attention_kernels
+from paceline.calibration.accelerators import on_device
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.product_curves import ProductCurve, has_curve, product_curve
 from paceline.hardware.device import Device
@@ -161,8 +162,11 @@ def allowed(device: Device, joules: Mapping[str, float]) -> float:
 def operand_demand(device: Device, precision: str) -> float:
     """Return the speed of the matrix units over fp32, relative to the eightfold at which they wait for operands; at most 1.
 
-    Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait.
+    Both read operands through the same caches, so slow units (GeForce accumulates at half rate) seldom wait. A systolic array
+    reads its own.
     """
+    if device.array is not None:
+        return 1.0
     if precision in RECIPES:  # more operands by the same factor as their width is smaller
         precision = WIDE
     full = device.peak_flops.get("fp32")
@@ -222,6 +226,25 @@ def shape_efficiency(
     return np.where(true > 0, np.minimum(best, 1.0), 1.0)
 
 
+def systolic_efficiency(m: Array, n: Array, k: Array, side: float) -> Array:
+    """Return the share of the rate that products of (m, k) by (k, n) reach on systolic arrays of a ``side``, 0 to 1; 1 if m is
+    0.
+
+    An array holds a part of one operand, (side, side), and the rows of the other pass through it. The part is padded along the
+    depth and along its other size. Fewer rows than half a side take as long as these. The compiler holds the operand that
+    wastes less (AWS, Trainium architecture guide for NKI, Tensor Engine).
+    """
+
+    def padded(size: Array) -> Array:
+        return size / np.maximum(np.ceil(size / side) * side, 1.0)
+
+    def passed(size: Array) -> Array:
+        return size / np.maximum(size, side / 2)
+
+    best = padded(k) * np.maximum(padded(n) * passed(m), padded(m) * passed(n))
+    return np.where(m * n * k > 0, best, 1.0)
+
+
 def layer_seconds(
     workload: Workload,
     micro_batch_size: int,
@@ -270,6 +293,7 @@ def operation_seconds(
     else run in bf16. Separate kernels cast the input, the weight and the gradient of a layer (as Transformer Engine's
     ``Linear`` does). Each cast serves two of the three products.
     """
+    efficiency = on_device(efficiency, device)
     recipe = RECIPES.get(precision)
     if recipe is None:
         return _uniform(table, micro_batch_size, precision, device, efficiency, channels_last)
@@ -328,7 +352,10 @@ def _uniform(
     measured = has_curve(device, precision)
     shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
     shape, rest = np.ones(len(table.kind)), (units, depth[shaped], e.small_tile, issued, e.issue_overhead)
-    shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
+    if device.array is not None and matrix:
+        shape[shaped] = systolic_efficiency(m[shaped], n[shaped], k[shaped], device.array.value)
+    else:
+        shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
     winograd = 1.0 if matrix else winograd_gain(table, rate * e.conv_share, memory_rate(device, e), e.winograd)
     fed = operand_demand(device, precision) ** -e.feeding
     attention = e.attention_share * fed * attention_kernels.share(device, precision, e)
@@ -351,6 +378,9 @@ def _uniform(
     if device.cycles is not None:
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
+    if device.vector_rate is not None:
+        accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED
+        streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / device.vector_rate.value), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = calls * e.launch_s[device.kind]
     casts = 0.0 if BYTES_PER_ELEMENT[precision] == _COUNTED else CAST_SHARE

@@ -26,6 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.calibration.accelerators import family
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.hardware.device import Device
 from paceline.hardware.precision import RECIPES
@@ -54,10 +55,12 @@ LOOP_S: float = assumed("loop_host_s")
 def host_seconds(device: Device, e: Efficiency) -> float:
     """Return seconds of the host for a kernel that it launches.
 
-    The constants are for GPUs' hosts: a CPU launches nothing, a TPU runs compiled programs.
+    The constants are for GPUs' hosts: a CPU launches nothing, a TPU runs compiled programs. Ordinary software on a Gaudi
+    records each operation on the host (lazy mode), which is taken to last as long as a launch.
     """
     if device.kind != "gpu":
-        return 0.0
+        own = family(device)
+        return e.host_s if own is not None and own.lazy and e.level == "ordinary" else 0.0
     if e.level == "tuned" and device.architecture in _EACH_EXPERT_ON:
         return e.expert_host_s
     return e.host_s

@@ -24,6 +24,7 @@ class Framework:
         needed: what it shares out where a run would not fit otherwise.
         scaled: attention is PyTorch's ``scaled_dot_product_attention``.
         optimizer: optimizer of its examples for language models.
+        fused_since: month since which its own networks fuse attention. Others, as those of Hugging Face, write their scores.
     """
 
     software: Software
@@ -32,6 +33,7 @@ class Framework:
     needed: str = "ddp"
     scaled: bool = False
     optimizer: str = "adam"
+    fused_since: str = ""
 
 
 _FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
@@ -39,13 +41,15 @@ _FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
     (r"oneflow-gpt|oneflow", Framework("tuned", "tuned")),
     (r"maxtext", Framework("tuned", "tuned", sharding="zero3")),
     (r"megatron|nemo(?! automodel)|transformerengine", Framework("tuned", "tuned", needed="distributed_optimizer")),
-    (r"internevo|neuron|mosaic|levanter|jax|pax|t5x", Framework("tuned", "tuned", needed="zero3")),
+    (r"neuron", Framework("tuned", "tuned", needed="distributed_optimizer", fused_since="2024-07")),
+    (r"internevo|mosaic|levanter|jax|pax|t5x", Framework("tuned", "tuned", needed="zero3")),
     (r"torchtitan|torchao", Framework("eager", "tuned", sharding="zero3", scaled=True)),
     (r"fms-fsdp|prime", Framework("eager", "tuned", sharding="zero3")),
     (r"nemo automodel", Framework("eager", "tuned")),
 )
 """Frameworks by name, the first that fits; any other is ordinary code. Defaults: MaxText, ``ici_fsdp_parallelism=-1``;
-torchtitan, ``data_parallel_shard_degree=-1``."""
+torchtitan, ``data_parallel_shard_degree=-1``; AWS Neuron, ZeRO-1 and the kernel of attention (release notes of
+neuronx-nemo-megatron, 0.6.0 of July 2024)."""
 _TF32_BY_DEFAULT = re.compile(r"a0\+|nvcr|\bngc\b|nvidia|tensorflow|paddle|pytorch[- ]1\.(?:[7-9]|10|11)\b", re.IGNORECASE)
 """Software whose fp32 products run in TF32 where the device has it: NVIDIA's containers, PyTorch 1.7 to 1.11 (PyTorch, CUDA
 semantics, TensorFloat-32), TensorFlow."""
@@ -72,6 +76,9 @@ def software(row: Row, number_format: str) -> Software:
 def attention(row: Row, of: Device) -> str:
     """Return the kernel of attention where it is not the usual one of the software. On Hopper PyTorch's choice was
     FlashAttention-2 (pytorch/pytorch#138522)."""
+    since = framework(row).fused_since
+    if since and (row.text("date") < since or "huggingface" in row.text("model").casefold()):
+        return "eager"
     return ("fa2" if of.architecture == "Hopper" else "sdpa") if framework(row).scaled else ""
 
 

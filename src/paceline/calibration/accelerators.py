@@ -41,7 +41,7 @@ class Family:
     lazy: bool = False
 
     def products_of(self, chip: str, without: str) -> float:
-        """Return the share of a chip, else the geometric mean of the others; 0 if none is known.
+        """Return the share of a chip, else the geometric mean of the others; 0 without any.
 
         Args:
             without: chip whose measurements are excluded.

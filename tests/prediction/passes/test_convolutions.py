@@ -95,6 +95,17 @@ def test_normalisations_decide_what_order_stays(norm: str, order: str, expected:
     assert is_channels_last(network(64, 64, norm=norm), order, "tuned") is (order == LAST)
 
 
+def test_convolutions_of_volumes_run_older_instructions_on_hopper() -> None:
+    hopper, ampere = catalogue.device("H100 SXM"), catalogue.device("A100 SXM 80GB")
+
+    def slowdown(card: Device, window: int) -> float:
+        own = seconds(network(256, 256, window=window), LAST, device=card, level="tuned")
+        return own / seconds(network(256, 256, window=window - 1), LAST, device=card, level="tuned")
+
+    assert slowdown(hopper, 27) / slowdown(ampere, 27) == pytest.approx(1 / assumed("ampere_instructions"), rel=0.02)
+    assert slowdown(hopper, 9) / slowdown(ampere, 9) == pytest.approx(1.0, rel=0.02)
+
+
 def test_casts_of_autocast_cost_nothing_in_fp32() -> None:
     plain = network(64, 64, norm="LayerNorm")
     norm = plain.layers[1]

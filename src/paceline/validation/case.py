@@ -78,7 +78,8 @@ class Case:
         attention: the kernel of attention where it is not the software's usual one.
         overlap: False if the run switched overlap of exchanges and passes off; None: as usual.
         memory_bytes: measured peak of a device's memory, if the file states it. ``memory_counts``: what the peak counts, the
-            tensors that PyTorch ``allocated``, or all that the ``device`` holds.
+            tensors that PyTorch ``allocated``, or all that the ``device`` holds. ``held_bytes``: bytes of a device that its
+            software holds in addition to those of the strategy.
         precision_from: source of the precision: the ``row``, the ``submission`` or its script, or ``usual`` for its software.
     """
 
@@ -91,6 +92,7 @@ class Case:
     published: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float | None = None
     memory_counts: Literal["allocated", "device"] = "device"
+    held_bytes: float = 0.0
     year: float = 0.0
     attention: str = ""
     overlap: bool | None = None

@@ -36,7 +36,7 @@ class InformedPredictor:
             low_s=step.low_s,
             high_s=step.high_s,
             sync_s=step.exposed_comm_s,
-            memory_bytes=step.allocated_bytes if case.memory_counts == "allocated" else step.memory_bytes,
+            memory_bytes=case.held_bytes + (step.allocated_bytes if case.memory_counts == "allocated" else step.memory_bytes),
         )
 
     def prediction(self, case: Case) -> Prediction:

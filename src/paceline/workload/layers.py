@@ -72,6 +72,7 @@ class Operation:
         causal: whether a kernel of attention leaves out the scores of later keys. FLOPs count them, as publications do.
         sliding: keys that each query of attention sees at most, itself and those before it; 0: all. FLOPs count no others.
         autocast: whether it runs under 16-bit autocast alone: casts, and what kernels that stay fp32 there move beyond 16 bits.
+        eager: whether it is a kernel in ordinary software alone. Tuned software computes it in the kernel before or after.
     """
 
     kind: OperationKind
@@ -89,6 +90,7 @@ class Operation:
     causal: bool = False
     sliding: float = 0.0
     autocast: bool = False
+    eager: bool = False
 
     def to_row(self) -> list[Any]:
         """Return the fields in order, whole numbers as integers, without trailing defaults."""

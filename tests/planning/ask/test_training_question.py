@@ -51,7 +51,7 @@ def test_a_division_among_many_nodes() -> None:
 
 def test_ddp_where_sharding_gains_no_more_than_a_tie() -> None:
     """Nobody shards a small network for a percent."""
-    shape = llama(layers=6, hidden=384, heads=6, kv_heads=6, ffn=1024, vocabulary=5000)
+    shape = llama(layers=6, hidden=384, heads=6, kv_heads=6, ffn=1024, vocabulary=1000)
     small = replace(QUESTION, workload=Workload.from_shape(shape, 256))
     best = small.plain([Cluster.named("4 RTX 4090")])
     assert best is not None and best.best.strategy.parallelism.sharding.name == "ddp"

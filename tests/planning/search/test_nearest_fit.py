@@ -20,10 +20,10 @@ from paceline.workload import Workload
 GIB = 2**30
 
 
-def offers(name: str, machines: str, batch: int, network: str | None = None, **choices: Any) -> tuple[Fitting, ...]:
-    cluster = Cluster.named(machines, network)
+def offers(name: str, machines: str, batch: int, tokens: int | None = None, **choices: Any) -> tuple[Fitting, ...]:
+    cluster = Cluster.named(machines)
     strategy = Strategy.of(**{"world_size": cluster.world_size, "global_batch_size": batch, "precision": "bf16", **choices})
-    return nearest_fit(Workload.named(name), cluster, strategy)
+    return nearest_fit(Workload.named(name, tokens), cluster, strategy)
 
 
 def test_nothing_is_offered_where_it_fits() -> None:
@@ -35,7 +35,7 @@ def test_the_least_micro_steps_that_fit() -> None:
     (offer,) = offers("resnet-50", "V100", 4096, precision="fp32")
     machines, net = Cluster.named("V100"), Workload.named("resnet-50")
     one, two = (Strategy.of(world_size=1, global_batch_size=n, optimizer="momentum") for n in (1, 2))
-    each = sum(sample_bytes(net, numbers_of(one)).values())
+    each = sum(sample_bytes(net, numbers_of(one), eager_loss=True).values())
     needed = [predict(net, machines, s).memory_bytes for s in (one, two)]
     assert needed[1] - needed[0] == pytest.approx(each)
     most = (usable_bytes(machines.device) - needed[0] + each) // each
@@ -45,7 +45,7 @@ def test_the_least_micro_steps_that_fit() -> None:
 
 def test_shards_before_layouts() -> None:
     """Llama-3 8B with Adam: 18 bytes a parameter and DDP's 4 are 164 GiB, shared by eight 15 GiB of weights, sums and state."""
-    shards, layout = offers("llama-3-8b", "8 A100", 8)
+    shards, layout = offers("llama-3-8b", "8 A100", 8, 6144)
     assert shards.kinds == ("sharding",) and shards.strategy.parallelism.sharding.name == "zero3"
     held = 8_030_261_248 / 8
     memory = shards.prediction.memory
@@ -56,10 +56,10 @@ def test_shards_before_layouts() -> None:
 
 
 def test_two_changes_where_one_is_too_few() -> None:
-    first, *_ = offers("llama-3-8b", "8 A100", 512)
+    first, *_ = offers("llama-3-8b", "8 A100", 512, 4096)
     assert first.kinds == ("micro steps", "sharding") and first.strategy.global_batch_size == 512
     alone = Strategy.of(world_size=8, global_batch_size=512, precision="bf16", sharding="zero3")
-    assert predict(Workload.named("llama-3-8b"), first.cluster, alone).fit == "does not fit"
+    assert predict(Workload.named("llama-3-8b", 4096), first.cluster, alone).fit == "does not fit"
 
 
 def test_the_hosts_memory_then_more_devices_then_a_larger_one() -> None:

@@ -10,6 +10,7 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.hardware.device import Device
 from paceline.prediction import Predictor, predict
+from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.memory import fit_of, memory_range, numbers_of, sample_bytes, unused_gradients, usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
@@ -17,7 +18,7 @@ from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry
-from paceline.workload import Workload
+from paceline.workload import TransformerShape, Workload
 from paceline.workload.builders.transformer import llama
 from prediction_toys import make_cluster, make_workload
 from same_figures.figures import MEASURED
@@ -116,6 +117,28 @@ def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
     assert kept == pytest.approx(expected - (layers - 1) * block + layers * norm, rel=1e-3)
 
 
+def test_a_loss_of_plain_pytorch_needs_twelve_bytes_a_logit() -> None:
+    s, v = 1024, 50257
+    net = Workload.named("gpt2")
+    for numbers, more in (("fp32", 2), ("autocast", 2), ("narrow", 2), ("fused", 0)):
+        plain, eager = (sample_bytes(net, numbers, eager_loss=own)["activations"] for own in (False, True))  # type: ignore[arg-type]
+        assert eager - plain == pytest.approx(more * 4 * s * v, rel=1e-4)
+    loss = next(layer.activation_bytes for layer in net.layers if layer.kind == "loss")
+    stored = recomputed(net, FULL, "autocast").kept_bytes  # the loss is over before the first block is recomputed
+    assert sample_bytes(net, "autocast", FULL, eager_loss=True)["activations"] == stored + 2 * loss
+    few = Workload.from_shape(TransformerShape(layers=3, hidden=256, heads=4, vocabulary=64), 96)
+    plan, loss = recomputed(few, FULL, "autocast"), 4 * 96 * 64 + 8 * 96
+    assert sample_bytes(few, "autocast", FULL, eager_loss=True)["activations"] == plan.kept_bytes + plan.largest_bytes - loss
+
+
+def test_ordinary_software_has_that_loss_however_it_shares_out() -> None:
+    net, on = Workload.named("gpt2"), named_cluster("A100", 4, 1)
+    for sharding, differ in (("ddp", True), ("zero3", True), ("distributed_optimizer", False)):
+        of = strategy(4, precision="bf16", sharding=sharding)
+        ordinary, tuned = (Predictor(software=level).step(net, on, of).memory for level in ("ordinary", "tuned"))
+        assert (ordinary["activations"] > tuned["activations"]) is differ
+
+
 def test_between_the_least_and_the_most_it_may_fit() -> None:
     def d(memory: float) -> Device:
         return make_cluster(1, 2, memory=memory).device
@@ -147,7 +170,8 @@ def test_every_published_run_of_mpt_fits() -> None:
     rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
     cases = [case for case in rows if isinstance(case, Case)]
     on = [(case.workload, case.setting.cluster, case.setting.strategy) for case in cases]
-    assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not predict(*of).fits] == []
+    tuned = Predictor(software="tuned")  # with a fused loss (llm-foundry, ``loss_fn: fused_crossentropy``)
+    assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not tuned.step(*of).fits] == []
 
 
 PEAKS = [

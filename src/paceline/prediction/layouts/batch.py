@@ -80,7 +80,7 @@ class Batched(Evaluation):
             group = _SameExchange.of(candidates, members, passes, refused)
             if len(group.members):
                 steps.step_s[group.members] = group.seconds(passes)
-                steps.memory_bytes[group.members] = group.memory(workload)
+                steps.memory_bytes[group.members] = group.memory(workload, self.model.eager_loss)
         return replace(steps, refused=refused)
 
 
@@ -272,7 +272,7 @@ class _SameExchange:
         step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
         return step_s
 
-    def memory(self, workload: Workload) -> Array:
+    def memory(self, workload: Workload, eager_loss: bool) -> Array:
         """Return bytes on one device for each candidate (see ``memory_breakdown``)."""
         bytes_of: dict[Hashable, tuple[float, float]] = {}
         rows = []
@@ -281,7 +281,8 @@ class _SameExchange:
             row = bytes_of.get(key)
             if row is None:
                 fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                row = bytes_of[key] = fixed, sum(sample_bytes(workload, numbers_of(s), s.parallelism.recomputation).values())
+                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager_loss=eager_loss)
+                row = bytes_of[key] = fixed, sum(of_sample.values())
             rows.append(row)
         table = np.array(rows)
         needed: Array = table[:, 0] + table[:, 1] * self.micro

@@ -388,6 +388,8 @@ def _uniform(
         np.where(table.autocast, casts * streamed, streamed),
         np.where(table.autocast & (casts == 0), 0.0, launch),
     )
+    if e.level == "tuned":
+        streamed, launch = np.where(table.eager, 0.0, streamed), np.where(table.eager, 0.0, launch)
     if measured:
         products, seconds, bound = _products(table, micro_batch_size, curve_of(device, precision, e))
         flops[products] = np.where(bound, seconds, 0.0) / e.matrix_share

@@ -22,9 +22,10 @@ class OperationTable:
 
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
     ``causal``: 1 for attention that leaves out later keys. ``sliding``: most keys that a query sees, 0 for all.
-    ``autocast``: whether it runs under 16-bit autocast alone. ``narrow``: whether a recipe of fewer than 16 bits quantises it;
-    the logits stay wide. ``ragged``: whether ``m`` is a mean of unequal ones, as of tokens by expert. ``row``, ``layer`` and
-    ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
+    ``autocast``: whether it runs under 16-bit autocast alone. ``eager``: whether it runs in ordinary software alone.
+    ``narrow``: whether a recipe of fewer than 16 bits quantises it; the logits stay wide. ``ragged``: whether ``m`` is a mean
+    of unequal ones, as of tokens by expert. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the
+    pass of each operation of the workload.
     """
 
     kind: Ints
@@ -39,6 +40,7 @@ class OperationTable:
     sliding: Array
     narrow: Bools
     autocast: Bools
+    eager: Bools
     ragged: Bools
     row: Ints
     layer: Ints
@@ -64,6 +66,7 @@ def operation_table(workload: Workload) -> OperationTable:
         grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
         narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
         autocast=np.array([o.autocast for o, _ in unique], dtype=np.bool_),
+        eager=np.array([o.eager for o, _ in unique], dtype=np.bool_),
         ragged=np.array([o.batch > 1 and o.fixed_bytes > 0 and o.grows == "m" for o, _ in unique], dtype=np.bool_),
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),

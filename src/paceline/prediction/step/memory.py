@@ -40,11 +40,16 @@ GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the networ
 
 
 def memory_breakdown(
-    workload: Workload, strategy: Strategy, plan: ExchangePlan, device: Device, divided: bool = False
+    workload: Workload,
+    strategy: Strategy,
+    plan: ExchangePlan,
+    device: Device,
+    divided: bool = False,
+    eager_loss: bool = False,
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, eager_loss=eager_loss)
     return {
         **fixed_bytes(workload, strategy, plan, divided),
         **{name: size * micro for name, size in of_sample.items()},
@@ -179,8 +184,24 @@ def numbers_of(strategy: Strategy) -> Numbers:
     return "narrow" if mesh.sharding.scatters or mesh.offload else "autocast"
 
 
+GRADIENTS_OF_LOSS = 2
+"""Gradients that the backward pass of cross entropy holds, in addition to the fp32 logarithms that it stores: theirs and that
+of the logits, so that a logit takes 12 bytes (PyTorch, ``nll_loss`` and ``log_softmax``). The forward pass needs as many: the
+logits in 16 bits and their shifted copy, the fp32 copy (transformers, ``ForCausalLMLoss``; autocast) and the logarithms."""
+
+
+def loss_bytes(workload: Workload, numbers: Numbers) -> float:
+    """Return bytes of one sample that the loss stores."""
+    return max((layer.kept_bytes(numbers) for layer in workload.layers if layer.kind == "loss"), default=0.0)
+
+
 def sample_bytes(
-    workload: Workload, numbers: Numbers, choice: Recompute = NO_RECOMPUTE, in_flight: float = 1.0
+    workload: Workload,
+    numbers: Numbers,
+    choice: Recompute = NO_RECOMPUTE,
+    in_flight: float = 1.0,
+    *,
+    eager_loss: bool = False,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input. Recipes store as much as bf16.
 
@@ -188,6 +209,12 @@ def sample_bytes(
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
+        eager_loss: whether the loss is that of plain PyTorch, as in ordinary software. Tuned software and Megatron-Core compute
+            it in place (``tensor_parallel/cross_entropy.py``) or in parts.
     """
     plan = recomputed(workload, choice, numbers)
-    return {"activations": in_flight * plan.kept_bytes + plan.largest_bytes, "inputs": float(workload.input_bytes)}
+    largest = plan.largest_bytes
+    if eager_loss and numbers != "fused":
+        stored = loss_bytes(workload, numbers)
+        largest = max(largest - stored, GRADIENTS_OF_LOSS * stored)  # the loss is over when a part is recomputed
+    return {"activations": in_flight * plan.kept_bytes + largest, "inputs": float(workload.input_bytes)}

@@ -61,6 +61,7 @@ class WholeStep(Step):
     overlap: bool
     shared: bool
     experts: ExpertReplicas | None = None
+    eager_loss: bool = False
 
     @property
     def plan(self) -> ExchangePlan:
@@ -133,7 +134,8 @@ class WholeStep(Step):
 
     def _memory(self, divided: bool) -> dict[str, float]:
         if self.experts is None:
-            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided)
+            eager = self.eager_loss and not divided
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided, eager)
         plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
             memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
@@ -210,7 +212,13 @@ class StepModel:
             beside_share(strategy, self.overlap),
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        return WholeStep(self.workload, strategy, cluster, costs, durations, schedule, self.overlap, shared, self.experts)
+        parts = (costs, durations, schedule, self.overlap, shared, self.experts, self.eager_loss)
+        return WholeStep(self.workload, strategy, cluster, *parts)
+
+    @property
+    def eager_loss(self) -> bool:
+        """True if the loss of an undivided network is that of plain PyTorch."""
+        return self.constants.level == "ordinary"
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Return seconds of every piece, by the catalogue or by the calibration. Args and errors as ``step``."""

@@ -2,11 +2,13 @@
 
 A product of (inputs, outputs) gets two small ones, (inputs, rank) and (rank, outputs): rank (inputs + outputs) trained numbers,
 as in PEFT. The frozen weights get no gradient, so their inputs are not kept for one. Gradients still pass through every product
-to the layers in front of it.
+to the layers in front of it. PEFT scales the adapter's result and adds it to the product's, one kernel each, and drops some of
+its input if asked (``tuners/lora/layer.py``, ``Linear.forward``).
 
 Frozen weights may be held in 4 or 8 bits (QLoRA: Dettmers et al. 2023, arXiv:2305.14314, section 3). Each pass through a
-product then reads its codes and writes its weights in 16 bits for the product to read. Embeddings and the output layer stay as
-they are (bitsandbytes).
+product then reads its codes and writes its weights in 16 bits for the product to read. It keeps its input all the same
+(bitsandbytes, ``autograd/_functions.py``, ``MatMul4Bit`` and ``MatMul8bitLt``: ``ctx.tensors``). Embeddings and the output
+layer stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TypeVar
 
 from paceline.errors import UserError, check_count, shown, unknown
 from paceline.names import fold
-from paceline.workload.builders.layer_builders import HALF, WORD, linear
+from paceline.workload.builders.layer_builders import HALF, MASK, WORD, linear, memory
 from paceline.workload.layers import Layer, LayerTable, Operation, Parameter
 
 Table = TypeVar("Table", bound=LayerTable)
@@ -29,6 +31,7 @@ EXAMPLE = (
     "bits=4 holds the frozen products in 4 bits (QLoRA)"
 )
 BITS = (0, 4, 8)
+_OPTIONS = ("r", "targets", "bits", "embeddings", "dropout")
 SCALE_BITS = 0.5
 """Bits of the scales for each code: 32 bits for a block of 64 (Dettmers et al. 2023, section 3)."""
 WIDE_BITS = 16
@@ -63,6 +66,7 @@ class LoRA:
             last parts of layers' names: ``q_proj``, ``v_proj``.
         bits: bits of an element of the frozen products, 4 or 8; 0: those of the precision.
         embeddings: whether embeddings and the output layer are trained whole (PEFT, ``modules_to_save``).
+        dropout: share of an adapter's input that is dropped. Each adapter then keeps a copy of its own.
 
     Raises:
         UserError: a rank below 1, no targets, or other bits.
@@ -72,6 +76,7 @@ class LoRA:
     targets: tuple[str, ...] = (ATTENTION,)
     bits: int = 0
     embeddings: bool = False
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         check_count(self.rank, "as the rank of adapters")
@@ -79,12 +84,16 @@ class LoRA:
             raise UserError(f"adapters beside {self.targets!r}", EXAMPLE)
         if self.bits not in BITS:
             raise UserError(f"frozen weights of {shown(self.bits)} bits", "give bits=4 or bits=8, or leave it out")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"adapters with dropout {self.dropout!r}", "give dropout=0.05, from 0 to less than 1")
 
     @property
     def text(self) -> str:
         """The adapters as a user types them: ``r=16,targets=q_proj+v_proj``."""
         return f"r={self.rank},targets={'+'.join(self.targets)}" + (
-            (f",bits={self.bits}" if self.bits else "") + (",embeddings=whole" if self.embeddings else "")
+            (f",bits={self.bits}" if self.bits else "")
+            + (",embeddings=whole" if self.embeddings else "")
+            + (f",dropout={self.dropout:g}" if self.dropout else "")
         )
 
 
@@ -100,8 +109,8 @@ def parse_lora(text: str) -> LoRA:
         key = {"rank": "r", "target": "targets", "targetmodules": "targets"}.get(fold(name), name)
         if not equals or not value or key in given:
             raise UserError(f"LoRA {text!r}", EXAMPLE)
-        if key not in ("r", "targets", "bits", "embeddings"):
-            raise unknown("option of LoRA", name, ("r", "targets", "bits", "embeddings"))
+        if key not in _OPTIONS:
+            raise unknown("option of LoRA", name, _OPTIONS)
         given[key] = value
     if not given.get("r", "").isdecimal():
         raise UserError(f"LoRA {text!r} has no rank", EXAMPLE)
@@ -109,10 +118,13 @@ def parse_lora(text: str) -> LoRA:
     bits = given.get("bits", "0")
     if not bits.isdecimal():
         raise UserError(f"LoRA {text!r}: bits {bits!r}", EXAMPLE)
+    dropout = given.get("dropout", "0")
+    if not re.fullmatch(r"[01]?\.?\d{1,9}", dropout):
+        raise UserError(f"LoRA {text!r}: dropout {dropout!r}", "give dropout=0.05, from 0 to less than 1")
     if given.get("embeddings", "whole") not in ("whole", "frozen"):
         raise UserError(f"LoRA {text!r}: embeddings {given['embeddings']!r}", "give embeddings=whole, or leave it out")
     chosen = tuple({"alllinear": ALL}.get(fold(name), name) for name in targets)
-    return LoRA(int(given["r"]), chosen, int(bits), given.get("embeddings") == "whole")
+    return LoRA(int(given["r"]), chosen, int(bits), given.get("embeddings") == "whole", float(dropout))
 
 
 def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
@@ -137,8 +149,8 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
             layers.append(_frozen(layer))
             continue
         shared = shared and layer.activation_bytes == 0
-        made = _with_adapter(layer, product, lora.rank, shared) if index in chosen else _frozen(layer)
-        layers.append(_unpacking(made, product, lora.bits) if lora.bits and not layer.is_logits else made)
+        made = _with_adapter(layer, product, lora, shared) if index in chosen else _frozen(layer)
+        layers.append(_unpacking(made, layer, product, lora.bits) if lora.bits and not layer.is_logits else made)
         shared = shared or index in chosen
     return replace(
         table,
@@ -167,13 +179,21 @@ def _mean_bits(table: LayerTable, bits: int) -> float:
     return share * (bits + SCALE_BITS) + (1 - share) * WIDE_BITS
 
 
-def _unpacking(layer: Layer, product: Operation, bits: int) -> Layer:
-    """Return a frozen product whose weights each pass unpacks: it reads codes and writes numbers of 16 bits."""
+def _unpacking(layer: Layer, trained: Layer, product: Operation, bits: int) -> Layer:
+    """Return a frozen product whose weights each pass unpacks: it reads codes and writes numbers of 16 bits.
+
+    It keeps its input as the ``trained`` product does; products of one input share it, since autocast makes no copies.
+    """
     elements = product.k * product.n * product.calls
     moved = elements * (bits + SCALE_BITS + WIDE_BITS) / 8
     unpack = Operation(kind="memory", backward=False, calls=product.calls, fixed_bytes=moved * WORD / HALF)
     passes = (unpack, replace(unpack, backward=True))
-    return replace(layer, operations=layer.operations + passes)
+    return replace(
+        layer,
+        operations=layer.operations + passes,
+        activation_bytes=layer.activation_bytes + trained.activation_bytes,
+        activation_bytes_half=(layer.activation_bytes_half or 0.0) + trained.activation_bytes * HALF / WORD,
+    )
 
 
 def _product(layer: Layer) -> Operation | None:
@@ -222,19 +242,29 @@ def _frozen(layer: Layer) -> Layer:
     return replace(layer, operations=operations)
 
 
-def _with_adapter(layer: Layer, product: Operation, rank: int, shared: bool) -> Layer:
-    """Return a frozen product and its adapter, which keeps its input unless another layer does.
+def _with_adapter(layer: Layer, product: Operation, lora: LoRA, shared: bool) -> Layer:
+    """Return a frozen product and its adapter, which keeps its input unless another layer does, and always what dropout leaves.
 
     Args:
         shared: True if an earlier adapter keeps the same input.
     """
+    rank = lora.rank
     rows, inputs, outputs, times = product.m, int(product.k), int(product.n), product.calls
     down, up = linear("", rows, inputs, rank, bias=False), linear("", rows, rank, outputs, bias=False)
     added = tuple(
         replace(o, calls=times, flops=o.flops * times, bytes=o.bytes * times, fixed_bytes=o.fixed_bytes * times)
         for o in (*down.operations, *up.operations)
     )
+    added += _around(times, rows * inputs, rows * outputs, lora)
     reads = times * rows * inputs
+    if lora.dropout:
+        inner = times * rows * rank
+        return replace(
+            _frozen(layer),
+            operations=_frozen(layer).operations + added,
+            activation_bytes=(WORD + MASK) * reads + WORD * inner,
+            activation_bytes_half=(HALF + MASK) * reads + HALF * inner,
+        )
     half = layer.activation_bytes_half
     own = layer.activation_bytes > 0
     own_half = own if half is None else half > 0
@@ -245,6 +275,19 @@ def _with_adapter(layer: Layer, product: Operation, rank: int, shared: bool) -> 
         activation_bytes=WORD * (reads * keeps + times * rows * rank),
         activation_bytes_half=HALF * (reads * own_half + times * rows * rank),
     )
+
+
+def _around(times: int, inputs: float, outputs: float, lora: LoRA) -> tuple[Operation, ...]:
+    """Return the kernels around an adapter's products: dropout, scale and sum, and in the backward pass the sum of the
+    gradients of the input.
+
+    Args:
+        inputs, outputs: numbers that one call of the product reads and writes.
+    """
+    kernels = [(False, 2 * WORD * outputs), (False, 3 * WORD * outputs), (True, 2 * WORD * outputs), (True, 3 * WORD * inputs)]
+    if lora.dropout:
+        kernels += [(backward, (2 * WORD + MASK) * inputs) for backward in (False, True)]
+    return tuple(replace(memory(backward, times, times * moved), eager=True) for backward, moved in kernels)
 
 
 def _parameters(table: LayerTable, chosen: frozenset[int], rank: int, whole: Mapping[int, Parameter]) -> tuple[Parameter, ...]:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction import Predictor
 from paceline.prediction.passes.recompute import block_names
 from paceline.strategy.sharding import DDP, SHARDINGS
@@ -160,6 +161,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
         published=published,
         memory_bytes=memory.value if memory else options.memory_in(row.text("raw"), keys.devices),
         memory_counts=_counts(row, memory),
+        held_bytes=_held(row, setting, network),
         published_memory=memory_published,
         precision_from=origin,
     )
@@ -308,9 +310,17 @@ def _at_rate(flops_per_s: float, setting: Setting, network: Workload, again: flo
     return flops / (flops_per_s * setting.cluster.world_size)
 
 
+def _held(row: Row, setting: Setting, network: Workload) -> float:
+    """Return bytes of a device that the row's software holds in addition to those of its strategy."""
+    mesh = setting.strategy.parallelism
+    if not (options.holds_whole_gradients(row) and mesh.sharding.weights and mesh.micro_batches > 1):
+        return 0.0
+    return float(BYTES_PER_ELEMENT[setting.strategy.precision] * (network.frozen + network.num_parameters))
+
+
 _SEGMENT = 2 * 2**20
 """Bytes of which the memory that PyTorch reserves is a multiple (``CUDACachingAllocator``, ``kSmallBuffer``)."""
-_ALLOCATED = ("Lightning-AI/litgpt",)
+_ALLOCATED = (options.LITGPT,)
 """Sources that print ``torch.cuda.max_memory_allocated`` (LitGPT, finetune/lora.py)."""
 
 

@@ -61,6 +61,7 @@ _SHARDINGS: tuple[tuple[str, str], ...] = (
     (r"\bzero\b(?![\s-]*0)", "zero3"),
 )
 """Shardings by their names; ZeRO without a stage is the third, which alone fits where tables say no more."""
+LITGPT = "Lightning-AI/litgpt"
 _SINGLE = re.compile(r"^(?:fsdp|dp|zero\w*)\s*1$", re.IGNORECASE)
 
 
@@ -128,10 +129,8 @@ def recompute(row: Row) -> str:
         UserError: text that names no recomputation, or activations moved to the host.
     """
     text = row.text("recompute").casefold() or _in_options(row)
-    if not text and _scripts_recompute(row):
-        return "full"
     if text in _UNSAID and text != "none":
-        return ""
+        return "full" if _scripts_recompute(row) else ""
     if _NO_RECOMPUTE.search(text):
         return "" if "not stated" in text else "none"
     if "offload" in text:
@@ -168,11 +167,23 @@ def _scripts_recompute(row: Row) -> bool:
 
     QwenLM/Qwen recomputes (finetune/*.sh: ``--gradient_checkpointing``). So does NVIDIA-NeMo/Automodel where it fine-tunes
     with a pipeline (examples/llm_finetune, ``qwen2_5_32b_peft_benchmark.yaml``; examples/benchmark/configs/peft,
-    ``llama_3_3_70b_instruct_squad_peft_pp.yaml``: ``activation_checkpointing: true``).
+    ``llama_3_3_70b_instruct_squad_peft_pp.yaml``: ``activation_checkpointing: true``). LitGPT does on several devices
+    (finetune/lora.py, ``FSDPStrategy``: ``activation_checkpointing_policy={Block}``).
     """
     source = row.text("source")
+    if LITGPT in source:
+        return (number(row, "num_devices") or 1) > 1
     tuned_in_stages = "lora" in row.text("model").casefold() and (number(row, "pp") or 1) > 1
     return "QwenLM/Qwen " in source or ("NeMo/Automodel " in source and tuned_in_stages)
+
+
+def holds_whole_gradients(row: Row) -> bool:
+    """Return whether each device adds up gradients of all weights, frozen ones too, in spite of shards.
+
+    LitGPT does not exchange gradients until the last micro batch (``fabric.no_backward_sync``). FSDP then keeps those of whole
+    flat parameters (PyTorch, ``FullyShardedDataParallel.no_sync``), in which frozen and trained weights of a block are one.
+    """
+    return LITGPT in row.text("source")
 
 
 def _in_options(row: Row) -> str:

@@ -16,7 +16,7 @@ from functools import cache
 from paceline.csv_rows import Row
 from paceline.errors import UserError
 from paceline.validation.sets.language_models import language_model, model_name
-from paceline.validation.sets.published.options import written
+from paceline.validation.sets.published.options import LITGPT, written
 from paceline.validation.sets.published.vision import vision_network
 from paceline.workload import TransformerShape, Workload
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
@@ -255,14 +255,16 @@ _LORA = re.compile(r"(?<![a-z])(?:q-?)?lora(?![a-z])", re.IGNORECASE)
 _TARGETS = re.compile(r"--lora_target_modules((?:\s+['\"]?[a-zA-Z][\w.]*['\"]?)+)")
 _TRAINABLE = re.compile(r"trainable parameters ([\d,]+)")
 _DEFAULTS: tuple[tuple[str, LoRA], ...] = (
-    ("QwenLM/Qwen ", LoRA(64, ("all-linear",))),
-    ("modelscope/ms-swift", LoRA(8, ("query", "key", "value"))),
+    ("QwenLM/Qwen ", LoRA(64, ("all-linear",), dropout=0.05)),
+    ("modelscope/ms-swift", LoRA(8, ("query", "key", "value"), dropout=0.05)),
+    (LITGPT, LoRA(8, ("query", "value"), dropout=0.05)),
     ("Automodel", LoRA(8, ("all-linear",))),
 )
 """Adapters of a source where a row leaves them out (QwenLM/Qwen, finetune.py: rank 64 for c_attn, c_proj, w1 and w2; ms-swift:
-rank 8 for queries, keys and values; NeMo AutoModel, recipes of peft: rank 8, all linear layers)."""
+rank 8 for queries, keys and values; all with a dropout of 0.05, as LitGPT, finetune/lora.py; NeMo AutoModel, recipes of peft:
+rank 8, all linear layers)."""
 _USUAL = LoRA(8, ("query", "value"))
-"""Adapters of PEFT and LitGPT where nothing else is known."""
+"""Adapters of PEFT where nothing else is known."""
 
 
 def adapters(row: Row, of: Workload) -> LoRA | None:
@@ -278,12 +280,13 @@ def adapters(row: Row, of: Workload) -> LoRA | None:
     bits, trained = _bits(f"{said} {row.text('precision')}"), _TRAINABLE.search(said)
     embeddings = re.search(r"lora \(emb\)", said, re.IGNORECASE) is not None
     if trained and (found := _of_size(of, int(trained[1].replace(",", "")))):
-        return replace(found, bits=bits, embeddings=embeddings)
+        return replace(found, bits=bits, embeddings=embeddings, dropout=usual.dropout)
     rank = written(said, "rank") or usual.rank
     targets = _TARGETS.search(said)
     chosen = tuple(targets[1].replace("'", "").split()) if targets else usual.targets
     fused = any(layer.name.endswith(".qkv") for layer in of.layers)
-    return LoRA(rank, ("qkv",) if fused and not targets and "query" in chosen else chosen, bits, embeddings)
+    chosen = ("qkv",) if fused and not targets and "query" in chosen else chosen
+    return LoRA(rank, chosen, bits, embeddings, usual.dropout)
 
 
 def _bits(said: str) -> int:

@@ -296,6 +296,16 @@ def test_logits_stay_wide_and_weights_are_cast_once_a_step_where_they_are_kept()
     assert 0.8 * again < once < again
 
 
+def test_tuned_software_casts_the_input_of_a_gate_once() -> None:
+    h100, work = hardware.device("H100"), Workload.named("llama-3-8b")
+    names = [layer.name for layer in work.layers]
+    gate, expand = (names.index(f"blocks.0.{name}") for name in ("gate", "expand"))
+    for level, shared in (("tuned", True), ("ordinary", False)):
+        wide, narrow = (layer_seconds(work, 1, p, h100, efficiency(level))[0].total for p in ("bf16", "fp8"))
+        casts = narrow - wide
+        assert (casts[gate] < casts[expand] - 1e-6) == shared
+
+
 def test_fp8_needs_a_device_that_has_it():
     with pytest.raises(UserError, match=r"unknown precision for A100 SXM 80GB 'fp8'; legal: fp32, tf32, bf16, fp16"):
         forward(one(), hardware.device("A100"), TYPICAL, "fp8")

@@ -36,3 +36,15 @@ def test_products_of_one_shape_in_and_out_of_the_logits_are_two_rows() -> None:
     square = make_workload(layers=2, width=64)
     assert len(operation_table(square).kind) == 2
     assert operation_table(square).flops.sum() > 0
+
+
+def test_products_of_one_input_share_its_cast() -> None:
+    net = Workload.named("qwen-3-30b-a3b")
+    own = operation_table(net)
+    sharing = {
+        (net.layers[layer].name.removeprefix("blocks.0."), backward)
+        for layer, row, backward in zip(own.layer, own.row, own.backward, strict=True)
+        if own.shares[row] and net.layers[layer].name.startswith("blocks.0.")
+    }
+    assert {name for name, _ in sharing} == {"attention.key", "attention.value", "experts.gate"}
+    assert sum(own.shares[own.row] & own.backward) == sum(own.shares[own.row] & ~own.backward)  # the weight's gradient alone

@@ -318,11 +318,14 @@ def cast_seconds(
     """Return half the seconds of casts of each row's operands, (rows,). A cast serves two products, which share its time.
 
     An operand that is multiplied by a weight grows along ``m``. The gradient of a weight is summed along ``k`` and has no cast.
+    In tuned software queries, keys and values are one layer, as are a gate and the expansion: they share their input's cast.
     """
     m, n, k, batch = (table.sizes * np.where(table.grows > 0, micro_batch_size, 1.0)).T
     weighs = (table.grows[:, 0] > 0) | ~table.grows.any(axis=1)
-    elements = batch * (m * k + np.where(weighs, 0.0, k * n)), np.where(weighs, weight_casts * batch * k * n, 0.0)
-    launched = np.where(weighs, 1.0, 2.0), np.where(weighs, weight_casts, 0.0)
+    shared = table.shares & (e.level == "tuned")
+    left, right = np.where(weighs & shared, 0.0, 1.0), np.where(weighs | shared, 0.0, 1.0)
+    elements = batch * (left * m * k + right * k * n), np.where(weighs, weight_casts * batch * k * n, 0.0)
+    launched = left + right, np.where(weighs, weight_casts, 0.0)
     seconds = np.zeros(len(table.calls))
     for count, kernels, weight in zip(elements, launched, (False, True), strict=True):
         moved = count * recipe.cast_bytes(device.architecture, weight=weight) / memory_rate(device, e)

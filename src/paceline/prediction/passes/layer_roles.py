@@ -41,3 +41,11 @@ def is_expert(name: str) -> bool:
 def forward_product(layer: Layer) -> Operation | None:
     """Return the product of the forward pass: (tokens, inputs) by (inputs, outputs)."""
     return next((o for o in layer.operations if o.kind == "matmul" and not o.backward and o.grows == "m"), None)
+
+
+def shares_input(layer: Layer) -> bool:
+    """Return whether an earlier product of the block reads and saves the same input, as a gate's or the keys' does.
+
+    Under autocast each of them saves its own copy.
+    """
+    return layer.activation_bytes == 0 < (layer.activation_bytes_half or 0.0) or layer.name.endswith("experts.gate")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.prediction.passes.layer_roles import shares_input
 from paceline.workload.layers import Operation
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
@@ -23,9 +24,9 @@ class OperationTable:
     ``sizes`` and ``grows`` are (rows, [m, n, k, batch]); ``grows`` is 1 for a size that grows with the micro batch.
     ``causal``: 1 for attention that leaves out later keys. ``sliding``: most keys that a query sees, 0 for all.
     ``autocast``: whether it runs under 16-bit autocast alone. ``eager``: whether it runs in ordinary software alone.
-    ``narrow``: whether a recipe of fewer than 16 bits quantises it; the logits stay wide. ``ragged``: whether ``m`` is a mean
-    of unequal ones, as of tokens by expert. ``row``, ``layer`` and ``backward`` are (operations,): the row, the layer and the
-    pass of each operation of the workload.
+    ``narrow``: whether a recipe of fewer than 16 bits quantises it; the logits stay wide. ``shares``: whether an earlier
+    product has the same input. ``ragged``: whether ``m`` is a mean of unequal ones, as of tokens by expert. ``row``, ``layer``
+    and ``backward`` are (operations,): the row, the layer and the pass of each operation of the workload.
     """
 
     kind: Ints
@@ -39,6 +40,7 @@ class OperationTable:
     causal: Array
     sliding: Array
     narrow: Bools
+    shares: Bools
     autocast: Bools
     eager: Bools
     ragged: Bools
@@ -52,22 +54,26 @@ class OperationTable:
 def operation_table(workload: Workload) -> OperationTable:
     """Return the operations of ``workload``, cached as long as it lives."""
     operations = [(i, o) for i, layer in enumerate(workload.layers) for o in layer.operations]
-    unique: dict[tuple[Operation, bool], int] = {}
-    keys = [(o, is_narrow(o) and not workload.layers[i].is_logits) for i, o in operations]
+    unique: dict[tuple[Operation, bool, bool], int] = {}
+    shares = [shares_input(layer) for layer in workload.layers]
+    narrow = [is_narrow(o) and not workload.layers[i].is_logits for i, o in operations]
+    reads = [not o.backward or o.grows == "k" for _, o in operations]  # not the gradient of the input
+    keys = [(o, small, small and read and shares[i]) for (i, o), small, read in zip(operations, narrow, reads, strict=True)]
     row = np.array([unique.setdefault(key, len(unique)) for key in keys], dtype=np.int64)
 
     def column(name: str) -> Array:
-        return np.array([getattr(o, name) for o, _ in unique], dtype=np.float64)
+        return np.array([getattr(o, name) for o, *_ in unique], dtype=np.float64)
 
     return OperationTable(
-        kind=np.array([_KINDS[o.kind] for o, _ in unique], dtype=np.int64),
+        kind=np.array([_KINDS[o.kind] for o, *_ in unique], dtype=np.int64),
         **{name: column(name) for name in ("calls", "flops", "bytes", "fixed_bytes", "window", "causal", "sliding")},
         sizes=np.stack([column(name) for name in _SIZES], axis=1),
-        grows=np.array([[float(o.grows == name) for name in _SIZES] for o, _ in unique]).reshape(-1, 4),
-        narrow=np.array([narrow for _, narrow in unique], dtype=np.bool_),
-        autocast=np.array([o.autocast for o, _ in unique], dtype=np.bool_),
-        eager=np.array([o.eager for o, _ in unique], dtype=np.bool_),
-        ragged=np.array([o.batch > 1 and o.fixed_bytes > 0 and o.grows == "m" for o, _ in unique], dtype=np.bool_),
+        grows=np.array([[float(o.grows == name) for name in _SIZES] for o, *_ in unique]).reshape(-1, 4),
+        narrow=np.array([small for _, small, _ in unique], dtype=np.bool_),
+        shares=np.array([shared for *_, shared in unique], dtype=np.bool_),
+        autocast=np.array([o.autocast for o, *_ in unique], dtype=np.bool_),
+        eager=np.array([o.eager for o, *_ in unique], dtype=np.bool_),
+        ragged=np.array([o.batch > 1 and o.fixed_bytes > 0 and o.grows == "m" for o, *_ in unique], dtype=np.bool_),
         row=row,
         layer=np.array([i for i, _ in operations], dtype=np.int64),
         backward=np.array([o.backward for _, o in operations], dtype=np.bool_),

@@ -11,9 +11,9 @@ from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
 from paceline.prediction.passes.compute import operation_seconds
-from paceline.prediction.passes.layer_roles import forward_product, style
+from paceline.prediction.passes.layer_roles import forward_product, shares_input, style
 from paceline.prediction.passes.operation_table import operation_table
-from paceline.workload.layers import Layer, Numbers
+from paceline.workload.layers import Numbers
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -49,11 +49,6 @@ def weight_bytes(workload: Workload, numbers: Numbers, sharers: int = 1) -> floa
     for layer in workload.layers:
         if (p := forward_product(layer)) is not None:
             entering, leaving = (sharers if style(layer) == side else 1 for side in ("columns", "rows"))
-            entered = 0.0 if _shares_input(layer) else p.k / entering
+            entered = 0.0 if shares_input(layer) else p.k / entering
             held += width * p.m * (entered + p.n / leaving) * max(1.0, p.batch)
     return held
-
-
-def _shares_input(layer: Layer) -> bool:
-    """Return whether an earlier product stores the input of this one: only autocast makes another copy."""
-    return layer.activation_bytes == 0 < (layer.activation_bytes_half or 0.0)

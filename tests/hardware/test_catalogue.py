@@ -25,6 +25,19 @@ SPELLINGS = {
 }
 
 
+def test_pairs_with_a_bridge_are_named_so() -> None:
+    for name in ("RTX A6000 NVLink", "NVIDIA RTX A6000 with NVLink", "rtx_a6000 nvlink bridge"):
+        one = device(name)
+        assert (one.name, one.link, one.host_link) == ("RTX A6000 NVLink", "NVLink bridge GA102", "PCIe 4.0 x16")
+        assert one.memory == device("RTX A6000").memory and device(one.name) == one
+    assert device("A100 PCIe 80GB NVLink").link == "NVLink bridge GA100"
+    assert all(link(one.bridge).joins == 2 for one in devices() if one.bridge)
+    with pytest.raises(UserError, match="unknown device 'RTX 4090 NVLink'"):
+        device("RTX 4090 NVLink")
+    with pytest.raises(UserError, match="4 devices in a node: NVLink bridge GA102 joins at most 2"):
+        Cluster.named("4 RTX A6000 NVLink")
+
+
 # What there is.
 
 

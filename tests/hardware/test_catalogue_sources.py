@@ -92,8 +92,9 @@ def test_no_unknown_keys(name: str) -> None:
             "memory",
             "memory_bandwidth",
         }
-        | {"host_link", "host_bandwidth"},
-        "links.toml": common | {"bandwidth", "latency", "reduces", "carried", "transport", "start", "reached", "shared"},
+        | {"host_link", "host_bandwidth", "bridge"},
+        "links.toml": common
+        | {"bandwidth", "latency", "reduces", "joins", "carried", "transport", "start", "reached", "shared"},
         "edge.toml": {"name", "aliases", "cores", "one_core", "all_cores", "bandwidth", "vector"},
     }[name]
     for entry in data["device"] if "device" in data else data["link"]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +17,7 @@ from paceline.hardware.spelling import counted, fold_hardware, memory_sizes, sho
 
 _Named = TypeVar("_Named", bound=Device | Link)
 
+_BRIDGED = re.compile(r"[\s_-]+(?:with[\s_-]+)?nv-?link(?:[\s_-]+bridge)?$", re.IGNORECASE)
 _NEAR = 0.15  # of a memory's size: GB of 2^30 and of 10^9 bytes, and what a vendor keeps back
 
 
@@ -24,7 +27,8 @@ def device(name: str) -> Device:
     the H100 SXM, ``V100`` the V100 SXM2 16GB, ``P100`` the P100 PCIe 16GB, ``MI250X`` one of the card's two GPUs. A driver or a
     list of results may add the kind of memory, its size, or the form of the card. These words are ignored if no device has such
     a name and the size is that of the device (``AMD Instinct MI300X 192GB HBM3``, ``H200-SXM-141GB``). The vendor of the server
-    may precede it (``Dell XE9680 H100 SXM5``), a remark in brackets may follow.
+    may precede it (``Dell XE9680 H100 SXM5``), a remark in brackets may follow. ``RTX A6000 NVLink`` is one of a pair that an
+    NVLink bridge joins.
 
     Raises:
         UserError: unknown name; the nearest names are given.
@@ -107,7 +111,9 @@ def _named_longer(name: str, own: str) -> Device | None:
             memory_sizes(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
         ):
             return candidate
-    return None
+    bare = _BRIDGED.sub("", name)
+    pair = _named_longer(bare, own) if bare != name else None
+    return replace(pair, name=f"{pair.name} NVLink", link=pair.bridge, bridge="") if pair and pair.bridge else None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:
@@ -170,6 +176,7 @@ def _catalogue_links() -> tuple[Link, ...]:
             aliases=tuple(entry.get("aliases", ())),
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
+            joins=entry.get("joins", 0),
             **{key: fact(entry[key], sources) for key in ("carried", "start", "reached", "shared") if key in entry},
             transport=entry.get("transport", "InfiniBand" if entry["kind"] == "infiniband" else ""),
         )

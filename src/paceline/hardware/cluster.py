@@ -86,7 +86,7 @@ class Cluster:
         if order != sorted(set(order)):
             raise UserError(f"levels {', '.join(level.name for level in self.levels)}", f"innermost first: {', '.join(LEVELS)}")
         inside = self._tiers[0] if len(self.levels) <= 2 else self.levels[0]
-        most = MOST_IN_NODE.get(inside.link.kind, MOST_DEVICES)
+        most = inside.link.joins or MOST_IN_NODE.get(inside.link.kind, MOST_DEVICES)
         if inside.most > most:
             raise UserError(
                 f"{inside.most:,} devices in a node: {inside.link.name} joins at most {most:,}",

@@ -29,6 +29,7 @@ class Device:
         memory: bytes.
         memory_bandwidth: bytes/s.
         link: name of the link to the other devices of its node (see ``paceline hardware list``).
+        bridge: name of the link of a pair with an NVLink bridge; empty without one.
         units: multiprocessors, compute units or cores, where they are known.
         lanes: multiply-adds of fp32 that a unit does in a cycle; ``issued``: instructions of a thread that it issues in one. If
             they are equal, other instructions of a kernel take cycles from its multiply-adds.
@@ -56,6 +57,7 @@ class Device:
     host_link: str = ""
     host_bandwidth: Fact | None = None
     architecture: str = ""
+    bridge: str = ""
     aliases: tuple[str, ...] = ()
     note: str = ""
 
@@ -102,6 +104,7 @@ class Link:
         bandwidth: bytes/s in one direction, per device (inside a node) or per node (between nodes).
         latency: seconds for an empty message between two ends, software included.
         reduces: True if its switch adds the data that passes through it (NVLink SHARP, SHARP on InfiniBand).
+        joins: most devices that it joins; 0: as many as any link of its kind.
         carried: share of the bandwidth that ordinary software reaches over TCP. 80 % of machines lie between its square and
             1. None if one flow fills the link, or if no TCP is used.
         transport: transport protocol of a network, by its name (``networks.transports``); empty if unknown, and inside a node.
@@ -119,6 +122,7 @@ class Link:
     aliases: tuple[str, ...] = ()
     note: str = ""
     reduces: bool = False
+    joins: int = 0
     carried: Fact | None = None
     transport: str = ""
     start: Fact | None = None

@@ -23,7 +23,9 @@ KINDS = ("gpu", "tpu", "accelerator", "cpu")
 _NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "array", "vector_rate", "host_bandwidth")
 _RATES = ("peak_flops", "matmul_flops")
 _NEEDED = ("name", "kind", "link", "peak_flops", "memory", "memory_bandwidth")
-_ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "host_link")
+_ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "host_link", "bridge")
+_SHARED = " via host"
+"""End of the names of links between boards without peer-to-peer, whose own link to the host is the whole one."""
 Table = Mapping[str, Any]
 
 
@@ -63,9 +65,10 @@ def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
         array=number("array"),
         vector_rate=number("vector_rate"),
         power=number("power"),
-        host_link=entry.get("host_link", entry["link"] if entry["link"].startswith("PCIe") else ""),
+        host_link=entry.get("host_link", entry["link"].removesuffix(_SHARED) if entry["link"].startswith("PCIe") else ""),
         host_bandwidth=number("host_bandwidth"),
         architecture=entry.get("architecture", ""),
+        bridge=entry.get("bridge", ""),
         aliases=tuple(entry.get("aliases", ())),
         note=entry.get("note", ""),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from paceline import Cluster
 from paceline.calibration.constants import TYPICAL
-from paceline.hardware import device, link
+from paceline.hardware import Level, device, link
 from paceline.prediction.exchange.collective_time import alltoall_seconds, collective_seconds
 from paceline.prediction.exchange.group_view import group_view
 from prediction_toys import IDEAL, make_cluster
@@ -78,6 +78,18 @@ def test_geforce_boards_pass_through_the_host_and_copy_from_it_at_full_rate(name
     assert inside.shared is not None and host.shared is None
     assert inside.bandwidth.value == host.bandwidth.value / 2 and inside.shared.value == host.bandwidth.value
     assert link(device("RTX A5000").link).shared is None
+
+
+def test_bridged_pairs_share_the_path_through_the_host() -> None:
+    card, size = device("RTX 3090"), np.array([1e9])
+    bridge, host = link("NVLink bridge GA102"), link(card.link)
+    pairs = Cluster(device=card, levels=(Level("package", 2, bridge), Level("node", 4, host)))
+    seconds, between = collective_seconds(size, pairs, TYPICAL)
+    assert between.all()
+    assert seconds[0] == pytest.approx(2 * 7 / 8 * 1e9 / (host.shared.value / 4), rel=0.01)
+    assert seconds < collective_seconds(size, Cluster.named("1x8 RTX 3090"), TYPICAL)[0]
+    one, without = (Cluster.named(f"2 {name}") for name in ("RTX 3090 NVLink", "RTX 3090"))
+    assert collective_seconds(size, one, TYPICAL)[0] < collective_seconds(size, without, TYPICAL)[0] / 3
 
 
 def test_a_part_in_place_is_not_copied() -> None:

@@ -1,6 +1,7 @@
 """Seconds of one collective on a cluster, by the alpha-beta model: a message of n bytes takes ``alpha + n / bandwidth``.
 
-There are two levels: a link inside each node, per device, and the node's network, shared by its devices. Ranks are node-major.
+There are two levels: a link inside each node, per device, and the node's network, shared by its devices. Pairs with a bridge in
+one machine are such nodes too, and the path through the host is their network, which they share. Ranks are node-major.
 Nodes may hold different numbers of devices, and the busiest one sets the time. Nothing else loads the links, all devices are
 equally fast, and switches do not block. Only oversubscribed leaf switches do: traffic that leaves a leaf shares its uplinks.
 Collectives run with the algorithm (``ALGORITHMS``) and the protocol (``protocols.py``) fastest for their size.
@@ -147,7 +148,7 @@ def phase_seconds(table: Loads, cluster: Cluster, efficiency: Efficiency, fabric
     """
     near, far = cluster.intra_link, cluster.network
     alpha = [efficiency.latency(link) for link in (near, far)]
-    beta = [1 / efficiency.bandwidth(near, cluster.devices_per_node), 1 / efficiency.bandwidth(far)]
+    beta = [1 / efficiency.bandwidth(near, cluster.devices_per_node), 1 / efficiency.bandwidth(far, cluster.num_nodes)]
     intra, network = table.intra * beta[0], table.network * beta[1]
     behind_card = table.plain > 0
     alpha_far = np.full(len(table.pattern), alpha[1])
@@ -260,7 +261,7 @@ def alltoall_seconds(
         inside, peers = _reached(n * within, copies) / copies, (local - 1, nodes - 1)
         crossing = _reached(nodes * within, copies) / copies
     alpha = [link.latency.value * efficiency.latency_factor for link in (near, far)]
-    beta = 1 / efficiency.bandwidth(near, local), 1 / efficiency.bandwidth(far)
+    beta = 1 / efficiency.bandwidth(near, local), 1 / efficiency.bandwidth(far, nodes)
     waits = [count / efficiency.concurrent_messages * of for count, of in zip(peers, alpha, strict=True)]
     best, by_network = np.full(len(volume), np.inf), np.zeros(len(volume), dtype=np.bool_)
     for p in protocols(efficiency, cluster.device):
@@ -316,7 +317,7 @@ def _algorithm_costs(
             [x.latency.value * efficiency.latency_factor * p.of_link(of, x) for x in (near, far)]
             for of in (p.latency, p.tree_latency)
         )
-        rates = efficiency.bandwidth(near, local), efficiency.bandwidth(far)
+        rates = efficiency.bandwidth(near, local), efficiency.bandwidth(far, nodes)
         beta = [1 / (rate * p.share.get(x.kind, 1.0)) for rate, x in zip(rates, (near, far), strict=True)]
         inside, between = beta[0] * (local > 1), beta[1] * (nodes > 1) * up_links
         measured = near.start.value * p.start if near.start and local > 1 else None

@@ -88,7 +88,7 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
     [
         ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
-        ({"recompute": "qkv_proj_offloaded"}, "activations moved to the host"),
+        ({"recompute": "mlp_offloaded"}, "activations moved to the host"),
         ({"recompute": "moonlight"}, "recompute moonlight"),
         ({"model": "chess"}, "model not among the workloads"),
         ({"seq_len": ""}, "sequence length not stated"),
@@ -198,6 +198,32 @@ def test_cores_of_a_chip_count_as_devices_where_the_table_says_so() -> None:
     assert (mesh.tensor, mesh.data, one.setting.strategy.global_batch_size, one.workload.tokens) == (4, 8, 256, 4096)
     assert case("published", **said, **page, **row, date="2024-06-30").attention == "eager"
     assert case("published", **said, **page, **row, date="2024-07-03").attention == "", "NeMo of AWS fuses it since"
+
+
+def test_batches_of_maxtext_are_those_of_each_device() -> None:
+    said = {
+        "framework": "MaxText (JAX)",
+        "model": "llama-2-70b",
+        "device": "TPU v5e",
+        "num_devices": "256",
+        "tp": "16",
+        "pp": "",
+    }
+    said |= {
+        "global_batch": "",
+        "micro_batch": "1",
+        "dp_sharding": "fsdp",
+        "seq_len": "2048",
+        "precision": "bf16",
+        "num_nodes": "",
+    }
+    said |= {"metric": "tflops_per_device", "value": "110", "peer_prediction": "", "interconnect": "", "ep": "", "cp": ""}
+    row = said | {"other_options": "config: per_device_batch_size=1", "recompute": "qkv_proj_offloaded"}
+    strategy = case("published", **row).setting.strategy
+    assert (strategy.global_batch_size, strategy.parallelism.tensor, strategy.micro_batch_size) == (256, 16, 16)
+    assert strategy.parallelism.recompute.name == "full"
+    kept = case("published", **row | {"recompute": "minimal_offloaded"}).setting.strategy
+    assert kept.parallelism.recompute.name == "none"
 
 
 @each_row(

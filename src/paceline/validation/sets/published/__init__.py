@@ -171,6 +171,8 @@ CORES = 2
 """NeuronCores of a Trainium chip (AWS, Trn1 architecture). Tables of Neuron count a core as a device of the mesh."""
 SEQUENCE_PARALLEL_SINCE = "2022-05"
 """Month of sequence parallelism (Korthikanti et al. 2022, arXiv:2205.05198)."""
+_PER_DEVICE = "per_device_batch_size"
+"""MaxText's batch of each device, also of those that divide a layer."""
 _BATCH_BEHIND_MICRO = r",{micro},(\d+),"
 """Place of the global batch in rows of AWS Neuron's tables."""
 
@@ -182,6 +184,8 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
     each = CORES if by_core and mesh["tensor"] == 1 else 1
     if by_core:
         mesh = mesh | {"tensor": max(1, mesh["tensor"] // CORES)}
+    if _PER_DEVICE in row.text("other_options"):
+        each = mesh["tensor"] * mesh["context"]
     replicas = max(1, n // (mesh["tensor"] * mesh["pipeline"] * mesh["context"]))
     batch, micro = _batches(row, replicas, each, by_core)
     usual = framework(row)
@@ -226,13 +230,14 @@ def _batches(row: Row, replicas: int, each: int, by_core: bool) -> tuple[int, in
     With a local batch, each of the rounds of accumulation empties the pipeline, so that one round is the step.
 
     Args:
-        each: replicas that one device holds.
+        each: micro batches as stated in one of a replica: those of a device's cores, or of the devices that divide a layer.
         by_core: the mesh counts cores of a device.
     """
     micro, batch = options.number(row, "micro_batch"), options.number(row, "global_batch")
     accumulation, local = options.number(row, "accumulation"), options.written(row.text("other_options"), "local_batch")
     if batch is None and by_core and micro and (found := re.search(_BATCH_BEHIND_MICRO.format(micro=micro), row.text("raw"))):
         batch = int(found[1])
+    micro = micro and micro * each
     if local is not None:
         batch = local * replicas * (1 if _rounds(row) > 1 else accumulation or 1)
     if micro is None and batch is not None and accumulation is not None and batch % (accumulation * replicas) == 0:
@@ -241,7 +246,6 @@ def _batches(row: Row, replicas: int, each: int, by_core: bool) -> tuple[int, in
         micro = batch // replicas  # nothing is accumulated where nothing says so
     if not micro:
         raise UserError(case_builders.NO_BATCH)
-    micro *= each
     return batch or micro * replicas * (accumulation or 1), micro
 
 

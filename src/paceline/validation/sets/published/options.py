@@ -133,10 +133,12 @@ def recompute(row: Row) -> str:
         return "full" if _scripts_recompute(row) else ""
     if _NO_RECOMPUTE.search(text):
         return "" if "not stated" in text else "none"
+    if re.search(r"minimal|save_|dots", text):
+        return "none"  # MaxText's policies that keep the results of products, on the device or in the host's memory
+    if "qkv_proj_offloaded" in text:
+        return "full"  # MaxText: all but the products of queries, keys and values
     if "offload" in text:
         raise UserError("activations moved to the host")
-    if re.search(r"minimal|save_|dots", text):
-        return "none"  # MaxText's policies that keep the results of products
     if re.search(r"select|\bsac\b|\bop\b", text):
         by_operation = re.search(r"torchtitan|torchao", f"{row.text('framework')} {row.text('source')}", re.IGNORECASE)
         return "selective:op" if by_operation and "layer" not in text else "selective"

@@ -38,6 +38,13 @@ def test_mlperf_counts_tpus_as_one_torus_and_a_batch_by_its_pieces() -> None:
 
 
 @pytest.mark.parametrize(
+    ("accelerator", "attention"), [("A100-SXM4-80GB", ""), ("H100-SXM5-80GB", ""), ("NVIDIA L40S", "eager"), ("A30", "")]
+)
+def test_mlperfs_bert_fuses_attention_on_the_chips_of_its_kernel(accelerator: str, attention: str) -> None:
+    assert case("mlperf", benchmark="bert", accelerator=accelerator).attention == attention
+
+
+@pytest.mark.parametrize(
     ("said", "workload", "optimizer"),
     [
         ("rnnt", "rnnt", "lamb"),

@@ -112,6 +112,9 @@ SHARDED = {"flux1": "zero3"}
 NARROW: Mapping[str, Any] = {"compression": "bf16"}
 """BERT on NVIDIA's devices: gradients travel in 16 bits (training_results_v2.1, NVIDIA, bert, run_and_time.sh: ``--fp16
 --distributed_lamb --allreduce_post_accumulation_fp16``)."""
+WITHOUT_FUSED_ATTENTION = ("Ampere GA10x", "Ada")
+"""Architectures without the fused attention of NVIDIA's BERT, which asks for compute capability 8.0 (NVIDIA/apex,
+contrib/csrc/fmha/fmha_api.cpp); Hopper has another. Looked up in sight of these rows, which were 24 to 40 % fast."""
 NETWORKS = (("V100", "8x InfiniBand EDR"), ("A100", "8x InfiniBand HDR"), ("", "8x InfiniBand NDR"))
 """Between nodes where the row does not say it: what NVIDIA's reference systems of that generation have."""
 
@@ -167,11 +170,13 @@ def case(row: Row) -> Case | Skip:
         if benchmark in SHARDED and devices > 1:
             more = {"sharding": SHARDED[benchmark], "shard_devices": machines.devices_per_node if machines.num_nodes > 1 else 0}
         setting = case_builders.setting(machines, micro, precision, optimizer, grad_accum_steps=accumulation, **more)
+    scores = benchmark == "bert" and device.architecture in WITHOUT_FUSED_ATTENTION
     return Case(
         keys=keys,
         workload=workload,
         setting=setting,
         software=_software(row),
+        attention="eager" if scores else "",
         year=YEARS.get(row.text("round"), 0.0),
         step_s=setting.strategy.global_batch_size / rate,
         precision_from="submission",

@@ -93,7 +93,7 @@ def _roberta(layers: int, hidden: int, heads: int, head: str) -> TransformerShap
 
 _OPT_350M = TransformerShape(
     layers=24, hidden=1024, heads=16, vocabulary=50272, context=2048, offset=2, fused_qkv=False, post_norm=True,
-    embedding_width=512,
+    embedding_width=512, attention_dropout=False,
 )  # fmt: skip
 OPEN_SHAPES: Mapping[str, tuple[TransformerShape, int, str]] = MappingProxyType(
     {

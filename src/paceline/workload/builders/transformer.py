@@ -72,6 +72,7 @@ class TransformerShape:
         embedding_norm: whether the embedding is normalised in front of blocks that normalise their input (BLOOM).
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.
+        attention_dropout: the last alone, where it differs; None: as ``dropout``.
         head: ``tokens`` predicts a token per position; ``dense`` does so after a dense layer, as BERT; ``masked`` does so
             for 15 % of the positions, with a pooler and the next-sentence head; ``span`` gives two numbers per position.
     """
@@ -114,6 +115,7 @@ class TransformerShape:
     embedding_norm: bool = False
     segments: int = 0
     dropout: bool = True
+    attention_dropout: bool | None = None
     head: Literal["tokens", "dense", "masked", "span"] = "tokens"
 
     def __post_init__(self) -> None:
@@ -134,6 +136,11 @@ class TransformerShape:
         if self.hybrid is not None:
             return self.hybrid.of_block(number)
         return ATTENTION + (EXPERTS if self.experts is not None and self.experts.of_block(number) else DENSE)
+
+    @property
+    def drops_weights(self) -> bool:
+        """True if dropout applies to the weights of attention."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     @property
     def head_width(self) -> int:
@@ -361,11 +368,15 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
     last_bias = shape.bias if shape.output_bias is None else shape.output_bias
     causal = shape.causal and prefix != "cross."
     if shape.latent is not None:
-        return latent_attention(shape.latent, s, h, heads, bias=shape.bias, fused=fused, drop=shape.dropout, causal=causal)
+        return latent_attention(
+            shape.latent, s, h, heads, bias=shape.bias, fused=fused, drop=shape.drops_weights, causal=causal
+        )
     head = shape.head_width
     width = heads * head
     x = WORD * s * width
-    mixed = attention("mix", s, keys, heads, kv_heads, head, fused=fused, drop=shape.dropout, causal=causal, sliding=sliding)
+    mixed = attention(
+        "mix", s, keys, heads, kv_heads, head, fused=fused, drop=shape.drops_weights, causal=causal, sliding=sliding
+    )
     if shape.sinks:
         mixed = replace(mixed, weights=(("sinks", (heads,)),))
     parts = []

@@ -179,6 +179,7 @@ def _opt(config: Config) -> Shaped:
         vocabulary=number(config, "vocab_size"),
         tied=flag(config, "tie_word_embeddings", True),
         dropout=drops(config, "dropout", default=0.1),
+        attention_dropout=drops(config, "attention_dropout", default=0.0),
         context=longest,
         offset=2,
         fused_qkv=False,

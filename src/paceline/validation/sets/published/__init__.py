@@ -21,7 +21,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction import Predictor
 from paceline.prediction.passes.recompute import block_names
 from paceline.strategy.sharding import DDP, SHARDINGS
-from paceline.validation.case import Case, Keys, Setting, Skip
+from paceline.validation.case import Case, Keys, Setting, Skip, Software
 from paceline.validation.sets import case_builders
 from paceline.validation.sets.published import machines, options
 from paceline.validation.sets.published.frameworks import attention, framework, optimizer, precision, software, year
@@ -214,12 +214,13 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
         )
 
     made = setting()
-    if not network.tokens or _fits(made, network):
+    level = software(row, number_format)
+    if not network.tokens or _fits(made, network, level):
         return made
     shared = {} if options.sharding(row) or replicas == 1 else {"sharding": usual.needed}
     again = {} if options.recompute(row) else {"recompute": "full"}
     for more in filter(None, (shared, again, shared | again)):  # it ran, so that it fitted
-        if _fits(made := setting(**more), network):
+        if _fits(made := setting(**more), network, level):
             break
     return made
 
@@ -256,9 +257,13 @@ def _rounds(row: Row) -> int:
     return options.number(row, "accumulation") or 1
 
 
-def _fits(made: Setting, network: Workload) -> bool:
-    """Return whether a job fits in the memory of its devices."""
-    needed = Predictor().step(network, made.cluster, made.strategy).memory_bytes
+def _fits(made: Setting, network: Workload, level: Software) -> bool:
+    """Return whether a job fits in the memory of its devices, with software of a ``level``."""
+    needed = (
+        Predictor(software="ordinary" if level == "ordinary" else "tuned")
+        .step(network, made.cluster, made.strategy)
+        .memory_bytes
+    )
     return needed <= made.cluster.device.memory.value
 
 

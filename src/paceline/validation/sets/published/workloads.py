@@ -195,7 +195,8 @@ def _by_dimensions(row: Row, name: str, seq_len: int, pipeline: int) -> Workload
     heads = written(said, "heads") or max(1, hidden // HEAD)
     while hidden % heads:
         heads -= 1
-    return _gpt(layers, hidden, heads, written(said, "vocabulary") or GPT_TOKENS, seq_len, _is_fused(row))
+    fused, drops = _is_fused(row), not re.search(r"\bopt\b", name, re.IGNORECASE)
+    return _gpt(layers, hidden, heads, written(said, "vocabulary") or GPT_TOKENS, seq_len, fused, drops)
 
 
 def _layers(said: str, name: str) -> int | None:
@@ -217,8 +218,9 @@ def _parameters(name: str) -> float:
 
 
 @cache
-def _gpt(layers: int, hidden: int, heads: int, vocabulary: int, seq_len: int, fused: bool) -> Workload:
-    shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary)
+def _gpt(layers: int, hidden: int, heads: int, vocabulary: int, seq_len: int, fused: bool, drops: bool = True) -> Workload:
+    """Return a GPT. ``drops``: whether dropout applies to the weights of attention, which OPT leaves (its configuration)."""
+    shape = TransformerShape(layers=layers, hidden=hidden, heads=heads, vocabulary=vocabulary, attention_dropout=drops)
     return Workload.from_shape(shape, seq_len, name=f"gpt-{layers}x{hidden}-{heads}", fused_attention=fused)
 
 

@@ -212,6 +212,7 @@ class LayerTable(Prepared):
         sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
+        unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
     """
@@ -225,6 +226,7 @@ class LayerTable(Prepared):
     coverage: Coverage
     frozen: int = 0
     frozen_bits: float = 0.0
+    unwidened: int = 0
     tables: EmbeddingTables | None = None
     routed_share: float = 1.0
 
@@ -307,6 +309,7 @@ class LayerTable(Prepared):
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
             **({"frozen_bits": self.frozen_bits} if self.frozen_bits else {}),
+            **({"unwidened": self.unwidened} if self.unwidened else {}),
             **({"tables": asdict(self.tables)} if self.tables else {}),
             **({"routed_share": self.routed_share} if self.routed_share != 1 else {}),
         }
@@ -327,6 +330,7 @@ class LayerTable(Prepared):
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
             frozen_bits=data.get("frozen_bits", 0.0),
+            unwidened=data.get("unwidened", 0),
             tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
             routed_share=data.get("routed_share", 1.0),
         )

@@ -35,7 +35,7 @@ def test_the_least_micro_steps_that_fit() -> None:
     (offer,) = offers("resnet-50", "V100", 4096, precision="fp32")
     machines, net = Cluster.named("V100"), Workload.named("resnet-50")
     one, two = (Strategy.of(world_size=1, global_batch_size=n, optimizer="momentum") for n in (1, 2))
-    each = sum(sample_bytes(net, numbers_of(one), eager_loss=True).values())
+    each = sum(sample_bytes(net, numbers_of(one), eager=True).values())
     needed = [predict(net, machines, s).memory_bytes for s in (one, two)]
     assert needed[1] - needed[0] == pytest.approx(each)
     most = (usable_bytes(machines.device) - needed[0] + each) // each
@@ -63,7 +63,7 @@ def test_two_changes_where_one_is_too_few() -> None:
 
 
 def test_the_hosts_memory_then_more_devices_then_a_larger_one() -> None:
-    host, more, larger = offers("llama-3-8b", "A100", 1)
+    host, more, larger = offers("llama-2-7b", "A100", 1, 2048)
     assert host.kinds[-1] == "offload" and host.cluster == Cluster.named("A100")
     assert more.kinds[-1] == "more devices" and more.cluster == Cluster.named("2 A100")
     assert larger.kinds[-1] == "larger device" and larger.cluster.device.name == "B200"

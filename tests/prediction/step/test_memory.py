@@ -67,6 +67,7 @@ def test_memory_of_a_dense_allreduce():
         "unused gradients": 0,
         "error feedback": 0,
         "codec buffers": 0,
+        "update": weights - 3 * 4 * 4000 - 3 * 4000,
         "reserve": 1.5 * 2**30,
     }
 
@@ -121,14 +122,14 @@ def test_a_loss_of_plain_pytorch_needs_twelve_bytes_a_logit() -> None:
     s, v = 1024, 50257
     net = Workload.named("gpt2")
     for numbers, more in (("fp32", 2), ("autocast", 2), ("narrow", 2), ("fused", 0)):
-        plain, eager = (sample_bytes(net, numbers, eager_loss=own)["activations"] for own in (False, True))  # type: ignore[arg-type]
+        plain, eager = (sample_bytes(net, numbers, eager=own)["activations"] for own in (False, True))  # type: ignore[arg-type]
         assert eager - plain == pytest.approx(more * 4 * s * v, rel=1e-4)
     loss = next(layer.activation_bytes for layer in net.layers if layer.kind == "loss")
     stored = recomputed(net, FULL, "autocast").kept_bytes  # the loss is over before the first block is recomputed
-    assert sample_bytes(net, "autocast", FULL, eager_loss=True)["activations"] == stored + 2 * loss
+    assert sample_bytes(net, "autocast", FULL, eager=True)["activations"] == stored + 2 * loss
     few = Workload.from_shape(TransformerShape(layers=3, hidden=256, heads=4, vocabulary=64), 96)
     plan, loss = recomputed(few, FULL, "autocast"), 4 * 96 * 64 + 8 * 96
-    assert sample_bytes(few, "autocast", FULL, eager_loss=True)["activations"] == plan.kept_bytes + plan.largest_bytes - loss
+    assert sample_bytes(few, "autocast", FULL, eager=True)["activations"] == plan.kept_bytes + plan.largest_bytes - loss
 
 
 def test_ordinary_software_has_that_loss_however_it_shares_out() -> None:
@@ -137,6 +138,27 @@ def test_ordinary_software_has_that_loss_however_it_shares_out() -> None:
         of = strategy(4, precision="bf16", sharding=sharding)
         ordinary, tuned = (Predictor(software=level).step(net, on, of).memory for level in ("ordinary", "tuned"))
         assert (ordinary["activations"] > tuned["activations"]) is differ
+
+
+def test_adam_of_pytorch_holds_the_roots_of_all_moments_during_the_update() -> None:
+    net, on = Workload.named("gpt2-xl", 64), named_cluster("A100", 4, 1)
+    for choices, shared in (({}, 1), ({"sharding": "zero1"}, 4), ({"sharding": "zero3"}, 4)):
+        sizes = Predictor().step(net, on, strategy(4, precision="bf16", optimizer="adam", **choices)).memory
+        held = sizes.get("update", 0.0) + sizes["gathered"] + sizes["activations"] + sizes["inputs"]
+        assert held == pytest.approx(4 * net.num_parameters / shared)
+    for choices in ({"optimizer": "lamb"}, {"optimizer": "adam", "sharding": "distributed_optimizer"}):
+        assert "update" not in Predictor().step(net, on, strategy(4, precision="bf16", **choices)).memory
+    assert "update" not in Predictor(software="tuned").step(net, on, strategy(4, precision="bf16", optimizer="adam")).memory
+
+
+def test_copies_of_embeddings_are_trained_in_their_own_width() -> None:
+    plain, whole = (Workload.named("llama-3-8b", 8, lora=f"r=8{more}") for more in ("", ",embeddings=whole"))
+    a, b = (
+        Predictor().step(net, named_cluster("A100", 1, 1), strategy(1, precision="bf16", optimizer="adam"))
+        for net in (plain, whole)
+    )
+    for name, words in (("weights", 1), ("gradients", 1), ("optimizer state", 2), ("frozen weights", 0)):
+        assert b.memory[name] - a.memory[name] == 2 * words * whole.unwidened
 
 
 def test_between_the_least_and_the_most_it_may_fit() -> None:

@@ -198,7 +198,9 @@ def test_frozen_products_in_four_bits() -> None:
 def test_embeddings_may_be_trained_whole() -> None:
     plain, whole = (Workload.named("llama-3-8b", 512, lora=f"r=8{text}") for text in ("", ",embeddings=whole"))
     tables = 2 * 128256 * 4096
-    assert whole.num_parameters - plain.num_parameters == tables == plain.frozen - whole.frozen
+    assert whole.num_parameters - plain.num_parameters == tables == whole.unwidened
+    assert whole.frozen == plain.frozen  # the copied ones stay
+    assert Workload.from_json(whole.to_json()).unwidened == tables
     assert sorted(p.ready for p in whole.parameters) == list(range(len(whole.parameters)))
     assert [p.layer for p in whole.parameters] == sorted(p.layer for p in whole.parameters)
     assert whole.flops_per_sample > plain.flops_per_sample

@@ -24,7 +24,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
-from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, usable_bytes
+from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, update_bytes, usable_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
@@ -80,7 +80,7 @@ class Batched(Evaluation):
             group = _SameExchange.of(candidates, members, passes, refused)
             if len(group.members):
                 steps.step_s[group.members] = group.seconds(passes)
-                steps.memory_bytes[group.members] = group.memory(workload, self.model.eager_loss)
+                steps.memory_bytes[group.members] = group.memory(workload, self.model.eager)
         return replace(steps, refused=refused)
 
 
@@ -272,18 +272,20 @@ class _SameExchange:
         step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
         return step_s
 
-    def memory(self, workload: Workload, eager_loss: bool) -> Array:
+    def memory(self, workload: Workload, eager: bool) -> Array:
         """Return bytes on one device for each candidate (see ``memory_breakdown``)."""
-        bytes_of: dict[Hashable, tuple[float, float]] = {}
+        bytes_of: dict[Hashable, tuple[float, float, float]] = {}
         rows = []
         for s in self.strategies:
             key = s.precision, s.optimizer, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
-                fixed = sum(fixed_bytes(workload, s, self.exchange.plan).values()) + reserve_bytes(self.cluster.device)
-                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager_loss=eager_loss)
-                row = bytes_of[key] = fixed, sum(of_sample.values())
+                parts = fixed_bytes(workload, s, self.exchange.plan)
+                fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
+                update = update_bytes(workload, s) - parts["gathered"] if eager else 0.0
+                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager=eager)
+                row = bytes_of[key] = fixed, sum(of_sample.values()), update
             rows.append(row)
         table = np.array(rows)
-        needed: Array = table[:, 0] + table[:, 1] * self.micro
+        needed: Array = table[:, 0] + np.maximum(table[:, 1] * self.micro, table[:, 2])
         return needed

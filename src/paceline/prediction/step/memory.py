@@ -45,16 +45,33 @@ def memory_breakdown(
     plan: ExchangePlan,
     device: Device,
     divided: bool = False,
-    eager_loss: bool = False,
+    eager: bool = False,
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, eager_loss=eager_loss)
-    return {
-        **fixed_bytes(workload, strategy, plan, divided),
-        **{name: size * micro for name, size in of_sample.items()},
-        "reserve": reserve_bytes(device),
-    }
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, eager=eager)
+    fixed = fixed_bytes(workload, strategy, plan, divided)
+    passes = {name: size * micro for name, size in of_sample.items()}
+    beyond = update_bytes(workload, strategy) - fixed["gathered"] - sum(passes.values()) if eager else 0.0
+    return {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
+
+
+def update_bytes(workload: Workload, strategy: Strategy) -> float:
+    """Return bytes that PyTorch's Adam holds during an update, when the passes need none.
+
+    Its default computes the roots of all second moments before it uses one (``torch.optim.Adam``, ``foreach``: about as much
+    as the parameters). Megatron and DeepSpeed have fused ones.
+    """
+    mesh = strategy.parallelism
+    if not OPTIMIZERS[strategy.optimizer].is_adam or not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload:
+        return 0.0
+    whole = _update_width(workload, BYTES_PER_ELEMENT[strategy.precision])
+    return whole / (mesh.sharers if mesh.sharding.optimizer else 1)
+
+
+def _update_width(workload: Workload, width: float) -> float:
+    """Return bytes of one value for each trained element, as the update reads it: fp32, or the precision's ``width``."""
+    return 4.0 * (workload.num_parameters - workload.unwidened) + min(4.0, width) * workload.unwidened
 
 
 def reserve_bytes(device: Device) -> float:
@@ -86,13 +103,14 @@ def fit_of(needed: float, device: Device) -> Fit:
 def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
     """Return bytes by purpose that do not grow with the batch.
 
-    Weights, gradients and optimizer state are fp32. A 16-bit precision also stores a 16-bit copy of the weights, as autocast
-    does. A recipe stores that copy, unless weights travel quantised, and two quantised ones, by rows and by columns, as
-    Transformer Engine does. DDP holds the gradients a second time in its buckets. Error feedback stores ``residual_bytes``. A
-    compressed exchange holds one group and the chunks in flight. ``zero2`` holds all weights from the forward to the end of
-    the backward pass. ``zero3`` holds two units of weights and two units of gradients, at the width of the precision. ``zero1``
-    gathers updated weights in a buffer for the largest group, in addition to a rank's part of it. Frozen weights have only that
-    width; ``zero3`` shards and gathers them with the others, and elsewhere every device has all of them.
+    Weights, gradients and optimizer state are fp32, except those of ``unwidened`` elements. A 16-bit precision also stores a
+    16-bit copy of the fp32 weights, as autocast does. A recipe stores that copy, unless weights travel quantised, and two
+    quantised ones, by rows and by columns, as Transformer Engine does. DDP holds the gradients a second time in its buckets.
+    Error feedback stores ``residual_bytes``. A compressed exchange holds one group and the chunks in flight. ``zero2`` holds
+    all weights from the forward to the end of the backward pass. ``zero3`` holds two units of weights and two units of
+    gradients, at the width of the precision. ``zero1`` gathers updated weights in a buffer for the largest group, in addition
+    to a rank's part of it. Frozen weights have only that width; ``zero3`` shards and gathers them with the others, and
+    elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, follow Megatron-Core: 18 bytes a parameter with Adam in 16 bits, the
     weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a
@@ -103,15 +121,15 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     Args:
         divided: whether the workload is one device's part of a divided network.
     """
-    mesh, whole = strategy.parallelism, 4.0 * workload.num_parameters
+    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
     level, workers = mesh.sharding, mesh.sharers
-    width = BYTES_PER_ELEMENT[strategy.precision]
+    whole = _update_width(workload, width)
     recipe = RECIPES.get(strategy.precision)
     copies = 2 * recipe.operand if recipe else 0.0
     quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
     megatron = divided or mesh.sharding is DISTRIBUTED
     master = whole / (workers if megatron and level.optimizer else 1)
-    narrow = ((0 if quantised else width) + copies) * workload.num_parameters if width < 4 else 0
+    narrow = ((0 if quantised else width) + copies) * (workload.num_parameters - workload.unwidened) if width < 4 else 0
     weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
@@ -201,7 +219,7 @@ def sample_bytes(
     choice: Recompute = NO_RECOMPUTE,
     in_flight: float = 1.0,
     *,
-    eager_loss: bool = False,
+    eager: bool = False,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input. Recipes store as much as bf16.
 
@@ -209,12 +227,12 @@ def sample_bytes(
 
     Args:
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
-        eager_loss: whether the loss is that of plain PyTorch, as in ordinary software. Tuned software and Megatron-Core compute
+        eager: whether the loss is that of plain PyTorch, as in ordinary software. Tuned software and Megatron-Core compute
             it in place (``tensor_parallel/cross_entropy.py``) or in parts.
     """
     plan = recomputed(workload, choice, numbers)
     largest = plan.largest_bytes
-    if eager_loss and numbers != "fused":
+    if eager and numbers != "fused":
         stored = loss_bytes(workload, numbers)
         largest = max(largest - stored, GRADIENTS_OF_LOSS * stored)  # the loss is over when a part is recomputed
     return {"activations": in_flight * plan.kept_bytes + largest, "inputs": float(workload.input_bytes)}

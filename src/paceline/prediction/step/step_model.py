@@ -61,7 +61,7 @@ class WholeStep(Step):
     overlap: bool
     shared: bool
     experts: ExpertReplicas | None = None
-    eager_loss: bool = False
+    eager: bool = False
 
     @property
     def plan(self) -> ExchangePlan:
@@ -134,7 +134,7 @@ class WholeStep(Step):
 
     def _memory(self, divided: bool) -> dict[str, float]:
         if self.experts is None:
-            eager = self.eager_loss and not divided
+            eager = self.eager and not divided
             return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided, eager)
         plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
@@ -212,12 +212,12 @@ class StepModel:
             beside_share(strategy, self.overlap),
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        parts = (costs, durations, schedule, self.overlap, shared, self.experts, self.eager_loss)
+        parts = (costs, durations, schedule, self.overlap, shared, self.experts, self.eager)
         return WholeStep(self.workload, strategy, cluster, *parts)
 
     @property
-    def eager_loss(self) -> bool:
-        """True if the loss of an undivided network is that of plain PyTorch."""
+    def eager(self) -> bool:
+        """True if loss and update of an undivided network are those of plain PyTorch."""
         return self.constants.level == "ordinary"
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:

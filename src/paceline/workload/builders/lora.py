@@ -65,7 +65,8 @@ class LoRA:
         targets: ``attention`` (its products), ``all-linear`` (all but the output layer, routers and experts, as PEFT), or the
             last parts of layers' names: ``q_proj``, ``v_proj``.
         bits: bits of an element of the frozen products, 4 or 8; 0: those of the precision.
-        embeddings: whether embeddings and the output layer are trained whole (PEFT, ``modules_to_save``).
+        embeddings: whether embeddings and the output layer are trained whole (PEFT, ``modules_to_save``): a copy of them in
+            their own width. The frozen ones stay.
         dropout: share of an adapter's input that is dropped. Each adapter then keeps a copy of its own.
 
     Raises:
@@ -157,7 +158,8 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         name=name or f"{table.name}-lora-r{lora.rank}",
         layers=tuple(layers),
         parameters=_parameters(table, chosen, lora.rank, whole),
-        frozen=table.frozen + table.num_parameters - sum(parameter.size for parameter in whole.values()),
+        frozen=table.frozen + table.num_parameters,
+        unwidened=sum(parameter.size for parameter in whole.values()),
         frozen_bits=_mean_bits(table, lora.bits),
         source=f"{table.source}; LoRA {lora.text}",
     )

@@ -1,253 +1,293 @@
-"""Write ``calibration/held_out.toml``: the error of each kind of prediction on published runs that were held out.
+"""Write ``calibration/held_out.toml``: the error and the range of each kind of prediction, from published runs held out.
 
     python benchmarks/held_out.py FOLDER --out RESULTS/range_coverage.csv
 
 FOLDER holds the CSV files, with the names that ``validation_table.py`` gives them. The runs are those of its table. RESULTS is
-benchmarks/results. Its file says which share of each set's rows lies inside the range, below and above it, with tails of all
-sets of that kind and with tails of all but this one: the second is a test of the tails, the first is not.
+benchmarks/results. Its file says which share of each set's rows lies inside the range, below and above it, once with factors
+of all sources and once with those of the other sources alone: the second is a test of the factors, the first is not.
 
-The upper tail of ordinary software depends on what a prediction knows: how many kernels the host must launch in a second. A
-host that takes ``launch_s`` more for each makes a step ``1 + launch_s * launches`` times as long; the tails are of the rest.
-One ``launch_s`` holds for all kinds of a level of software: that of the least quantile loss (Koenker and Bassett 1978).
+The model's own half-widths (logarithms of step over low end, and of high end over step) follow from its standard deviations.
+A source has an error that all its rows share, so the share inside differs from set to set at any width. The factors of a kind
+(``HeldOut``) minimize the mean of |share inside - 80 %| over sets, where each counts once, and the interval score (Gneiting and
+Raftery 2007, JASA 102(477), 6.2), which of two equal shares prefers the narrow range. A set of few rows counts less.
+
+Which factors a kind has was chosen by sources left out (``KINDS``): kinds of their own for several nodes, divided networks,
+mixtures, networks without attention or exchanges, and apart from accelerators two different ends, fitted other sources worse.
+The upper end also depends on how many kernels the host must launch in a second: a host that takes ``launch_s`` more for each
+makes a step ``1 + launch_s * launches`` times as long.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, log1p
+from math import exp, log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rows import append
-from validation_table import RUNS, run
+from scipy.optimize import minimize
+from validation_table import FILES, RUNS, run
 
 import paceline.calibration
 import paceline.prediction.answer.held_out_error as there
-from paceline.calibration.constants import efficiency
-from paceline.prediction.answer.step_range import LEAST_WIDTH
-from paceline.prediction.passes.host import host_seconds, launches_of_step
+from paceline.array_types import Array, Bools
+from paceline.calibration.constants import SoftwareLevel, efficiency
+from paceline.calibration.product_curves import has_curve
+from paceline.csv_rows import read
+from paceline.prediction.answer.step_range import waiting_launches
+from paceline.prediction.step.step_inputs import StepInputs
 from paceline.record import environment
+from paceline.validation.case import Case, Info
+from paceline.validation.informed_predictor import InformedPredictor
 from paceline.validation.score import ScoredCase
+from paceline.validation.sets import adapter
 
-TAIL = 0.1
-"""Share of the runs below the interval, and above it."""
-LEAST_GROUPS = 4
-"""Groups of rows that tails are taken from at least; a kind with fewer has those of all kinds of its software."""
-SLOW_HOSTS_S = np.arange(0, 500e-6, 10e-6)
-"""Candidates for ``launch_s``."""
-CORRECTED = "corrected by records"
+INSIDE = 0.8
 FITTED = "published timm"
 """Sets left out: the constants of convolutions were fitted to all their networks."""
-"""How the names of kinds end whose hosts and links are known."""
-COLUMNS = ("kind", "set", "rows", "tails_of", "inside", "below", "above")
-
-
-ORDINARY = efficiency("ordinary")
+MOST_ROWS = 400
+"""Rows of a set that the fit uses, evenly taken: more do not change its shares."""
+FULL_SET = 40
+"""Rows from which a set counts in full."""
+LARGE = 20
+"""Rows of a set whose share inside is a target."""
+SCORE_WEIGHT = 4.0
+"""Weight of the interval score next to the mean distance of the shares. With 1 to 8, sources left out fare alike."""
+PRIOR_WEIGHT = 0.1
+"""Weight of the squared logarithm of a factor over its usual one. Few sources decide on a factor."""
+SMOOTH = 0.02
+"""Width of the step from inside to outside in the fit, on the scale of logarithms."""
+CORRECTED = "corrected by records"
+KINDS: Mapping[str, Mapping[str, float]] = {
+    "tuned software": {"width": 1.0, "unmeasured": 1.2, "launch_s": 20e-6},
+    "ordinary software": {"width": 1.0, "launch_s": 150e-6},
+    "TPUs": {"width": 1.0},
+    "accelerators": {"low": 1.0, "high": 1.0},
+    f"tuned software, {CORRECTED}": {"width": 1.0},
+    f"ordinary software, {CORRECTED}": {"width": 1.0},
+}
+"""Factors of each kind of prediction, and their usual values. 150 us had the least quantile loss on ordinary software before;
+20 us for tuned software, which launches experts' kernels alone, were chosen in sight of the rows."""
+COLUMNS = ("kind", "set", "seen", "rows", "factors_of", "inside", "below", "above", "width")
 
 
 @dataclass(frozen=True)
-class Miss:
-    """A held-out row: how far it lies below and above the model's own interval, in logarithms (negative: inside), and its link.
+class Rows:
+    """Held-out rows of one kind, as arrays.
 
-    ``low`` and ``high`` are that interval's half-widths. ``launches``: kernels that the host launches, a second of the
-    predicted step; none where graphs launch them, or where records say how fast the host is.
+    Attributes:
+        line: index of the set of a row in ``lines``. ``source``: who published the row. ``link``: kind of the slowest link.
+        off: logarithm of measured over predicted. ``low``, ``high``: the model's own half-widths.
+        launches: kernels that the host launches for each second (``waiting_launches``).
+        measured: whether products of the device follow a measured curve.
     """
 
-    group: tuple[str, str]
-    link: str
-    off: float
-    low: float
-    high: float
-    launches: float = 0.0
+    lines: tuple[tuple[str, str], ...]
+    line: Array
+    source: Array
+    link: Array
+    off: Array
+    low: Array
+    high: Array
+    launches: Array
+    measured: Bools
 
-    @property
-    def below(self) -> float:
-        """The shift of the lower end at which the row lies on it."""
-        return -self.off - self.low
+    def where(self, chosen: Bools) -> Rows:
+        """Return some of the rows."""
+        names = ("line", "source", "link", "off", "low", "high", "launches", "measured")
+        return Rows(self.lines, **{name: getattr(self, name)[chosen] for name in names})
 
-    def upper(self, launch_s: float) -> float:
-        """The upper half-width with a host that takes so much more for a kernel."""
-        return self.high + log1p(launch_s * self.launches)
+    def thinned(self) -> Rows:
+        """Return at most ``MOST_ROWS`` of each set."""
+        chosen = np.zeros(len(self.off), bool)
+        for line in set(self.line.tolist()):
+            at = np.flatnonzero(self.line == line)
+            chosen[at[:: -(-len(at) // MOST_ROWS)]] = True
+        return self.where(chosen)
 
-    def above(self, launch_s: float) -> float:
-        """The shift of that end at which the row lies on it."""
-        return self.off - self.upper(launch_s)
-
-
-@dataclass(frozen=True)
-class Tails:
-    """What moves the ends of a kind's range (``HeldOut``)."""
-
-    low: float
-    high: float
-    launch_s: float = 0.0
-
-
-Kinds = Mapping[str, Sequence[Miss]]
+    def half_widths(self, factors: Mapping[str, float]) -> tuple[Array, Array]:
+        """Return how far the range reaches below and above the step, with logarithms of factors (``step_range``)."""
+        width = factors.get("width", 0.0) + np.where(self.measured, 0.0, factors.get("unmeasured", 0.0))
+        low, high = (np.exp(width + factors.get(name, 0.0)) for name in ("low", "high"))
+        slow_host = np.log1p(exp(factors["launch_s"]) * self.launches) if "launch_s" in factors else 0.0
+        return low * self.low, np.hypot(high * self.high, slow_host)
 
 
 def source(name: str) -> str:
-    """The set without its files, or the source of published rows: ``SimuMax`` of ``published SimuMax, one node of 8 B200``."""
-    return name.removeprefix("published ").replace(",", "").split()[0]
+    """Return who published a set: ``SimuMax`` of ``published SimuMax, one node of 8 B200``."""
+    text = name.removeprefix("published ").partition(",")[0]
+    return text if name.startswith("published ") else text.split()[0]
 
 
-def miss(name: str, point: ScoredCase, corrected: bool) -> Miss:
-    """Of one row of a set; ``corrected``: by other rows."""
-    case, estimate, cluster = point.case, point.estimate, point.case.setting.cluster
-    step_s = estimate.step_s
-    link = cluster.outer_link.kind if cluster.world_size > 1 else ""
-    widths = log(step_s / estimate.low_s), log(estimate.high_s / step_s)
-    launches = 0.0
-    if case.software == "ordinary" and not corrected and host_seconds(cluster.device, ORDINARY):
-        launches = launches_of_step(case.workload, case.setting.strategy, ORDINARY, cluster.device) / step_s
-    return Miss((name, cluster.device.chip), link, log(case.step_s / step_s), *widths, launches)
+def fit(rows: Rows, usual: Mapping[str, float]) -> dict[str, float]:
+    """Return the logarithms of the factors for a kind's rows. ``usual``: what they are without rows, by name."""
+    rows = rows.thinned()
+    _, line, count = np.unique(rows.line, return_inverse=True, return_counts=True)
+    weights = np.minimum(count, FULL_SET) / np.minimum(count, FULL_SET).sum()
+    of_row = (weights / count)[line]
+    names, start = tuple(usual), np.log(list(usual.values()))
+
+    def loss(logs: Array) -> float:
+        low, high = rows.half_widths(dict(zip(names, logs.tolist(), strict=True)))
+        margin = np.minimum(rows.off + low, high - rows.off)
+        inside = 1 / (1 + np.exp(-np.clip(margin / SMOOTH, -30, 30)))
+        far = float(weights @ np.abs(np.bincount(line, inside) / count - INSIDE))
+        tail = (1 - INSIDE) / 2
+        score = float(of_row @ (tail * (low + high) + np.maximum(0.0, -margin)))
+        return far + SCORE_WEIGHT * score + PRIOR_WEIGHT * float(((logs - start) ** 2).sum())
+
+    widths = np.array([name in ("width", "low", "high") for name in names])
+    options = {"maxiter": 800, "xatol": 1e-3, "fatol": 1e-6, "adaptive": True}
+    tried = [minimize(loss, start + wider * widths, method="Nelder-Mead", options=options) for wider in (0.0, 0.3, -0.3)]
+    best = min(tried, key=lambda one: float(one.fun))
+    return dict(zip(names, best.x.tolist(), strict=True))
 
 
-def quantile(shifts: Sequence[float], groups: Sequence[tuple[str, str]], share: float) -> float:
-    """The shift below which lies a share of the rows, where every group counts as much as any other."""
-    count = Counter(groups)
-    ordered = sorted(zip(shifts, groups, strict=True))
-    below = np.cumsum([1 / count[group] for _, group in ordered])
-    return ordered[int(np.searchsorted(below, share * below[-1]))][0]
-
-
-def tails(misses: Sequence[Miss], launch_s: float = 0.0) -> Tails:
-    """Shifts of the lower and of the upper end that leave ``TAIL`` of the rows outside on each side."""
-    groups = [row.group for row in misses]
-    below, above = [row.below for row in misses], [row.above(launch_s) for row in misses]
-    return Tails(quantile(below, groups, 1 - TAIL), quantile(above, groups, 1 - TAIL), launch_s)
-
-
-def slow_host(misses: Sequence[Miss]) -> float:
-    """Seconds more for a kernel with the least quantile loss of the upper tail, every group counting as much; 0 where no host
-    launches."""
-    if not any(row.launches for row in misses):
-        return 0.0
-    count = Counter(row.group for row in misses)
-    weights = np.array([1 / count[row.group] for row in misses])
-
-    def loss(launch_s: float) -> float:
-        beyond = np.array([row.above(launch_s) for row in misses]) - tails(misses, launch_s).high
-        return float(weights @ np.where(beyond > 0, (1 - TAIL) * beyond, -TAIL * beyond))
-
-    return float(min(SLOW_HOSTS_S, key=loss))
-
-
-def groups_of(misses: Iterable[Miss]) -> int:
-    """How many groups they are of."""
-    return len({row.group for row in misses})
-
-
-def of_software(kind: str, kinds: Kinds) -> list[Miss]:
-    """Rows of all kinds of the same software, as far as no records correct them; of such a kind its own."""
-    if kind.endswith(CORRECTED):
-        return list(kinds[kind])
-    software = kind.partition(",")[0]
-    return [
-        row for other, rows in kinds.items() if other.startswith(software) and not other.endswith(CORRECTED) for row in rows
-    ]
-
-
-def all_tails(kinds: Kinds) -> dict[str, Tails]:
-    """The tails of each kind that has them from enough groups, its own or those of its software."""
-    hosts: dict[str, float] = {}
-    chosen = {}
-    for kind, own in kinds.items():
-        pooled = of_software(kind, kinds)
-        source = own if groups_of(own) >= LEAST_GROUPS else pooled
-        if groups_of(source) >= LEAST_GROUPS:
-            key = kind if kind.endswith(CORRECTED) else kind.partition(",")[0]
-            hosts[key] = hosts[key] if key in hosts else slow_host(pooled)
-            chosen[kind] = tails(source, hosts[key])
-    return chosen
-
-
-def unseen(kinds: Kinds, known: Mapping[str, Tails]) -> float:
-    """What more the tails need on rows limited by one kind of link where the shifts come from all others: the mean of what each
-    kind needs, which is at least nothing."""
+def unseen(kinds: Mapping[str, Rows]) -> float:
+    """Return what both ends need more on rows limited by one kind of link if the factors come from all others: the mean over
+    kinds of prediction and of link, each at least nothing."""
     shifts = []
-    for kind, misses in kinds.items():
-        for link in {row.link for row in misses} - {""}:
-            own, others = ([row for row in misses if (row.link == link) == same] for same in (True, False))
-            if groups_of(others) >= LEAST_GROUPS:
-                launch_s = known[kind].launch_s
-                there, here = tails(others, launch_s), tails(own, launch_s)
-                shifts.append(max(0.0, here.low - there.low, here.high - there.high))
+    for kind, rows in kinds.items():
+        for link in sorted(set(rows.link.tolist()) - {""}):
+            others, here = rows.where(rows.link != link), rows.where(rows.link == link)
+            if len(set(others.source.tolist())) > 1 and len(here.off) >= LARGE:
+                low, high = here.half_widths(fit(others, KINDS[kind]))
+                shifts.append(max(0.0, float(np.quantile(np.maximum(here.off - high, -here.off - low), INSIDE))))
     return float(np.mean(shifts)) if shifts else 0.0
 
 
-def coverage(misses: Sequence[Miss], of: Tails) -> dict[str, float]:
-    """Shares of the rows inside the range, below it and above it."""
-    below = sum(-row.off > max(LEAST_WIDTH * row.low, row.low + of.low) for row in misses) / len(misses)
-    above = sum(row.off > max(LEAST_WIDTH * row.high, row.upper(of.launch_s) + of.high) for row in misses) / len(misses)
-    return {"inside": round(1 - below - above, 4), "below": round(below, 4), "above": round(above, 4)}
+ALL, OTHERS = "all sources", "other sources"
 
 
-def coverages(kinds: Kinds) -> list[dict[str, object]]:
-    """The coverage of each set, with tails of all sets and with those of the others, where there are enough."""
-    sets = sorted({row.group[0] for misses in kinds.values() for row in misses})
-    own = all_tails(kinds)
-    others = {name: all_tails(without(kinds, name)) for name in sets}
-    rows: list[dict[str, object]] = []
-    for kind, misses in sorted(kinds.items()):
-        for name in sorted({row.group[0] for row in misses}):
-            of_set = [row for row in misses if row.group[0] == name]
-            for which, known in (("all sets", own), ("the other sets", others[name])):
-                if kind in known:
-                    shares = coverage(of_set, known[kind])
-                    rows.append({"kind": kind, "set": name, "rows": len(of_set), "tails_of": which, **shares})
-    return rows
+def coverages(kinds: Mapping[str, Rows], known: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return the shares of each set's rows inside, below and above, and the geometric mean of high over low end."""
+    found: list[dict[str, Any]] = []
+    for kind, rows in kinds.items():
+        for name in sorted(set(rows.source.tolist())):
+            own, others = rows.where(rows.source == name), rows.where(rows.source != name)
+            fits = {ALL: known[kind]} | ({OTHERS: fit(others, KINDS[kind])} if len(others.off) else {})
+            for which, factors in fits.items():
+                low, high = own.half_widths(factors)
+                for line in sorted(set(own.line.tolist())):
+                    at = own.line == line
+                    below, above = (float(np.mean(part[at])) for part in (-own.off > low, own.off > high))
+                    shares = {"inside": round(1 - below - above, 4), "below": round(below, 4), "above": round(above, 4)}
+                    width = round(exp(float(np.mean((low + high)[at]))), 3)
+                    published, seen = rows.lines[int(line)]
+                    of = {"kind": kind, "set": published, "seen": seen, "rows": int(at.sum()), "factors_of": which}
+                    found.append({**of, **shares, "width": width})
+    return found
 
 
-def without(kinds: Kinds, name: str) -> Kinds:
-    """The kinds without the rows of a set; those that have none left too."""
-    return {kind: [row for row in misses if row.group[0] != name] for kind, misses in kinds.items()}
+def summary(found: Sequence[Mapping[str, Any]], which: str) -> str:
+    """Describe whole sets, of all their kinds: how many have 75 to 85 % inside, and the mean distance from 80 %."""
+    sets: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in found:
+        if row["factors_of"] == which:
+            sets[row["set"], row["seen"]].append(row)
+    large = [rows for rows in sets.values() if sum(row["rows"] for row in rows) >= LARGE]
+    counts = [[row["rows"] for row in rows] for rows in large]
+
+    def means(values: Iterable[list[float]]) -> Array:
+        return np.array([np.average(each, weights=count) for each, count in zip(values, counts, strict=True)])
+
+    inside = means([row["inside"] for row in rows] for rows in large)
+    width = means([log(row["width"]) for row in rows] for rows in large)
+    far = np.abs(inside - INSIDE)
+    return (
+        f"factors of {which}: {(far <= 0.05).sum()} of {len(large)} sets have 75 to 85 % inside, {(far <= 0.1).sum()} 70 to 90;"
+        f" median {np.median(inside):.1%}, mean distance from 80 % {far.mean():.1%}, high over low {exp(width.mean()):.2f}"
+    )
 
 
-def main(folder: str, out: Path | None) -> None:
-    """Validate every set, pool its rows by kind and write the figures."""
-    file = Path(paceline.calibration.__file__).with_name(there.FILE)
-    file.unlink(missing_ok=True)  # the model's own intervals are what is moved
+def visible(folder: str, name: str, info: Info) -> set[tuple[str, str]]:
+    """Return networks and devices of the rows that predictions of a set may see."""
+    reader = adapter(name.split()[0])
+    table = read(Path(folder) / f"{FILES[name]}.csv", (*reader.texts, *reader.numbers))
+    cases = [case for case in map(reader.read, reader.joined(table)) if isinstance(case, Case)]
+    return {(case.workload.name, case.setting.cluster.device.name) for case in cases if case.step_s and info.shows(case.keys)}
+
+
+def held_out_row(point: ScoredCase, without: str) -> dict[str, Any]:
+    """Return what ``Rows`` keeps of one row, predicted with constants that were fitted without ``without``."""
+    case, estimate = point.case, point.estimate
+    cluster, strategy, step_s = case.setting.cluster, case.setting.strategy, estimate.step_s
+    level: SoftwareLevel = "ordinary" if case.software == "ordinary" else "tuned"
+    return {
+        "link": cluster.outer_link.kind if cluster.world_size > 1 else "",
+        "off": log(case.step_s / step_s),
+        "low": log(step_s / estimate.low_s),
+        "high": log(estimate.high_s / step_s),
+        "launches": waiting_launches(efficiency(level, without), StepInputs(case.workload, cluster, strategy), step_s),
+        "measured": has_curve(cluster.device, strategy.precision),
+    }
+
+
+def collected(folder: str) -> tuple[dict[str, Rows], dict[str, dict[str, list[float]]]]:
+    """Predict every set. Return the rows of each kind, and the errors of each kind by source."""
     errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    misses: dict[str, list[Miss]] = defaultdict(list)
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    lines: list[tuple[str, str]] = []
     for name, info in RUNS:
         if name.startswith(FITTED):
             continue
-        for point in run(folder, name, info).points:
-            if not point.case.step_s:  # a row of memory alone
+        shown = Info.parse(info.partition(",")[0])
+        seen = visible(folder, name, shown) if shown.kind != "none" else set()
+        lines.append((name, info))
+        done = run(folder, name, info)
+        excluded = InformedPredictor(lambda case: (), done.info, done.hold_out).held_out
+        for point in done.points:
+            case = point.case
+            if not case.step_s:  # a row of memory alone
                 continue
-            level = "ordinary" if point.case.software == "ordinary" else "tuned"
-            divided = not point.case.setting.strategy.parallelism.whole
-            corrected = not info.startswith("none")
-            kind = there.kind(level, max(1, point.case.keys.nodes), corrected, divided)
+            device = case.setting.cluster.device
+            level = "ordinary" if case.software == "ordinary" else "tuned"
+            kind = there.kind(level, device.kind, (case.workload.name, device.name) in seen)
             errors[kind][source(name)].append(point.error)
-            misses[kind].append(miss(source(name), point, corrected))
+            found[kind].append({"line": len(lines) - 1, "source": source(name), **held_out_row(point, excluded(case))})
         print(name, info, flush=True)
-    here, known = environment(()), all_tails(misses)
-    lines = [
+    kinds = {
+        kind: Rows(tuple(lines), **{key: np.array([row[key] for row in rows]) for key in rows[0]})
+        for kind, rows in sorted(found.items())
+    }
+    return kinds, errors
+
+
+def main(folder: str, out: Path | None) -> None:
+    """Validate every set, fit the factors of each kind and write the figures."""
+    file = Path(paceline.calibration.__file__).with_name(there.FILE)
+    file.unlink(missing_ok=True)  # the factors are on the model's own intervals
+    kinds, errors = collected(folder)
+    known = {kind: fit(rows, KINDS[kind]) for kind, rows in kinds.items()}
+    here = environment(())
+    text = [
         "# Written by benchmarks/held_out.py.",
         f'date = "{here["date"][:10]}"',
         f'commit = "{here["commit"]}"',
-        f"unseen = {unseen(misses, known):.3f}",
+        f"unseen = {unseen(kinds):.3f}",
     ]
-    for kind in sorted(errors):
-        each = ", ".join(f"{name} = {np.mean(set_errors):.4f}" for name, set_errors in errors[kind].items())
-        points = sum(map(len, errors[kind].values()))
-        of = known[kind]
-        links = ", ".join(f'"{link}"' for link in sorted({row.link for row in misses[kind]} - {""}))
-        lines += ["", "[[error]]", f'kind = "{kind}"', f"points = {points}", f"sets = {{{each}}}"]
-        lines += [f"low = {of.low:.3f}", f"high = {of.high:.3f}", f"links = [{links}]"]
-        if of.launch_s:
-            lines.append(f"launch_s = {of.launch_s:.6f}")
-        if groups_of(misses[kind]) < LEAST_GROUPS:
-            lines.append(f'tails_of = "all {kind.partition(",")[0]}"')
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for kind, rows in kinds.items():
+        each = ", ".join(f'"{name}" = {np.mean(set_errors):.4f}' for name, set_errors in errors[kind].items())
+        links = ", ".join(f'"{link}"' for link in sorted(set(rows.link.tolist()) - {""}))
+        factors = known[kind]
+        low, high = (exp(factors.get("width", 0.0) + factors.get(name, 0.0)) for name in ("low", "high"))
+        text += ["", "[[error]]", f'kind = "{kind}"', f"points = {len(rows.off)}", f"sets = {{{each}}}"]
+        text += [f"low = {low:.3f}", f"high = {high:.3f}", f"links = [{links}]"]
+        if "unmeasured" in factors:
+            text.append(f"unmeasured = {exp(factors['unmeasured']):.3f}")
+        if "launch_s" in factors:
+            text.append(f"launch_s = {exp(factors['launch_s']):.3g}")
+    file.write_text("\n".join(text) + "\n", encoding="utf-8")
+    found = coverages(kinds, known)
+    for which in (ALL, OTHERS):
+        print(summary(found, which))
     if out:
         out.unlink(missing_ok=True)
-        for row in coverages(misses):
+        for row in found:
             append(out, COLUMNS, row)
 
 

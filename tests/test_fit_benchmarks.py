@@ -16,81 +16,92 @@ import fit_prediction
 import slow_clusters
 import validation_table
 from fit_rows import Point, kernels, steps
-from held_out import Miss, Tails, all_tails, coverage, coverages, quantile, slow_host, tails, unseen
+from held_out import ALL, OTHERS, Rows, coverages, fit, source, summary, unseen
 from rows import read
 
 from measured_rows import write
 
 
-def misses(link: str, scale: float, groups: int = 4, name: str = "") -> list[Miss]:
-    """Groups of 21 rows that miss by -1 to 1, times ``scale``, where the model's half-widths are 0.5."""
-    offs = scale * np.linspace(-1, 1, 21)
-    return [Miss((name or str(group), f"{link} {group}"), link, off, 0.5, 0.5) for group in range(groups) for off in offs]
+def missed(*sets: tuple[str, str, float], launch_s: float = 0.0, bias: float = 0.0) -> Rows:
+    """Sets of 41 rows each, by source, link and the largest miss, where the model's half-widths are 0.5.
+
+    The host launches 100 to 10,000 kernels a second, and takes ``launch_s`` more for each.
+    """
+    offs = np.concatenate([bias + largest * np.linspace(-1, 1, 41) for _, _, largest in sets])
+    launches = np.geomspace(1e2, 1e4, len(offs)) if launch_s else np.zeros(len(offs))
+    half = np.full(len(offs), 0.5)
+    return Rows(
+        lines=tuple((name, "none") for name, _, _ in sets),
+        line=np.repeat(np.arange(len(sets)), 41),
+        source=np.repeat([name for name, _, _ in sets], 41),
+        link=np.repeat([link for _, link, _ in sets], 41),
+        off=offs + np.log1p(launch_s * launches),
+        low=half,
+        high=half,
+        launches=launches,
+        measured=np.arange(len(offs)) % 2 == 0,
+    )
 
 
-def slowed(rows: list[Miss], launch_s: float, name: str = "") -> list[Miss]:
-    """The same where the host launches 100 to 10,000 kernels a second, and takes so much more for each."""
-    launches = np.geomspace(1e2, 1e4, len(rows))
-    group = [(name, row.group[1]) if name else row.group for row in rows]
-    return [
-        Miss(of, row.link, row.off + math.log1p(launch_s * rate), row.low, row.high, rate)
-        for of, row, rate in zip(group, rows, launches, strict=True)
-    ]
+def inside(rows: Rows, factors: dict[str, float]) -> float:
+    """Share of the rows inside."""
+    low, high = rows.half_widths(factors)
+    return float(np.mean((-low <= rows.off) & (rows.off <= high)))
 
 
-def test_a_tenth_of_the_rows_lies_beyond_each_tail() -> None:
-    for scale, shift, near in ((2.0, 1.6 - 0.5, 0.21), (0.1, 0.08 - 0.5, 0.02)):  # they shrink too
-        of = tails(misses("ethernet", scale))
-        assert (of.low, of.high) == pytest.approx((shift, shift), abs=near)
+def test_the_factor_brings_four_fifths_inside() -> None:
+    for largest in (0.2, 1.0, 2.0):  # it narrows too
+        rows = missed(("a", "", largest))
+        width = fit(rows, {"width": 1.0})
+        assert math.exp(width["width"]) == pytest.approx(0.8 * largest / 0.5, rel=0.1)
+        assert inside(rows, width) == pytest.approx(0.8, abs=0.05)
 
 
-def test_the_slow_host_is_found_in_the_upper_tail() -> None:
-    rows = slowed(misses("ethernet", 0.1, groups=20), 200e-6)
-    assert slow_host(rows) == pytest.approx(200e-6, abs=30e-6)
-    assert slow_host(misses("ethernet", 2.0)) == 0.0  # nobody launches
-    assert tails(rows, 200e-6).high == pytest.approx(tails(misses("ethernet", 0.1, groups=20)).high, abs=0.02)
-    assert coverage(rows, tails(rows, 200e-6))["above"] == pytest.approx(0.1, abs=0.03)
+def test_each_end_has_its_own_factor() -> None:
+    ends = fit(missed(("a", "", 0.5), bias=0.4), {"low": 1.0, "high": 1.0})
+    assert ends["low"] < -0.4 < 0 < ends["high"]
 
 
-def test_a_kind_of_few_groups_has_the_tails_of_its_software() -> None:
-    kinds = {"made up software, few": misses("", 0.1, groups=2), "made up software, many": misses("", 2.0, groups=8)}
-    kinds |= {"made up software, corrected by records": misses("", 0.1, groups=2), "other software, few": misses("", 9.0)}
-    of = all_tails(kinds)
-    assert of["made up software, few"] == tails([*kinds["made up software, few"], *kinds["made up software, many"]])
-    assert of["made up software, many"] == tails(kinds["made up software, many"])
-    assert "made up software, corrected by records" not in of  # another kind of knowledge: nothing is pooled
+def test_one_wide_set_does_not_widen_the_others() -> None:
+    rows = missed(*((name, "", 0.1) for name in "abcdefghi"), ("wide", "", 2.0))
+    assert math.exp(fit(rows, {"width": 1.0})["width"]) < 0.7
 
 
-def test_a_group_of_many_rows_counts_as_much_as_one_of_few() -> None:
-    groups = [("many", "a")] * 1000 + [("few", "a")]
-    shifts = [5.0] * 1000 + [-5.0]
-    assert quantile(shifts, groups, 0.4) == -5.0
-    assert quantile(shifts, groups, 0.6) == 5.0
+def test_the_slow_host_is_found_at_the_upper_end() -> None:
+    rows = missed(*((name, "", 0.1) for name in "abcd"), launch_s=200e-6)
+    found = fit(rows, {"width": 1.0, "launch_s": 100e-6})
+    assert 100e-6 < math.exp(found["launch_s"]) < 400e-6
+    low, high = rows.half_widths(found)
+    assert high[-1] > high[0] and low[-1] == low[0]
+
+
+def test_unmeasured_products_widen_both_ends() -> None:
+    low, high = missed(("a", "", 1.0)).half_widths({"unmeasured": math.log(2)})
+    assert low[:2].tolist() == high[:2].tolist() == pytest.approx([0.5, 1.0])
 
 
 def test_an_unseen_link_widens_by_what_its_rows_needed() -> None:
-    def more(*rows: Miss) -> float:
-        return unseen({"kind": rows}, {"kind": tails(rows)})
-
-    kind = misses("ethernet", 1.0) + misses("infiniband", 3.0)
-    assert more(*kind) == pytest.approx((1.6 + 0) / 2, abs=0.2)  # one needs 1.6 more, the other 1.6 less
-    assert more(*misses("ethernet", 1.0)) == 0.0
-    assert more(*misses("ethernet", 1.0, groups=1), *misses("infiniband", 3.0, groups=1)) == 0.0
-
-
-def test_coverage_counts_rows_on_either_side() -> None:
-    shares = coverage(misses("ethernet", 2.0), Tails(0.5, 1.0))  # -2 to 2 in steps of 0.2; ends at -1 and 1.5
-    assert list(shares) == ["inside", "below", "above"]
-    assert list(shares.values()) == pytest.approx([13 / 21, 5 / 21, 3 / 21], abs=1e-4)
-    assert coverage(misses("ethernet", 0.4), Tails(-9.0, -9.0))["inside"] > 0  # the step stays inside
+    kind = "tuned software, corrected by records"
+    others = [(name, "ethernet", 0.5) for name in "ab"]
+    more = unseen({kind: missed(*others, ("c", "infiniband", 1.5))})
+    assert more == pytest.approx(1.2 - 0.4, abs=0.1)
+    assert unseen({kind: missed(*others)}) == 0.0
+    assert unseen({kind: missed(("a", "ethernet", 0.5), ("c", "infiniband", 1.5))}) == 0.0  # one source is no kind
 
 
-def test_tails_of_the_other_sets_do_not_know_the_set() -> None:
-    narrow, wide = misses("", 1.0, name="narrow"), misses("", 10.0, name="wide")
-    inside = {(row["set"], row["tails_of"]): row["inside"] for row in coverages({"kind": narrow + wide})}
-    assert inside["wide", "the other sets"] < 0.15 and inside["narrow", "the other sets"] == 1.0
-    assert inside["wide", "all sets"] > 0.5
-    assert len(coverages({"kind": narrow})) == 1  # no other set
+def test_factors_of_the_other_sources_do_not_know_the_source() -> None:
+    kind = "tuned software, corrected by records"
+    rows = missed(("narrow", "", 0.1), ("wide", "", 2.0))
+    found = coverages({kind: rows}, {kind: {"width": math.log(4.0)}})
+    shares = {(row["set"], row["factors_of"]): row["inside"] for row in found}
+    assert shares["wide", OTHERS] < 0.15 and shares["narrow", OTHERS] == shares["narrow", ALL] == shares["wide", ALL] == 1.0
+    assert all(row["below"] == row["above"] for row in found)
+    assert summary(found, ALL).startswith(f"factors of {ALL}: 0 of 2 sets have 75 to 85 % inside")
+
+
+def test_a_source_is_named_without_its_devices() -> None:
+    names = ("mlperf v2.0 to v3.1", "published NeMo AutoModel, H100", "published NeMo Megatron launcher, A100")
+    assert [source(name) for name in names] == ["mlperf", "NeMo AutoModel", "NeMo Megatron launcher"]
 
 
 def test_the_table_of_a_fit_holds_out_the_chip_the_model_and_the_scale() -> None:

@@ -15,7 +15,7 @@ from paceline.errors import UserError, check_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.result import Prediction
 from paceline.prediction.answer.step_answer import step_answer
-from paceline.prediction.answer.step_range import conformal_range, fitted_factors
+from paceline.prediction.answer.step_range import fitted_factors, held_out_range
 from paceline.prediction.layouts.batch import (
     Batched,
     Candidate,
@@ -294,7 +294,7 @@ class Predictor(StepPredictor):
         if self.fitted:
             least, most = fitted_factors(self.typical, inputs, typical)
             ends = fast.seconds * least, slow.seconds * most
-            low_s, high_s = conformal_range(self.typical, inputs, typical.seconds, ends, known=False)
+            low_s, high_s = held_out_range(self.typical, inputs, typical.seconds, ends, known=False)
         else:
             spread_of_runs = 1.0 if self.calibration is None else 1 + self.calibration.spread
             low_s, high_s = fast.seconds / spread_of_runs, slow.seconds * spread_of_runs

@@ -1,4 +1,4 @@
-"""The 80 % interval of a predicted step, from errors by resource and from the tails of held-out runs.
+"""The 80 % interval of a predicted step, from errors by resource and from the errors of held-out runs.
 
 The errors of the device, the links and the codec are taken as independent. Device and codec count by their share of the step.
 Links count by their effect: the step is scheduled again with links at either end of the links' 80 % interval, since it may then
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.calibration.constants import Efficiency
+from paceline.calibration.product_curves import has_curve
 from paceline.calibration.software_progress import later_ends
 from paceline.calibration.uncertainty import LINKS, WORK, Z80, Sigmas
 from paceline.prediction.answer.held_out_error import HeldOut, held_out, unseen_shift
@@ -21,8 +22,6 @@ from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs
 
 Ends = tuple[float, float]
-LEAST_WIDTH = 0.1
-"""Least share of a half-width after a shift. It keeps the predicted step inside."""
 
 
 def fitted_factors(e: Efficiency, inputs: StepInputs, step: Step) -> Ends:
@@ -45,23 +44,33 @@ def fitted_factors(e: Efficiency, inputs: StepInputs, step: Step) -> Ends:
 
 def missed_by(e: Efficiency, inputs: StepInputs, known: bool) -> HeldOut | None:
     """Return the error of comparable predictions on held-out runs. ``known``: whether records of this network correct them."""
-    return held_out(e.level, inputs.cluster.num_nodes, known, not inputs.strategy.parallelism.whole)
+    return held_out(e.level, inputs.cluster.device.kind, known)
 
 
-def conformal_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends, known: bool) -> Ends:
-    """Return the interval with the tails of held-out runs; wider for kinds of links that limited no such run.
+def held_out_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends, known: bool) -> Ends:
+    """Return the interval as wide as held-out runs need; wider for kinds of links that limited no such run.
 
-    The upper end also assumes a slow host (``HeldOut.launch_s``), which affects steps of short kernels most.
+    The upper end also covers a slow host (``HeldOut.launch_s``), which affects steps of short kernels most. Its error and the
+    others are independent, so squares add.
     """
     missed, cluster = missed_by(e, inputs, known), inputs.cluster
     if missed is None or step_s <= 0:
         return ends
+    factor = 1.0 if has_curve(cluster.device, inputs.strategy.precision) else missed.unmeasured
     more = 0.0 if cluster.world_size == 1 or cluster.outer_link.kind in missed.links else unseen_shift()
-    launches = 0.0
-    if missed.launch_s and host_seconds(cluster.device, e):
-        launches = launches_of_step(inputs.workload, inputs.strategy, e, cluster.device)
-    slow_host = math.log1p(missed.launch_s * launches / step_s)
-    return shifted(step_s, ends, (missed.low + more, missed.high + more + slow_host))
+    low = factor * missed.low * math.log(step_s / max(ends[0], 1e-30))
+    high = factor * missed.high * math.log(max(ends[1], 1e-30) / step_s)
+    slow_host = math.log1p(missed.launch_s * waiting_launches(e, inputs, step_s)) if missed.launch_s else 0.0
+    return step_s * math.exp(-low - more), step_s * math.exp(math.hypot(high, slow_host) + more)
+
+
+def waiting_launches(e: Efficiency, inputs: StepInputs, step_s: float) -> float:
+    """Return the kernels that the host launches for each second of a step, at most as many as it can launch."""
+    device = inputs.cluster.device
+    host_s = host_seconds(device, e)
+    if not host_s or step_s <= 0:
+        return 0.0
+    return min(launches_of_step(inputs.workload, inputs.strategy, e, device) / step_s, 1 / host_s)
 
 
 def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int = 1) -> float:
@@ -96,12 +105,3 @@ def widened(factors: Ends, more: Ends) -> Ends:
     """Return the factors of ``interval`` with further independent errors: logarithms below and above the step."""
     low, high = (math.hypot(math.log(factor), extra) for factor, extra in zip(factors, more, strict=True))
     return math.exp(-low), math.exp(high)
-
-
-def shifted(step_s: float, ends: tuple[float, float], shifts: tuple[float, float]) -> tuple[float, float]:
-    """Extend both ends of an interval around a step by ``shifts`` on a logarithmic scale; negative shifts narrow it."""
-    if step_s <= 0:
-        return ends
-    half_widths = math.log(step_s / max(ends[0], 1e-30)), math.log(max(ends[1], 1e-30) / step_s)
-    low, high = (max(LEAST_WIDTH * half, half + shift) for half, shift in zip(half_widths, shifts, strict=True))
-    return step_s * math.exp(-low), step_s * math.exp(high)

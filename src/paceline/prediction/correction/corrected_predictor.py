@@ -14,7 +14,7 @@ from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Prediction
-from paceline.prediction.answer.step_range import conformal_range
+from paceline.prediction.answer.step_range import held_out_range
 from paceline.prediction.correction.correction import Correction
 from paceline.prediction.correction.gaussian_process import Position
 from paceline.prediction.layouts.batch import Batched, Candidate, Evaluation, Steps
@@ -91,7 +91,7 @@ class CorrectedPredictor(StepPredictor):
         step_s, ends = corrected.step_time_s, (corrected.low_s, corrected.high_s)
         low_s, high_s = (step_s * end / plain.step_time_s for end in (plain.low_s, plain.high_s))
         if known:
-            own = conformal_range(self.base.typical, inputs, step_s, ends, known)
+            own = held_out_range(self.base.typical, inputs, step_s, ends, known)
             low_s, high_s = max(low_s, own[0]), min(high_s, own[1])
         return replace(corrected, low_s=low_s, high_s=high_s)
 

@@ -11,8 +11,8 @@ A source has an error that all its rows share, so the share inside differs from 
 (``HeldOut``) minimize the mean of |share inside - 80 %| over sets, where each counts once, and the interval score (Gneiting and
 Raftery 2007, JASA 102(477), 6.2), which of two equal shares prefers the narrow range. A set of few rows counts less.
 
-Which factors a kind has was chosen by sources left out (``KINDS``): kinds of their own for several nodes, divided networks,
-mixtures, networks without attention or exchanges, and apart from accelerators two different ends, fitted other sources worse.
+The factors of each kind (``KINDS``) were chosen by sources left out. Separate kinds for several nodes, divided networks,
+mixtures or networks without attention fitted other sources worse. So did two different ends, except on accelerators.
 The upper end also depends on how many kernels the host must launch in a second: a host that takes ``launch_s`` more for each
 makes a step ``1 + launch_s * launches`` times as long.
 """
@@ -56,7 +56,7 @@ FULL_SET = 40
 LARGE = 20
 """Rows of a set whose share inside is a target."""
 SCORE_WEIGHT = 4.0
-"""Weight of the interval score next to the mean distance of the shares. With 1 to 8, sources left out fare alike."""
+"""Weight of the interval score next to the mean distance of the shares. Values of 1 to 8 fit other sources as well."""
 PRIOR_WEIGHT = 0.1
 """Weight of the squared logarithm of a factor over its usual one. Few sources decide on a factor."""
 SMOOTH = 0.02

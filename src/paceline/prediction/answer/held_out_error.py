@@ -60,14 +60,14 @@ class HeldOut:
 
 
 _OTHER_DEVICES = {"tpu": "TPUs", "accelerator": "accelerators"}
-"""Kinds of devices whose predictions are a kind of their own, at either level of software."""
+"""Kinds of devices whose predictions are a separate kind, at either level of software."""
 
 
 def kind(software: str, device_kind: str, corrected: bool) -> str:
     """Name the kind of a prediction, such as ``tuned software``.
 
     For each level of software, predictions that records correct are one kind, and all others on GPUs and CPUs are another.
-    Those on other devices are one kind for each kind of device. Numbers of nodes and divided networks make no kind: with sets
+    Each other kind of device is a kind. Numbers of nodes and divided networks make no kind: with sets
     left out, their ranges fit no better than those of all.
     """
     if corrected:

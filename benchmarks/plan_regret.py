@@ -6,8 +6,8 @@ FOLDER holds CSV files of published measurements. Rows of one table with the sam
 batch, precision and software are one choice among the layouts that were measured, if these are three or more. The regret is
 the measured time of the layout that is predicted to be the fastest over the least measured time, minus 1. ``chosen`` and
 ``chosen_worst`` are the regret of the layout that ``plan`` takes: the simplest of those that the model does not tell from the
-fastest. ``guess`` is the mean regret of a layout that is drawn by lot. A layout that was measured several times counts with
-its median. Predictions are cold: constants are fitted without the chip.
+one with the least expected step over hosts of unknown speed. ``guess`` is the mean regret of a layout that is drawn by lot. A
+layout that was measured several times counts with its median. Predictions are cold: constants are fitted without the chip.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from statistics import fmean, median
 import numpy as np
 from rows import append
 
+from paceline.calibration.constants import efficiency
 from paceline.csv_rows import read
 from paceline.planning.compare.layout_difference import LIKELY, layout_sigmas, wait_shares
 from paceline.planning.search.ranking import MOST_UNRESOLVED
-from paceline.prediction import Prediction
+from paceline.planning.search.slow_hosts import SlowHosts
+from paceline.prediction import Prediction, Predictor
 from paceline.strategy import Strategy
 from paceline.validation import Info
 from paceline.validation.case import Case
@@ -54,12 +56,14 @@ LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A layout with its predicted and its measured seconds, and the predicted seconds by what the step waits for."""
+    """A layout with its predicted and its measured seconds, the predicted seconds by what the step waits for, and the seconds
+    that are expected over hosts of unknown speed."""
 
     layout: Strategy
     predicted_s: float
     measured_s: float
     exposed: Mapping[str, float]
+    expected_s: float
 
 
 def scored(folder: str, table: str) -> Iterator[tuple[Case, Prediction]]:
@@ -77,18 +81,24 @@ def scored(folder: str, table: str) -> Iterator[tuple[Case, Prediction]]:
 
 def choices(points: Iterable[tuple[Case, Prediction]], least: int = 2) -> dict[Hashable, list[Measured]]:
     """Rows that differ in their layout alone, by what they share, if these are at least so many layouts."""
-    groups: dict[Hashable, dict[Strategy, list[tuple[Prediction, float]]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[Hashable, dict[Strategy, list[tuple[Case, Prediction]]]] = defaultdict(lambda: defaultdict(list))
     for case, prediction in points:
         cluster, strategy = case.setting.cluster, case.setting.strategy
         place = cluster.device.name, cluster.world_size, cluster.devices_per_node
         software = case.software, case.keys.release, case.keys.system, case.year
         where = (case.workload.name, case.workload.sample, *place, strategy.global_batch_size, case.precision, *software)
-        groups[where][strategy].append((prediction, case.step_s))
-    return {
-        where: [Measured(s, of[0][0].step_time_s, median(m for _, m in of), of[0][0].exposed) for s, of in layouts.items()]
-        for where, layouts in groups.items()
-        if len(layouts) >= least
-    }
+        groups[where][strategy].append((case, prediction))
+    return {where: [measured(s, of) for s, of in layouts.items()] for where, layouts in groups.items() if len(layouts) >= least}
+
+
+def measured(layout: Strategy, rows: Sequence[tuple[Case, Prediction]]) -> Measured:
+    """A layout from its rows."""
+    case, prediction = rows[0]
+    cluster, step_s = case.setting.cluster, prediction.step_time_s
+    level = "ordinary" if case.software == "ordinary" else "tuned"
+    hosts = SlowHosts.of(case.workload, Predictor(constants=efficiency(level, cluster.device.chip)))
+    expected_s = float(hosts.of_candidates([(cluster, layout)], np.array([step_s]))[0])
+    return Measured(layout, step_s, median(row.step_s for row, _ in rows), prediction.exposed, expected_s)
 
 
 def regret(layouts: Sequence[Measured], chosen: Measured) -> float:
@@ -102,15 +112,15 @@ def fastest(layouts: Sequence[Measured]) -> Measured:
 
 
 def preferred(layouts: Sequence[Measured]) -> Measured:
-    """The simplest of the layouts that the model does not tell from the fastest."""
-    first = fastest(layouts)
+    """The simplest of the layouts that the model does not tell from the one with the least expected step."""
+    first = min(layouts, key=lambda layout: layout.expected_s)
     shares = wait_shares(first.exposed, first.predicted_s)
 
     def unresolved(layout: Measured) -> bool:
         sigma = layout_sigmas().of(shares, wait_shares(layout.exposed, layout.predicted_s))
-        return layout.predicted_s / first.predicted_s <= min(1 + MOST_UNRESOLVED, np.exp(LIKELY * sigma))
+        return layout.expected_s / first.expected_s <= min(1 + MOST_UNRESOLVED, np.exp(LIKELY * sigma))
 
-    return min(filter(unresolved, layouts), key=lambda layout: (layout.layout.simplicity, layout.predicted_s))
+    return min(filter(unresolved, layouts), key=lambda layout: (layout.layout.simplicity, layout.expected_s))
 
 
 def guess(layouts: Sequence[Measured]) -> float:

@@ -451,17 +451,21 @@ def test_layouts_are_searched_as_fast_as_the_page_says() -> None:
 
 @pytest.mark.long
 def test_regret_benchmark_short(tmp_path: Path) -> None:
+    from dataclasses import replace
+
     from plan_regret import Measured, fastest, guess, preferred, regret
 
     from paceline.strategy import Strategy
 
     plain = Strategy.of(global_batch_size=8)
-    layouts = [Measured(plain, *seconds, {}) for seconds in ((1.0, 4.0), (2.0, 3.0), (3.0, 5.0))]
+    layouts = [Measured(plain, *seconds, {}, seconds[0]) for seconds in ((1.0, 4.0), (2.0, 3.0), (3.0, 5.0))]
     assert regret(layouts, fastest(layouts)) == pytest.approx(1 / 3) and guess(layouts) == pytest.approx(1 / 3)
     assert regret(layouts[1:], fastest(layouts[1:])) == 0
-    divided = Measured(Strategy.of(world_size=2, global_batch_size=8, tensor=2), 0.97, 1.0, {})
+    divided = Measured(Strategy.of(world_size=2, global_batch_size=8, tensor=2), 0.97, 1.0, {}, 0.97)
     assert fastest([divided, layouts[0]]) is divided and preferred([divided, layouts[0]]) is layouts[0]
     assert preferred([divided, layouts[1]]) is divided, "twice as slow is no tie"
+    waiting = replace(divided, expected_s=2.5)
+    assert fastest([waiting, layouts[1]]) is waiting and preferred([waiting, layouts[1]]) is layouts[1], "a slow host"
     head = "gpu,num_gpus,hidden,heads,layers,seq_len,global_batch,micro_batch,tp,dp,pp,iter_time_ms"
     runs = ((1, 8, 372.0), (2, 8, 500.0), (2, 8, 520.0), (2, 4, 600.0))
     lines = [f"A100,2,1024,16,24,1024,16,{micro},{tp},1,{2 // tp},{ms}" for tp, micro, ms in runs]

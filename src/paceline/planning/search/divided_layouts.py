@@ -16,6 +16,7 @@ from paceline.planning.search.candidates import precision_left_out, with_choices
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.layout_space import LayoutSpace, powers
 from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
+from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.space import MODEL_AXES, Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
@@ -120,7 +121,7 @@ def search_divided(
     if not _dense(space):
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
         return LayoutSearches(())
-    found = []
+    found, hosts = [], SlowHosts.of(workload, predictor)
     for cluster, common in product(space.clusters, _common(space, offload)):
         layouts = _layouts(workload, cluster, space, target, common)
         if layouts is None:
@@ -134,6 +135,7 @@ def search_divided(
                 predictor=predictor,
                 weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
                 progress=lambda line: progress(f"{n:,} devices, {line}"),
+                hosts=hosts,
             )
             search.tally(left_out)
             return search

@@ -20,6 +20,7 @@ from paceline.planning.compare.layout_difference import least_resolved_ratio
 from paceline.planning.search.candidates import with_choices
 from paceline.planning.search.layout_space import LayoutSpace, logits_blocks
 from paceline.planning.search.ranking import PLAIN
+from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.tally import Exclusions
 from paceline.prediction import ORDINARY, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
@@ -86,13 +87,15 @@ def search_layouts(
     keep: int = KEPT,
     weight: Callable[[int], float] = lambda batch: 1.0 / batch,
     progress: Progress = silent,
+    hosts: SlowHosts | None = None,
 ) -> LayoutSearch:
-    """Search the best layouts of ``space`` on ``cluster``, by the predicted step times ``weight`` of its batch.
+    """Search the best layouts of ``space`` on ``cluster``, by the step times ``weight`` of its batch.
 
     A choice that is not plain counts as in a plan's ranking.
 
     Args:
         keep: number of divisions (batch, tensor, context, pipeline) whose best layout is returned.
+        hosts: if given, the step is the expected one, else the predicted one.
         weight: factor on the step time for a batch.
         progress: called with a line at intervals.
     """
@@ -100,7 +103,7 @@ def search_layouts(
     plain = predictor.uncorrected
     if plain is not predictor:
         plain = plain.changed(loader=0.0)
-    search = _LayoutScreening(workload, cluster, space, plain, keep, weight)
+    search = _LayoutScreening(workload, cluster, space, plain, keep, weight, hosts)
     search.screen(progress)
     search.predict(progress)
     best = [of[2:] for of in sorted(search.best.values(), key=lambda of: of[:2])[:keep]]
@@ -133,8 +136,10 @@ class _LayoutScreening:
         predictor: Predictor,
         keep: int,
         weight: Callable[[int], float],
+        hosts: SlowHosts | None,
     ) -> None:
         self.workload, self.cluster, self.space, self.predictor, self.keep = workload, cluster, space, predictor, keep
+        self.hosts = hosts
         mesh = {name: value for name, value in space.common.items() if CHOICES[name].part == "parallelism"}
         self.common = {CHOICES[name].field: value for name, value in mesh.items()}
         others = {name: value for name, value in space.common.items() if name not in mesh}
@@ -201,7 +206,7 @@ class _LayoutScreening:
         rows = np.flatnonzero(fits.any(axis=(1, 2)))
         if not len(rows):
             return np.zeros(0), np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        seconds = bounds.seconds(shape, times, rows)
+        seconds = self._expected(shape, rows, times[rows], bounds.seconds(shape, times, rows))
         detours = self._detours(shape, rows, times[rows])
         score = seconds * self.weights * (1 + PLAIN * detours)
         at = np.argwhere(fits[rows])
@@ -210,6 +215,16 @@ class _LayoutScreening:
         dimensions = np.array([sum(size > 1 for size in (of.tensor, of.context, of.expert, shape.stages)) for of in own])
         simple: Ints = (dimensions[:, None, None] * _LEVEL + detours)[tuple(at.T)]
         return score[tuple(at.T)], place, simple
+
+    def _expected(self, shape: PipelineShape, rows: Ints, times: Ints, seconds: Array) -> Array:
+        """Return expected seconds from predicted ones or their bounds, shape (rows, shardings, batches)."""
+        if self.hosts is None or not self.hosts.extra_s:
+            return seconds
+        device = self.cluster.device
+        launches = {own.precision: self.hosts.launches(device, own.precision) for own in self.bounds.slices}
+        of_row = np.array([launches[self.bounds.slices[row].precision] for row in rows.tolist()])[:, None, None]
+        micro_batches = np.maximum(times, 1)[:, None, :]
+        return self.hosts.expected(seconds, device, of_row, micro_batches, shape.stages, shape.virtual)
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Ints:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""
@@ -279,9 +294,9 @@ class _LayoutScreening:
         """Predict the simplest layout that the model does not tell from the best, on its batch and at its precision."""
         if not self.best:
             return
-        _, first, _, step = min(self.best.values(), key=lambda of: of[:2])
+        _, first, candidate, step = min(self.best.values(), key=lambda of: of[:2])
         _, row, _, batch = self.place[first].tolist()
-        limit = float(step.step_s[0]) * self.weights[batch] * least_resolved_ratio()
+        limit = self._seconds(candidate, step) * self.weights[batch] * least_resolved_ratio()
         precisions = np.array([own.precision == self.bounds.slices[row].precision for own in self.bounds.slices])
         bound = self.score / (1 + PLAIN * (self.simple % _LEVEL))
         job = (self.place[:, 3] == batch) & precisions[self.place[:, 1]]
@@ -293,7 +308,8 @@ class _LayoutScreening:
                 if bound[index] > least:
                     break
                 _, candidate, step = self._predicted(index)
-                seconds = float(step.step_s[0]) * self.weights[batch] if step.fits[0] and not step.refused else inf
+                usable = step.fits[0] and not step.refused
+                seconds = self._seconds(candidate, step) * self.weights[batch] if usable else inf
                 if seconds <= least:
                     least, found = seconds, (candidate, step)
             if found:
@@ -321,8 +337,12 @@ class _LayoutScreening:
             self.too_large += 1
             return inf, candidate, steps
         self.predicted += 1
-        score = float(steps.step_s[0]) * self.weights[batch] * (1 + PLAIN * candidate[1].detours)
+        score = self._seconds(candidate, steps) * self.weights[batch] * (1 + PLAIN * candidate[1].detours)
         return float(score), candidate, steps
+
+    def _seconds(self, candidate: Candidate, steps: Steps) -> float:
+        """Return the seconds of a predicted step that count."""
+        return float((self.hosts.of_candidates([candidate], steps.step_s) if self.hosts else steps.step_s)[0])
 
     def _steps(self, candidate: Candidate) -> Steps:
         """Return the full prediction. Shardings with one form for divided replicas (``Sharding.divided``) share it."""

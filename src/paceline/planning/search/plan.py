@@ -36,6 +36,7 @@ from paceline.planning.search.ranking import (
     table_of,
     tie_text,
 )
+from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
@@ -129,7 +130,9 @@ def plan(
     if not space.batches and target.curve is None:
         fitting = _at_once(legal, fitting, left_out)
     notice = _notice(workload, space, target)
-    whole_table = table_of(workload, target, goal, listed, [legal[i] for i in fitting], steps.step_s[fitting], predictor)
+    hosts = SlowHosts.of(workload, predictor) if searches.searches else None
+    kept, step_s = [legal[i] for i in fitting], steps.step_s[fitting]
+    whole_table = table_of(workload, target, goal, listed, kept, step_s, predictor, hosts)
     competes, unranked = competing(whole_table, [*space.compressions, *target.penalties], left_out)
     table = whole_table.only(competes)
     order = ranked(goal, table, left_out, SHOWN, meets_unranked(whole_table, competes))

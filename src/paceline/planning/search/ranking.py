@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -22,6 +23,7 @@ from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.goal import Goal
+from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import Prediction, StepPredictor
@@ -43,6 +45,7 @@ class RankedTable:
 
     Attributes:
         known: whether the number of samples to the target is known.
+        hosts: if given, candidates are ordered by the step that is expected over hosts of unknown speed.
     """
 
     workload: Workload
@@ -55,11 +58,19 @@ class RankedTable:
     usd: Array
     known: Bools
     predictor: StepPredictor
+    hosts: SlowHosts | None = None
 
     @property
     def score(self) -> Array:
         """Return the quantity that the goal minimizes."""
         return self.goal.score(self.time_s, self.usd)
+
+    @cached_property
+    def expected_score(self) -> Array:
+        """Return that quantity for the steps that are expected over all hosts."""
+        if self.hosts is None:
+            return self.score
+        return self.score * (self.hosts.of_candidates(self.candidates, self.step_s) / self.step_s)
 
     def only(self, kept: Bools) -> RankedTable:
         """Return a table of the candidates at these indices."""
@@ -109,6 +120,7 @@ def table_of(
     candidates: Sequence[Candidate],
     step_s: Array,
     predictor: StepPredictor,
+    hosts: SlowHosts | None = None,
 ) -> RankedTable:
     """Return the table of time and cost of the whole run. ``step_s``: seconds of each candidate's step."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
@@ -117,7 +129,7 @@ def table_of(
     dollars = np.array([rate[id(cluster)] for cluster, _ in candidates])
     known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])
     return RankedTable(
-        workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor
+        workload, target, goal, prices, candidates, step_s, step_s * steps, step_s * steps * dollars, known, predictor, hosts
     )
 
 
@@ -176,13 +188,15 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
     if len(ranking.ties) == 1:
         return ""
     what, other = ("cost", "faster") if table.goal.by_cost else ("time", "cheaper")
+    unknown = table.hosts is not None and table.hosts.extra_s > 0
+    hosts = f"Here {what} is the mean over hosts of unknown speed, which delay layouts of short kernels. " if unknown else ""
     batch = "" if table.target.curve else "the smaller batch, then "
     return (
         f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. "
-        f"The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that neither "
-        f"shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job tie "
-        "with one that divides the network if the model tells which is faster with less than 80 % probability. The simplest "
-        "comes first: "
+        f"{hosts}The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that "
+        f"neither shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job "
+        "tie with one that divides the network if the model tells which is faster with less than 80 % probability. The "
+        "simplest comes first: "
         f"the fewest dimensions, then the fewest choices that are not the usual. All others follow by {what}."
     )
 
@@ -198,25 +212,26 @@ def shown_choice(table: RankedTable, index: int, best: Choice, ranking: Ranking)
 
 
 def _ranking(table: RankedTable, allowed: NDArray[np.intp], most: int = 1) -> Ranking:
-    by_score = allowed[table.score[allowed].argsort(kind="stable")]
-    ties = tuple(islice(_ties(table, by_score), most))
+    by_score, expected = allowed[table.score[allowed].argsort(kind="stable")], table.expected_score
+    by_expected = allowed[expected[allowed].argsort(kind="stable")]
+    ties = tuple(islice(_ties(table, by_expected, expected), most))
     return Ranking(int(by_score[0]), ties, tuple(i for i in by_score.tolist() if i not in ties))
 
 
-def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
+def _ties(table: RankedTable, by_score: NDArray[np.intp], score: Array) -> Iterator[int]:
     """Yield candidates that tie with the first, in the order of ``tie_text``, one of each kind.
 
     A tie differs by less than ``PLAIN``, or by less than ``TIE`` and the error of their ratio. Errors that both share cancel
     (``speedup_factor``). Layouts that divide the network tie if the model does not resolve them (``_UnresolvedLayouts``).
     """
-    score, least = table.score, int(by_score[0])
+    least = int(by_score[0])
     behind = score / score[least] - 1 if score[least] else np.zeros(len(score))
     other = table.time_s if table.goal.by_cost else np.nan_to_num(table.usd, nan=math.inf)
     kinds: dict[tuple[object, ...], int] = {}
     lowest: dict[tuple[str, int], float] = {}
     least_of: dict[tuple[tuple[str, int], bool], float] = {}
     fastest: dict[tuple[str, int], int] = {}
-    layouts = _UnresolvedLayouts(table)
+    layouts = _UnresolvedLayouts(table, score)
     for i in by_score[behind[by_score] <= max(TIE, MOST_UNRESOLVED)].tolist():
         place = _devices(table, i)
         first = fastest.setdefault(place, i)
@@ -254,7 +269,7 @@ def _ties(table: RankedTable, by_score: NDArray[np.intp]) -> Iterator[int]:
         elif tie(i):
             yielded |= {_devices(table, i): i, _kind(table.candidates[i]): i}
             yield i
-    for i in sorted(others, key=lambda i: float(score[i])):
+    for i in sorted(others, key=lambda i: float(table.score[i])):
         if _kind(table.candidates[i]) not in yielded and tie(i):
             yielded[_kind(table.candidates[i])] = i
             yield i
@@ -265,6 +280,7 @@ class _UnresolvedLayouts:
     """Layouts of a table that the model does not tell from a faster one which divides the network."""
 
     table: RankedTable
+    score: Array
     known: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def ties(self, index: int, fastest: int) -> bool:
@@ -272,7 +288,7 @@ class _UnresolvedLayouts:
         own, first = self.table.candidates[index], self.table.candidates[fastest]
         if not first[1].simplicity[0] or own[0] != first[0] or _job(own[1]) != _job(first[1]):
             return False
-        ratio = float(self.table.score[index] / self.table.score[fastest])
+        ratio = float(self.score[index] / self.score[fastest])
         if index == fastest or ratio <= least_resolved_ratio():
             return True
         if (index, fastest) not in self.known:
@@ -337,10 +353,18 @@ def preferred(table: RankedTable, ranking: Ranking) -> str:
         return ""
     what = "cheapest" if table.goal.by_cost else "fastest"
     chosen, quickest = table.candidates[first], table.candidates[least]
+    if behind > MOST_UNRESOLVED or _safer(table, first, least):
+        return f"preferred (a slow host delays it less), within {behind:.1%} of the {what}: {describe(*quickest)}"
     why = distinction(chosen, quickest) or "as simple"
     if _devices(table, first) != _devices(table, least):
         why = "faster" if table.goal.by_cost else "cheaper"
     return f"preferred ({why}), a tie within {behind:.1%} of the {what}: {describe(*quickest)}"
+
+
+def _safer(table: RankedTable, index: int, other: int) -> bool:
+    """Return whether unknown hosts alone put a candidate before another one on the same devices."""
+    expected = table.expected_score
+    return _devices(table, index) == _devices(table, other) and bool(expected[index] < expected[other])
 
 
 def distinction(own: Candidate, other: Candidate) -> str:

@@ -112,6 +112,13 @@ def test_systolic_arrays_are_padded(m, n, k, share):
     assert systolic_efficiency(*swapped, 128.0) == systolic_efficiency(*sizes, 128.0)
 
 
+def test_half_of_attention_has_the_width_of_a_head_as_its_depth(ideal):
+    device = replace(hardware.device("TPU v6e"), memory_bandwidth=fact(1e18))
+    workload = one("attention", flops=1e12, moved=1.0, m=1024, n=1024, k=128, batch=8)
+    narrow, wide = (forward(workload, replace(device, array=fact(side)), ideal, "bf16").flops for side in (128, 256))
+    assert wide.tolist() == pytest.approx((1.5 * narrow).tolist())
+
+
 def test_element_wise_work_waits_for_slow_vector_units(ideal):
     device = make_cluster(1, 1).device
     workload = one("memory", flops=0.0, moved=4e6)  # 1e6 numbers: 8 us of the memory

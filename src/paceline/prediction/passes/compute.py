@@ -232,7 +232,8 @@ def systolic_efficiency(m: Array, n: Array, k: Array, side: float) -> Array:
 
     An array holds a part of one operand, (side, side), and the rows of the other pass through it. The part is padded along the
     depth and along its other size. Fewer rows than half a side take as long as these. The compiler holds the operand that
-    wastes less (AWS, Trainium architecture guide for NKI, Tensor Engine).
+    wastes less (AWS, Trainium architecture guide for NKI, Tensor Engine). Half of the products of attention have the width of a
+    head as their depth, the others as a size of their result.
     """
 
     def padded(size: Array) -> Array:
@@ -356,7 +357,9 @@ def _uniform(
     shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
     shape, rest = np.ones(len(table.kind)), (units, depth[shaped], e.small_tile, issued, e.issue_overhead)
     if device.array is not None and matrix:
-        shape[shaped] = systolic_efficiency(m[shaped], n[shaped], k[shaped], device.array.value)
+        scores = systolic_efficiency(m, n, k, device.array.value)
+        values = np.where(table.kind == ATTENTION, systolic_efficiency(m, k, n, device.array.value), scores)
+        shape[shaped] = (2 / (1 / scores + 1 / values))[shaped]
     else:
         shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
     winograd = 1.0 if matrix else winograd_gain(table, rate * e.conv_share, memory_rate(device, e), e.winograd)

@@ -2,10 +2,10 @@
 
     python benchmarks/accelerators.py FOLDER --out RESULTS/accelerators.csv
 
-FOLDER holds ``maxtext_tpu_gpu.csv`` and ``aws_neuron_trn1.csv``. A share meets the median of the rows that it is solved on. Then
-rows are predicted with the share of others: of the other TPU, of the other networks on Trainium, and with the constants of GPUs.
-The shares in use are in ``src/paceline/calibration/accelerators.toml``. Each share is tried in a process of its own, because
-predictions cache the passes of a network.
+FOLDER holds ``maxtext_tpu_gpu.csv`` and ``aws_neuron_trn1.csv``. A share meets the median of the rows that it is solved on.
+Then rows are predicted with the share of others: of the other TPU, of the other networks on Trainium, and of GPUs. The shares
+in use are in ``src/paceline/calibration/accelerators.toml``. Each share is tried in another process, because predictions cache
+the passes of a network.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ for each generation of NVLink (`start`, `latency`, `reached` in hardware/links.t
 
 The second file has one node of 8 H100 (NVIDIA/dgxc-benchmarking at 841f546, MIT) and four nodes (stas00/ml-engineering at
 744d01e, CC BY-SA 4.0). Neither is fitted. The tool of the four nodes starts its clock before PyTorch launches the collective on
-an idle device: its author gives 20 to 30 us for that, which the score adds. In training the host runs ahead. The fabric of the four nodes is not stated: its bandwidth is taken from their rows
-of 1 GiB and more, which are not scored.
+an idle device: its author gives 20 to 30 us for that, which the score adds. In training the host runs ahead. The fabric of the
+four nodes is not stated: its bandwidth is taken from their rows of 1 GiB and more, which are not scored.
 
 Held out: a system whose generation has another one, a number of devices, and a whole generation, for which the geometric mean
 of the others stands in.
@@ -56,7 +56,7 @@ PRIOR = 0.02
 """Weight of the shipped numbers, which only decides what no row says."""
 FABRIC_FROM = 1 << 30
 LAUNCH_S = 25e-6
-"""Host's part of a time of the second file's four nodes (stas00/ml-engineering at 0cc3de5, network/benchmarks/all_reduce_bench.py)."""
+"""Host's part of the times of the four nodes (stas00/ml-engineering at 0cc3de5, ``all_reduce_bench.py``)."""
 
 
 @dataclass(frozen=True)

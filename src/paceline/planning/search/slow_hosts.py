@@ -40,7 +40,7 @@ class SlowHosts:
         """Return the hosts of predictions by ``predictor``. A calibration and records come from the user's own hosts."""
         plain = predictor.uncorrected
         e = plain.typical
-        missed = held_out(e.level, 1, divided=True) if plain is predictor and plain.fitted else None
+        missed = held_out(e.level, "gpu") if plain is predictor and plain.fitted else None
         return cls(workload, e, missed.launch_s / math.log(10) if missed else 0.0)
 
     def launches(self, device: Device, precision: str) -> float:

@@ -174,6 +174,37 @@ def test_scripts_that_recompute_say_it_for_their_rows() -> None:
     assert stated.recompute.name == "none"
 
 
+def test_automodel_runs_kernels_of_transformers_where_devices_share_layers() -> None:
+    row = {"framework": "NeMo AutoModel (PyTorch)", "model": "Llama3 8B (LoRA fine-tune)", "other_options": "LBS 4"}
+    levels = [case("published", **row, tp=tp, pp=pp).software for tp, pp in (("1", "1"), ("1", "2"), ("2", "1"))]
+    assert levels == ["eager", "eager", "ordinary"]
+    assert case("published", **row | {"other_options": "LBS 4; Kernel Optimizations TE"}, tp="2").software == "eager"
+
+
+def test_litgpt_adds_up_whole_gradients_on_several_devices() -> None:
+    row = {"source": "Lightning-AI/litgpt @1 tutorials", "model": "Llama 2 7B", "framework": "LitGPT", "tp": "1"}
+    row |= {
+        "recompute": "not stated",
+        "other_options": "LoRA",
+        "metric": "max_gpu_ram",
+        "value": "20 GB",
+        "peer_prediction": "",
+    }
+    alone = case("published", **row, num_devices="1", dp_sharding="none", global_batch="8")
+    several = case("published", **row, num_devices="2", dp_sharding="fsdp", global_batch="8")
+    assert (alone.held_bytes, several.held_bytes) == (0, 2 * (several.workload.frozen + several.workload.num_parameters))
+    assert alone.setting.strategy.parallelism.recompute.name == "none"
+    assert several.setting.strategy.parallelism.recompute.name == "full"
+    assert case("published", **row, num_devices="2", dp_sharding="fsdp", global_batch="2").held_bytes == 0
+
+
+def test_opt_drops_no_weights_of_attention() -> None:
+    shape = {"framework": "Megatron-DeepSpeed", "other_options": "no flash attention", "precision": "fp32", "seq_len": "512"}
+    gpt, opt = (case("published", **shape, model=f"{name} hidden 512 layers 4").workload for name in ("GPT", "OPT"))
+    scores = 4 * 4 * 512**2  # of 4 blocks with 4 heads
+    assert gpt.activation_bytes - opt.activation_bytes == (4 + 1) * scores  # what dropout writes, and its mask
+
+
 def test_what_a_row_leaves_out_is_inferred_only_where_it_must_be() -> None:
     small = {"model": "GPT hidden 3072 layers 32", "device": "V100-SXM2-16GB", "tp": "8", "micro_batch": "32"}
     small |= {"value": "9000"}

@@ -11,6 +11,7 @@ from paceline.hardware.device import Device
 from paceline.strategy.usual_precision import usual_precision
 from paceline.validation.case import PrecisionSource, Software
 from paceline.validation.sets import case_builders
+from paceline.validation.sets.published import options
 from paceline.workload import Workload
 
 
@@ -70,7 +71,16 @@ def software(row: Row, number_format: str) -> Software:
     of = framework(row)
     if number_format in FULL and re.search(r"megatron|deepspeed", said):
         return "ordinary"
+    if "nemo automodel" in said and _divides_layers(row) and not re.search(r"\bte\b", said):
+        return "ordinary"
     return of.compiled if re.search(r"(?<!no )(?<!without )compile(?!d? ?[=:]? ?(?:false|off|no\b))", said) else of.software
+
+
+def _divides_layers(row: Row) -> bool:
+    """Return whether the devices of a group share each layer. There NeMo AutoModel leaves out the fused kernels of Liger, so
+    that networks of transformers run their own (auto_model.py, ``_apply_preload_overrides``). Two rows at two thirds of the
+    measured time said where to look."""
+    return any((options.number(row, name) or 1) > 1 for name in ("tp", "cp"))
 
 
 def attention(row: Row, of: Device) -> str:

@@ -23,7 +23,6 @@ from paceline.prediction.passes.compute import (
     optimizer_seconds,
     peak_rate,
     shape_efficiency,
-    systolic_efficiency,
 )
 from paceline.prediction.passes.operation_table import operation_table
 from paceline.prediction.passes.products import measured_seconds
@@ -94,24 +93,6 @@ def test_a_short_depth_costs_and_a_long_one_is_split():
     assert alone == pytest.approx(1.0)  # one tile, in a hundred parts
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "share"),
-    [
-        (512, 256, 384, 1.0),
-        (512, 512, 64, 0.5),  # depth of a head of 64: half of the rows of the array
-        (512, 64, 512, 1.0),  # the other operand is held: 512 columns, 64 rows pass
-        (32, 512, 128, 0.5),  # 32 rows take as long as 64
-        (129, 129, 129, 129**2 / 256**2),
-        (0, 0, 0, 1.0),
-    ],
-)
-def test_systolic_arrays_are_padded(m, n, k, share):
-    sizes = [np.array([float(x)]) for x in (m, n, k)]
-    assert systolic_efficiency(*sizes, 128.0)[0] == pytest.approx(share)
-    swapped = [sizes[1], sizes[0], sizes[2]]
-    assert systolic_efficiency(*swapped, 128.0) == systolic_efficiency(*sizes, 128.0)
-
-
 def test_half_of_attention_has_the_width_of_a_head_as_its_depth(ideal):
     device = replace(hardware.device("TPU v6e"), memory_bandwidth=fact(1e18))
     workload = one("attention", flops=1e12, moved=1.0, m=1024, n=1024, k=128, batch=8)
@@ -124,6 +105,16 @@ def test_element_wise_work_waits_for_slow_vector_units(ideal):
     workload = one("memory", flops=0.0, moved=4e6)  # 1e6 numbers: 8 us of the memory
     assert forward(workload, replace(device, vector_rate=fact(1e12)), ideal).bytes.tolist() == pytest.approx([8e-6])
     assert forward(workload, replace(device, vector_rate=fact(1e9)), ideal).bytes.tolist() == pytest.approx([1e-3])
+
+
+@pytest.mark.parametrize(("kind", "results"), [("matmul", 8 * 1024 * 512), ("attention", 8 * 1024 * 512)])
+def test_slow_vector_units_fetch_the_results_of_products(ideal, kind, results):
+    """Of attention the scores, once in the two products of a forward pass."""
+    device = replace(make_cluster(1, 1).device, peak_flops={"fp32": fact(1e13), "bf16": fact(1e13)})
+    flops = (2 if kind == "attention" else 1) * 2 * 8 * 1024 * 512 * 128.0
+    workload = one(kind, flops=flops, moved=1.0, m=1024, n=512, k=128, batch=8)
+    without, fetched = (forward(workload, replace(device, vector_rate=rate), ideal, "bf16").flops for rate in (None, fact(1e9)))
+    assert (fetched - without).tolist() == pytest.approx([results / 1e9])
 
 
 def test_launches_add_to_the_work(ideal):

@@ -31,6 +31,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, 
 from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last, winograd_gain
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MATMUL, MEMORY, SCAN, OperationTable, operation_table
 from paceline.prediction.passes.products import product_seconds
+from paceline.prediction.passes.systolic_arrays import product_results, systolic_efficiency
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -226,26 +227,6 @@ def shape_efficiency(
     return np.where(true > 0, np.minimum(best, 1.0), 1.0)
 
 
-def systolic_efficiency(m: Array, n: Array, k: Array, side: float) -> Array:
-    """Return the share of the rate that products of (m, k) by (k, n) reach on systolic arrays of a ``side``, 0 to 1; 1 if m is
-    0.
-
-    An array holds a part of one operand, (side, side), and the rows of the other pass through it. The part is padded along the
-    depth and along its other size. Fewer rows than half a side take as long as these. The compiler holds the operand that
-    wastes less (AWS, Trainium architecture guide for NKI, Tensor Engine). Half of the products of attention have the width of a
-    head as their depth, the others as a size of their result.
-    """
-
-    def padded(size: Array) -> Array:
-        return size / np.maximum(np.ceil(size / side) * side, 1.0)
-
-    def passed(size: Array) -> Array:
-        return size / np.maximum(size, side / 2)
-
-    best = padded(k) * np.maximum(padded(n) * passed(m), padded(m) * passed(n))
-    return np.where(m * n * k > 0, best, 1.0)
-
-
 def layer_seconds(
     workload: Workload,
     micro_batch_size: int,
@@ -357,9 +338,7 @@ def _uniform(
     shaped = np.flatnonzero((table.kind != MEMORY) & ~(measured & (table.kind == MATMUL)))
     shape, rest = np.ones(len(table.kind)), (units, depth[shaped], e.small_tile, issued, e.issue_overhead)
     if device.array is not None and matrix:
-        scores = systolic_efficiency(m, n, k, device.array.value)
-        values = np.where(table.kind == ATTENTION, systolic_efficiency(m, k, n, device.array.value), scores)
-        shape[shaped] = (2 / (1 / scores + 1 / values))[shaped]
+        shape[shaped] = systolic_efficiency(table.kind, m, n, k, device.array.value)[shaped]
     else:
         shape[shaped] = shape_efficiency(m[shaped], n[shaped], k[shaped], batch[shaped], *rest)
     winograd = 1.0 if matrix else winograd_gain(table, rate * e.conv_share, memory_rate(device, e), e.winograd)
@@ -385,6 +364,7 @@ def _uniform(
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     if device.vector_rate is not None:
+        flops = flops + product_results(table.kind, work, k) / device.vector_rate.value
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / device.vector_rate.value), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)

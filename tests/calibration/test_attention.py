@@ -55,7 +55,9 @@ def test_kernels_are_apart_where_the_papers_say() -> None:
     # Shah et al. 2024, FlashAttention-3, arXiv:2407.08608: 1.5 to 2 times FlashAttention-2 on an H100
     assert 1.5 <= of("H100", "fa3") / of("H100", "fa2") <= 2.0
     assert of("H100", "sdpa") == of("H100", "cudnn")
-    assert of("A100", "fa2") == of("A100", "cudnn") == of("TPU v4", "sdpa") == 1.0
+    assert of("A100", "fa2") == of("TPU v4", "sdpa") == 1.0
+    # NVIDIA/cudnn-frontend, attention_training, llama3.1, 8k tokens: seconds of both passes of FlashAttention-2 and of cuDNN
+    assert of("A100", "cudnn") == pytest.approx((10.123 + 31.745) / (12.402 + 40.532), abs=0.01)
     # Dao 2023, FlashAttention-2, arXiv:2307.08691: about twice the first one
     assert of("V100", "sdpa", "fp16") == of("A100", "sdpa", "tf32") == 0.5 < of("A100", "triton") < 1
     assert of("RTX 5090", "fa2") == 1.0 > of("B200", "fa2")

@@ -243,7 +243,7 @@ def test_the_kernel_of_attention_is_a_choice() -> None:
     assert tuned.step_time_s == cudnn.step_time_s
     assert any("Attention runs as cudnn" in text for text in tuned.assumptions)
     plain = Predictor().step(workload, ampere, strategy)
-    assert plain.step_time_s == Predictor(attention="cudnn").step(workload, ampere, strategy).step_time_s
+    assert plain.step_time_s == Predictor(attention="fa2").step(workload, ampere, strategy).step_time_s
     assert not any("Attention runs" in text for text in plain.assumptions)
     with pytest.raises(UserError, match="attention kernel fa3 does not run on A100 SXM 80GB"):
         Predictor(attention="fa3").step(workload, ampere, strategy)

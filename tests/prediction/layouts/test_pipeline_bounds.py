@@ -63,3 +63,10 @@ def test_micro_batches_in_flight_are_those_of_the_schedule(shape: PipelineShape,
         scheduled = schedule_pipeline([1.0] * parts, [2.0] * parts, times, stages, [0.0] * (parts - 1), shape.schedule, weights)
         assert in_flight(shape, np.array(times)).tolist() == list(scheduled.in_flight)
         assert late_weights(shape, np.array(times)).tolist() == list(scheduled.late)
+
+
+def test_sends_of_virtual_stages_delay_both_ends_of_a_step() -> None:
+    shape, forward, backward, send = PipelineShape(4, 3, SCHEDULES["1f1b"]), [1.0] * 12, [2.0] * 12, [0.5] * 11
+    for times in (4, 8, 64):
+        simulated = max(schedule_pipeline(forward, backward, times, 4, send).ends)
+        assert bound(shape, times, forward, backward, send) == pytest.approx(simulated)

@@ -81,12 +81,16 @@ class StepPredictor(ABC):
         check_name("resource", resource, RESOURCES)
         return self.changed(free=self.uncorrected.free | {resource})
 
-    def many(self, workload: Workload, candidates: Sequence[Candidate]) -> Steps:
+    def many(self, workload: Workload, candidates: Sequence[Candidate], *, fitting: bool = False) -> Steps:
         """Return ``step_time_s`` and ``memory_bytes`` of very many strategies at once.
 
         A candidate is refused if the requested kernel of attention does not run on its device or in its precision. Candidates
         that a correction cannot distinguish share its factor. With a calibration, a free resource, or a divided network, they
         are predicted one by one, which takes longer (``planning.search.layouts`` prunes those).
+
+        Args:
+            fitting: whether the seconds of those that surely do not fit may be left out; then their memory is a lower bound,
+                and exact for the one that lacks least.
         """
         if not isinstance(candidates, Sequence):
             raise UserError(f"candidates {shown(candidates)}", "give pairs of a Cluster and a Strategy")
@@ -100,11 +104,11 @@ class StepPredictor(ABC):
         whole = [i for i, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole and i not in refused]
         network = with_scores(workload, plain.typical)
         if len(whole) == len(candidates):
-            return self.evaluation(network, divided=False).steps(candidates)
+            return self.evaluation(network, divided=False).steps(candidates, fitting=fitting)
         apart = refused.keys() | set(whole)
         divided = [i for i in range(len(candidates)) if i not in apart]
         return merged_steps(
-            (whole, self.evaluation(network, divided=False).steps([candidates[i] for i in whole])),
+            (whole, self.evaluation(network, divided=False).steps([candidates[i] for i in whole], fitting=fitting)),
             (divided, self.evaluation(network, divided=True).steps([candidates[i] for i in divided])),
             (list(refused), refused_steps([candidates[i] for i in refused], refused.values())),
         )

@@ -109,9 +109,9 @@ def plan(
     legal = candidates(space, target, left_out, workload)
     if pointless:
         left_out.add(POINTLESS, len(legal))
-    steps = predictor.many(workload, legal)
+    steps = predictor.many(workload, legal, fitting=True)
     if space.accumulations == Space.accumulations and (space.batches or target.curve):
-        finer, of_finer = in_more_micro_steps(space, legal, steps, lambda tried: predictor.many(workload, tried))
+        finer, of_finer = in_more_micro_steps(space, legal, steps, lambda tried: predictor.many(workload, tried, fitting=True))
         steps = merged_steps((range(len(legal)), steps), (range(len(legal), len(legal) + len(finer)), of_finer))
         legal = [*legal, *finer]
     for why in steps.refused.values():

@@ -144,10 +144,10 @@ class CorrectedGroups(Evaluation):
     predictor: CorrectedPredictor
     workload: Workload
 
-    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+    def steps(self, candidates: Sequence[Candidate], *, fitting: bool = False) -> Steps:
         """Return the corrected steps of candidates whose devices each hold the whole network."""
         loader, unfed = self.predictor.base.loader, self.predictor.changed(loader=0.0)
-        steps = Batched(unfed.base.model(self.workload)).steps(candidates)
+        steps = Batched(unfed.base.model(self.workload)).steps(candidates, fitting=fitting)
         step_s = steps.step_s.copy()
         for members in _indistinct(candidates, np.flatnonzero(steps.fits & np.isfinite(steps.step_s)).tolist()):
             fastest = min(members, key=lambda i: float(steps.step_s[i]))

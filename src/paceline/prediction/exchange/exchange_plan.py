@@ -83,36 +83,11 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangePlan(Prepared):
-    """All buckets of a step, and their stages as arrays.
-
-    Attributes:
-        strategy: the strategy of this exchange.
-        traffic, gathering: for each distinct bucket, the exchange of its gradients and the all-gathers of its weights.
-        unlike_pieces: the pieces of all distinct buckets, bucket after bucket.
-        order: position of each piece of the step in ``unlike_pieces``; pieces are in the order of execution, (pieces,).
-        bucket, codec, chunked: for each piece its bucket, whether it is a codec pass, and whether it is chunked, (pieces,).
-        begin: index of the first piece of each bucket, (buckets,).
-        largest: share of the largest chunk in each bucket, (buckets,).
-        loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
-        codec_passes: for each codec pass whether it encodes, calls, packed, dense, copied and gathered elements, (passes, 6).
-        gathers: names of the all-gathers of a bucket.
-    """
+class BucketSizes(Prepared):
+    """Buckets of a step's exchange. ``strategy``: the strategy of this exchange."""
 
     strategy: Strategy
     partition: Partition
-    traffic: tuple[Traffic, ...]
-    gathering: tuple[tuple[Phase, ...], ...]
-    unlike_pieces: tuple[ExchangePiece, ...]
-    order: Ints
-    bucket: Ints
-    codec: Bools
-    chunked: Bools
-    begin: Ints
-    largest: Array
-    loads: Loads
-    codec_passes: Array
-    gathers: tuple[str, ...]
 
     @property
     def count(self) -> int:
@@ -133,6 +108,41 @@ class ExchangePlan(Prepared):
     def gathered(self) -> Ints:
         """Elements that are gathered for each bucket, frozen ones too, (buckets,)."""
         return self.elements + np.array(self.partition.frozen, dtype=np.int64)[self.partition.index]
+
+    @property
+    def codec_bytes(self) -> int:
+        """Least bytes of the codec's buffers."""
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangePlan(BucketSizes):
+    """All buckets of a step, and their stages as arrays.
+
+    Attributes:
+        traffic, gathering: for each distinct bucket, the exchange of its gradients and the all-gathers of its weights.
+        unlike_pieces: the pieces of all distinct buckets, bucket after bucket.
+        order: position of each piece of the step in ``unlike_pieces``; pieces are in the order of execution, (pieces,).
+        bucket, codec, chunked: for each piece its bucket, whether it is a codec pass, and whether it is chunked, (pieces,).
+        begin: index of the first piece of each bucket, (buckets,).
+        largest: share of the largest chunk in each bucket, (buckets,).
+        loads: link loads of the collectives among the pieces, then of the all-gathers, name after name.
+        codec_passes: for each codec pass whether it encodes, calls, packed, dense, copied and gathered elements, (passes, 6).
+        gathers: names of the all-gathers of a bucket.
+    """
+
+    traffic: tuple[Traffic, ...]
+    gathering: tuple[tuple[Phase, ...], ...]
+    unlike_pieces: tuple[ExchangePiece, ...]
+    order: Ints
+    bucket: Ints
+    codec: Bools
+    chunked: Bools
+    begin: Ints
+    largest: Array
+    loads: Loads
+    codec_passes: Array
+    gathers: tuple[str, ...]
 
     @cached_property
     def pieces(self) -> tuple[ExchangePiece, ...]:
@@ -200,6 +210,11 @@ def _partition_of(workload: Workload, strategy: Strategy) -> Partition:
     behind = strategy.sync_every > 1  # an exchange of local steps begins when every layer has been updated
     first = [0 if behind else min(members) for members in layers]
     return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
+
+
+def bucket_sizes(workload: Workload, strategy: Strategy) -> BucketSizes:
+    """Return the buckets of a strategy without their exchange."""
+    return BucketSizes(strategy, _partition_of(workload, strategy))
 
 
 def _determining(strategy: Strategy, places: Places, level: PayloadBound = "expected", measured: bool = False) -> Hashable:

@@ -10,7 +10,7 @@ from math import ceil
 
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.device import Device
-from paceline.prediction.exchange.exchange_plan import ExchangePlan
+from paceline.prediction.exchange.exchange_plan import BucketSizes
 from paceline.prediction.passes.compute import FUSED, memory_rate
 from paceline.strategy.compression.formats import FP32
 from paceline.strategy.strategy import Strategy
@@ -46,7 +46,7 @@ def beside_share(strategy: Strategy, overlap: bool) -> float:
     return local.sync_delay / local.sync_every if overlap else 0.0
 
 
-def local_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan) -> dict[str, float]:
+def local_bytes(workload: Workload, strategy: Strategy, plan: BucketSizes) -> dict[str, float]:
     """Return bytes of the anchor, the outer momentum, and a fragment's pseudo-gradient; empty without local steps."""
     if strategy.sync_every == 1 or not plan.count:
         return {}

@@ -18,8 +18,7 @@ from paceline.array_types import Array, Ints
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.precision import RECIPES
-from paceline.prediction.exchange.exchange_plan import seconds_key
-from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
+from paceline.prediction.exchange.exchange_plan import BucketSizes, bucket_sizes, seconds_key
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload
@@ -41,7 +40,8 @@ class Steps:
     Attributes:
         step_s: seconds of a step; NaN if it cannot be predicted, for the reason in ``refused`` by index.
         memory_bytes: bytes needed on one device. ``available_bytes``: bytes that it has without the headroom
-            (``memory.usable_bytes``).
+            (``memory.usable_bytes``). A search that leaves out what does not fit has a lower bound for some of those, and no
+            seconds.
     """
 
     step_s: Array
@@ -59,8 +59,12 @@ class Evaluation(ABC):
     """Method of computing the steps of many candidates."""
 
     @abstractmethod
-    def steps(self, candidates: Sequence[Candidate]) -> Steps:
-        """Return the steps of every candidate, in their order."""
+    def steps(self, candidates: Sequence[Candidate], *, fitting: bool = False) -> Steps:
+        """Return the steps of every candidate, in their order.
+
+        Args:
+            fitting: whether only those that fit, and the memory of the one that lacks least, are needed.
+        """
 
 
 @final
@@ -70,18 +74,44 @@ class Batched(Evaluation):
 
     model: StepModel
 
-    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+    def steps(self, candidates: Sequence[Candidate], *, fitting: bool = False) -> Steps:
         """Return the steps of candidates whose devices each hold the whole network."""
         workload = self.model.workload
         candidates = [pair if pair[1].optimizer else (pair[0], pair[1].settled(workload, pair[0])) for pair in candidates]
         steps, refused = _empty(candidates), dict[int, str]()
         passes = _PassTable(self.model)
+        too_large: list[_SameExchange] = []
         for members in _groups(candidates, refused):
             group = _SameExchange.of(candidates, members, passes, refused)
-            if len(group.members):
-                steps.step_s[group.members] = group.seconds(passes)
-                steps.memory_bytes[group.members] = group.memory(workload, self.model.eager)
+            if not len(group.members):
+                continue
+            if fitting:
+                fixed, of_sample, update = group.bytes_of(self.model, group.sizes(workload))
+                steps.memory_bytes[group.members] = fixed + np.maximum(of_sample * group.micro, update)
+                if (fixed + np.maximum(of_sample, update) > steps.available_bytes[group.members]).all():
+                    too_large.append(group)
+                    continue
+            steps.step_s[group.members] = group.seconds(passes)
+            steps.memory_bytes[group.members] = group.memory(self.model)
+        self._nearest(steps, too_large)
         return replace(steps, refused=refused)
+
+    def _nearest(self, steps: Steps, too_large: Sequence[_SameExchange]) -> None:
+        """Replace lower bounds of groups that do not fit by the bytes, as far as the least shortage of all needs it."""
+
+        def missing(group: _SameExchange) -> float:
+            return float((steps.memory_bytes - steps.available_bytes)[group.members].min())
+
+        bounded = np.zeros(len(steps.step_s), dtype=np.bool_)
+        for group in too_large:
+            bounded[group.members] = True
+        others = (steps.memory_bytes - steps.available_bytes)[~bounded & ~steps.fits]
+        least = float(others.min(initial=np.inf))
+        for bound, group in sorted(((missing(group), group) for group in too_large), key=lambda of: of[0]):
+            if bound > least:
+                return
+            steps.memory_bytes[group.members] = group.memory(self.model)
+            least = min(least, missing(group))
 
 
 class OneByOne(Evaluation):
@@ -91,8 +121,9 @@ class OneByOne(Evaluation):
     def figures(self, cluster: Cluster, strategy: Strategy) -> tuple[float, float]:
         """Return seconds and bytes of one step. Raises UserError if it cannot be predicted."""
 
-    def steps(self, candidates: Sequence[Candidate]) -> Steps:
+    def steps(self, candidates: Sequence[Candidate], *, fitting: bool = False) -> Steps:
         """Return the steps of every candidate."""
+        del fitting
         steps, refused = _empty(candidates), dict[int, str]()
         for index, (cluster, strategy) in enumerate(candidates):
             try:
@@ -210,7 +241,7 @@ class _SameExchange:
     members: Ints
     rows: Ints
     micro: Ints
-    exchange: ExchangeSeconds
+    settled: Strategy
 
     @classmethod
     def of(
@@ -236,12 +267,17 @@ class _SameExchange:
             np.array(kept, dtype=np.int64),
             np.array(rows, dtype=np.int64),
             np.array(micro, dtype=np.int64),
-            passes.model.exchange(cluster, first.settled(passes.model.workload, cluster)),
+            first.settled(passes.model.workload, cluster),
         )
+
+    def sizes(self, workload: Workload) -> BucketSizes:
+        """Return the buckets of the exchange."""
+        return bucket_sizes(workload, self.settled)
 
     def seconds(self, passes: _PassTable) -> Array:
         """Return seconds of a step of each candidate (see ``StepModel.step``)."""
-        model, first, plan = passes.model, self.strategies[0], self.exchange.plan
+        model, first, exchange = passes.model, self.strategies[0], passes.model.exchange(self.cluster, self.settled)
+        plan = exchange.plan
         workload, constants = model.workload, model.constants
         slow, shared = slowest(first.world_size, constants), first.parallelism.sharding.weights
         at = columns(plan, len(workload.layers), shared)
@@ -261,7 +297,7 @@ class _SameExchange:
         durations = pieces(
             forward,
             backward,
-            self.exchange,
+            exchange,
             shared,
             times,
             np.array([updates[key] for key in of]),
@@ -272,20 +308,26 @@ class _SameExchange:
         step_s: Array = schedule_step(durations, model.overlap, shared, np.maximum).step
         return step_s
 
-    def memory(self, workload: Workload, eager: bool) -> Array:
+    def memory(self, model: StepModel) -> Array:
         """Return bytes on one device for each candidate (see ``memory_breakdown``)."""
+        fixed, of_sample, update = self.bytes_of(model, model.plan(self.cluster, self.settled))
+        needed: Array = fixed + np.maximum(of_sample * self.micro, update)
+        return needed
+
+    def bytes_of(self, model: StepModel, plan: BucketSizes) -> tuple[Array, Array, Array]:
+        """Return bytes on one device for each candidate: those that do not grow with the batch, of a sample, of an update."""
+        workload = model.workload
         bytes_of: dict[Hashable, tuple[float, float, float]] = {}
         rows = []
         for s in self.strategies:
             key = s.precision, s.optimizer, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
-                parts = fixed_bytes(workload, s, self.exchange.plan)
+                parts = fixed_bytes(workload, s, plan)
                 fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
-                update = update_bytes(workload, s) - parts["gathered"] if eager else 0.0
-                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager=eager)
+                update = update_bytes(workload, s) - parts["gathered"] if model.eager else 0.0
+                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager=model.eager)
                 row = bytes_of[key] = fixed, sum(of_sample.values()), update
             rows.append(row)
         table = np.array(rows)
-        needed: Array = table[:, 0] + np.maximum(table[:, 1] * self.micro, table[:, 2])
-        return needed
+        return table[:, 0], table[:, 1], table[:, 2]

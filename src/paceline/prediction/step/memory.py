@@ -11,7 +11,7 @@ from typing import Literal
 
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
-from paceline.prediction.exchange.exchange_plan import ExchangePlan
+from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
@@ -100,7 +100,7 @@ def fit_of(needed: float, device: Device) -> Fit:
     return "fits" if needed <= usable_bytes(device) else "may not fit"
 
 
-def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divided: bool = False) -> dict[str, float]:
+def fixed_bytes(workload: Workload, strategy: Strategy, plan: BucketSizes, divided: bool = False) -> dict[str, float]:
     """Return bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32, except those of ``unwidened`` elements. A 16-bit precision also stores a
@@ -119,6 +119,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: ExchangePlan, divi
     Offloaded state is in host memory: optimizer state and master weights, sharded gradients, and with the weights their shards.
 
     Args:
+        plan: the exchange; its buckets alone give a lower bound.
         divided: whether the workload is one device's part of a divided network.
     """
     mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
@@ -182,7 +183,7 @@ def unused_gradients(workload: Workload) -> float:
     return float(sum(shapes.values()) + sum(map(prod, vocabulary & trained)))
 
 
-def _feedback_bytes(plan: ExchangePlan, parameters: int) -> float:
+def _feedback_bytes(plan: BucketSizes, parameters: int) -> float:
     """Return bytes of residuals on the device. In host memory they take none of it, except copies of one group."""
     kept, copies = residual_bytes(plan.strategy, parameters, plan.elements.tolist())
     return copies if on_host(plan.strategy.gradient_exchange) else kept + copies

@@ -8,8 +8,9 @@ ranking equals a full prediction of all (branch and bound: Land and Doig 1960, E
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
@@ -273,22 +274,54 @@ class _LayoutScreening:
         without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
         enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
         limit = inf
-        for index in self.order.tolist():
-            bound = float(self.score[index])
+        for bound, index in self._by_bound():
             if bound > limit:
                 break
-            place = self.place[index].tolist()
-            division = self._division(place)
-            if division in self.best and bound >= self.best[division][0]:
+            division = self._division(self.place[index].tolist())
+            if bound >= self._least(division):
                 continue
             score, candidate, step = self._predicted(index)
-            if score < self.best.get(division, (inf,))[0]:
+            if score < self._least(division):
                 self.best[division] = score, index, candidate, step
                 scores = sorted(of[0] for of in self.best.values())
                 if len(scores) >= enough:
                     limit = max(scores[enough - 1], scores[0] * (1 + PLAIN))
             progress(f"{self.predicted:,} layouts predicted whole")
         self._predict_simpler()
+
+    def _least(self, division: Division) -> float:
+        """Return the best score of a division; inf without one."""
+        return self.best[division][0] if division in self.best else inf
+
+    def _by_bound(self) -> Iterator[tuple[float, int]]:
+        """Yield layouts in the order of their bounds. Those next in turn are bounded by the schedule of their passes first."""
+        closer = list[tuple[float, int, int]]()
+        for number, index in enumerate(self.order.tolist()):
+            bound = float(self.score[index])
+            while closer and closer[0][0] <= bound:
+                first, _, least = heappop(closer)
+                yield first, least
+            if bound < self._least(self._division(self.place[index].tolist())):
+                heappush(closer, (self._scheduled(index), number, index))
+        while closer:
+            first, _, least = heappop(closer)
+            yield first, least
+
+    def _scheduled(self, index: int) -> float:
+        """Return the bound of one layout from the schedule of its passes."""
+        number, row, sharding, batch = self.place[index].tolist()
+        shape, bound = self.shapes[number], float(self.score[index])
+        if shape.virtual == 1 and not shape.schedule.splits_backward:
+            return bound
+        times = self._times(number, row, batch)
+        seconds = self.bounds.scheduled_seconds(shape, times, row, sharding)
+        return max(bound, seconds * self.weights[batch] * (1 + PLAIN * (int(self.simple[index]) % _LEVEL)))
+
+    def _times(self, number: int, row: int, batch: int) -> int:
+        """Return the micro batches of a step of one layout."""
+        own, devices = self.bounds.slices[row], self.cluster.world_size
+        replicas: int = devices // (own.tensor * own.context * self.shapes[number].stages)
+        return self.space.batches[batch] // (own.micro_batch_size * replicas)
 
     def _predict_simpler(self) -> None:
         """Predict the simplest layout that the model does not tell from the best, on its batch and at its precision."""
@@ -324,9 +357,7 @@ class _LayoutScreening:
 
     def _predict_whole(self, place: Sequence[int]) -> tuple[float, Candidate, Steps]:
         number, row, sharding, batch = place
-        own, size = self.bounds.slices[row], self.space.batches[batch]
-        samples = own.micro_batch_size * (self.cluster.world_size // (own.tensor * own.context * self.shapes[number].stages))
-        candidate = self._candidate(number, row, sharding, batch, size // samples)
+        candidate = self._candidate(number, row, sharding, batch, self._times(number, row, batch))
         steps = self._steps(candidate)
         self.tried += 1
         if 0 in steps.refused:

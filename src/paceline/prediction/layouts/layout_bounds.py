@@ -25,13 +25,21 @@ from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
 from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
 from paceline.prediction.layouts.layout_slices import PROBE, LayoutSlice, Shares, probe_network, with_common
-from paceline.prediction.layouts.pipeline_bounds import ROUNDING, Cut, PipelineShape, in_flight, late_weights, pipelined_seconds
+from paceline.prediction.layouts.pipeline_bounds import (
+    ROUNDING,
+    Cut,
+    PipelineShape,
+    in_flight,
+    late_weights,
+    pipelined_seconds,
+    scheduled_seconds,
+)
 from paceline.prediction.mesh.divided_layers import Divided, divide, shared_layers
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.mesh.stages import Segments, segments_of
 from paceline.prediction.passes.blocks import after_blocks, block_begins, part_sizes
 from paceline.prediction.passes.host import host_launches, host_seconds
-from paceline.prediction.passes.weight_gradients import weight_bytes
+from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.step.step_model import StepModel
@@ -385,6 +393,22 @@ class LayoutBounds(Prepared):
         """
         if self.model.free:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
+        return pipelined_seconds(shape, times[rows], *self._stage_seconds(shape, rows))[:, self._shares.number]
+
+    def scheduled_seconds(self, shape: PipelineShape, times: int, row: int, sharding: int) -> float:
+        """Return a closer lower bound on the step time of one layout, from the schedule of its passes."""
+        if self.model.free:
+            return 0.0
+        (forward, backward, sends), exposed, micro, last, penalty = self._stage_seconds(shape, np.array([row]))
+        parts, shares = (forward[0], backward[0], sends[0]), self._shares.number[sharding]
+        weights = self._weights(self.slices[row]) if shape.schedule.splits_backward else None
+        if weights is not None:
+            weights = np.add.reduceat(weights, self._parts(shape), axis=1)
+            weights *= slowest(self.cluster.world_size, self.model.constants)
+        return scheduled_seconds(shape, times, parts, exposed[0, shares], micro[0, shares], last[0, shares], penalty, weights)
+
+    def _stage_seconds(self, shape: PipelineShape, rows: Ints) -> tuple[tuple[Array, Array, Array], Array, Array, Array, float]:
+        """Return lower bounds on seconds of parts and of stages, as ``pipelined_seconds`` has them."""
         passes = np.stack([self._passes(row) for row in rows.tolist()])
         parts = np.add.reduceat(passes, self._parts(shape), axis=2)
         slow = slowest(self.cluster.world_size, self.model.constants)
@@ -403,8 +427,7 @@ class LayoutBounds(Prepared):
         else:
             last = (update + gathered + np.maximum(0.0, ahead - whole_f)).max(axis=-1)
             exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b * overlap)
-        seconds = pipelined_seconds(shape, times[rows], (forward, backward, sends), exposed, micro, last, penalty)
-        return seconds[:, self._shares.number]
+        return (forward, backward, sends), exposed, micro, last, penalty
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
         """Return both passes of each part, plus the excess time of the stage's host over them (``StepModel.launched``).
@@ -442,6 +465,15 @@ class LayoutBounds(Prepared):
             summed[:2] = np.maximum(summed[:2], summed[3:] * host_s)
             summed[3:] = 0.0
         return summed
+
+    @once_by(lambda own: (own.division, own.precision, own.micro_batch_size))
+    def _weights(self, own: LayoutSlice) -> Array:
+        """Return the most and the least seconds of the gradients of weights in each segment, (2, segments)."""
+        layers, constants = self._divided(own), self.model.constants
+        most = weight_seconds(layers.workload, own.micro_batch_size, own.precision, self.cluster.device, constants)
+        of_layers = np.stack((most, np.minimum(most, layers.passes[1].kernels)))
+        weights: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
+        return weights
 
     @once_by(lambda own: (own.division, own.precision, own.micro_batch_size))
     def _divided(self, own: LayoutSlice) -> Divided:

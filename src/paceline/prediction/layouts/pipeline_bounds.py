@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.array_types import Array, Ints
+from paceline.prediction.mesh.pipeline import schedule_pipeline
 from paceline.strategy.pass_order import PassOrder
 
 ROUNDING = 1e-9
@@ -92,6 +93,37 @@ def pipelined_seconds(
             step = np.maximum(step, turns + exposed[:, :, None, 0])
     bound: Array = (step + last[:, :, None]) * (1 - ROUNDING)
     return bound
+
+
+def scheduled_seconds(
+    shape: PipelineShape,
+    times: int,
+    parts: tuple[Array, Array, Array],
+    exposed: Array,
+    micro: Array,
+    last: float,
+    penalty: float,
+    weights: Array | None = None,
+) -> float:
+    """Return a lower bound on the step time of one pipeline from the schedule of all its passes.
+
+    Arguments are those of ``pipelined_seconds`` without slices, shardings and batches.
+
+    Args:
+        weights: for a zero-bubble pipeline the most and the least seconds of the gradients of each part's weights, (2, parts).
+    """
+    forward, backward, sends = parts
+    of_stages = (forward + backward).reshape(shape.virtual, shape.stages).sum(axis=0)
+    gathers = np.maximum(0.0, micro - of_stages)
+    backward = backward + np.tile(gathers / shape.virtual, shape.virtual)
+    least: Array = np.zeros(0) if weights is None else weights[1]
+    if weights is not None:
+        backward = np.maximum(0.0, backward - weights[0]) + least
+    pipeline = schedule_pipeline(
+        forward.tolist(), backward.tolist(), times, shape.stages, sends.tolist(), shape.schedule, least.tolist()
+    )
+    own = exposed + penalty * times * np.maximum(0.0, micro - gathers)
+    return float((np.array(pipeline.ends) + own).max() + last) * (1 - ROUNDING)
 
 
 def _turned_seconds(shape: PipelineShape, times: Ints, forward: Array, backward: Array, sends: Array) -> Array:

@@ -18,8 +18,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from paceline.array_types import Array, Bools, Ints
+from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.device import Device
 from paceline.hardware.placement import Places
 from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.exchange.group_view import group_view, pairs_between
@@ -45,6 +47,7 @@ from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_byt
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.prepared import Prepared, once, once_by
 
@@ -447,24 +450,12 @@ class LayoutBounds(Prepared):
 
     @once
     def _passes(self, row: int) -> Array:
-        """Return passes of one micro batch in each segment, (5, segments).
-
-        Rows: seconds of the forward pass, of the backward pass and of recomputation before it, and the kernels that the host
-        launches in both passes.
-        """
+        """Return ``_segment_passes`` of a slice."""
         own = self.slices[row]
-        layers = self._divided(own)
-        forward, backward = layers.passes
-        again, _ = run_again(layers.workload, self._strategy_of(own).parallelism.recomputation, forward.total)
-        precision = self._strategy_of(own).precision
-        calls = host_launches(layers.workload, self.model.constants, self.cluster.device, precision)
-        of_layers = np.stack([forward.total, backward.total, again, *calls])
-        summed: Array = np.add.reduceat(of_layers, self.segments(own).starts, axis=1)
-        if self.model.constants.level == "tuned" and calls.any():  # each block waits for its host (``host_excess``)
-            host_s = host_seconds(self.cluster.device, self.model.constants)
-            summed[:2] = np.maximum(summed[:2], summed[3:] * host_s)
-            summed[3:] = 0.0
-        return summed
+        recomputation = replace(own.mesh(), recompute=own.recompute).recomputation
+        return _segment_passes(
+            self._divided(own), recomputation, own.precision, self.model.constants, self.cluster.device, self.segments(own)
+        )
 
     @once_by(lambda own: (own.division, own.precision, own.micro_batch_size))
     def _weights(self, own: LayoutSlice) -> Array:
@@ -552,3 +543,23 @@ class LayoutBounds(Prepared):
         except UserError:  # no such layout is legal
             return (rest,)
         return rest, ReplicaGroup(self._inner(own, pipeline, shares, replicas), of_experts, experts)
+
+
+@once_by(lambda recomputation, *others: recomputation)
+def _segment_passes(
+    layers: Divided, recomputation: Recompute, precision: str, e: Efficiency, device: Device, segments: Segments
+) -> Array:
+    """Return passes of one micro batch in each segment, (5, segments).
+
+    Rows: seconds of the forward pass, of the backward pass and of recomputation before it, and the kernels that the host
+    launches in both passes.
+    """
+    forward, backward = layers.passes
+    again, _ = run_again(layers.workload, recomputation, forward.total)
+    calls = host_launches(layers.workload, e, device, precision)
+    of_layers = np.stack([forward.total, backward.total, again, *calls])
+    summed: Array = np.add.reduceat(of_layers, segments.starts, axis=1)
+    if e.level == "tuned" and calls.any():  # each block waits for its host (``host_excess``)
+        summed[:2] = np.maximum(summed[:2], summed[3:] * host_seconds(device, e))
+        summed[3:] = 0.0
+    return summed

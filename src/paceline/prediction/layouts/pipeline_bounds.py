@@ -89,8 +89,8 @@ def pipelined_seconds(
         tail = np.cumsum(back, axis=-1) - back
         step = np.maximum(step, (ends + tail[:, :, None, :]).max(axis=-1) + exposed[:, :, None, 0])
         if shape.schedule.in_turns and p > 1:
-            turns = _turned_seconds(shape, times, forward, backward[:, None, :] + np.tile(gathers / v, v), sends)
-            step = np.maximum(step, turns + exposed[:, :, None, 0])
+            turns = _turned_seconds(shape, times, forward, backward, sends)
+            step = np.maximum(step, turns[:, None] + exposed[:, :, None, 0])
     bound: Array = (step + last[:, :, None]) * (1 - ROUNDING)
     return bound
 
@@ -127,7 +127,7 @@ def scheduled_seconds(
 
 
 def _turned_seconds(shape: PipelineShape, times: Ints, forward: Array, backward: Array, sends: Array) -> Array:
-    """Return lower bounds on the end of the last backward pass if forward and backward passes take turns, as ``times``.
+    """Return lower bounds on the end of the last backward pass if forward and backward passes take turns, (slices, batches).
 
     A stage takes turns from its first backward pass, after ``W + 1`` forward passes, to its last forward pass, with ``W + 1``
     backward passes left. Both ends are bounded by its own passes there, and by the way of one micro batch through all parts.
@@ -135,29 +135,28 @@ def _turned_seconds(shape: PipelineShape, times: Ints, forward: Array, backward:
     stages and both kinds at both ends.
 
     Args:
-        forward, backward: seconds of each part, (slices, parts) and (slices, shardings, parts).
+        forward, backward: seconds of each part, (slices, parts).
     """
     p, v = shape.stages, shape.virtual
     rows, parts = forward.shape
-    forward = forward[:, None, :]
-    waits = np.zeros((rows, 1, parts))
-    waits[..., :-1] = sends[:, None, :]
+    waits = np.zeros((rows, parts))
+    waits[:, :-1] = sends
     there = np.cumsum(forward + waits, axis=-1)  # to the start of the next part
     back = np.cumsum(backward + waits, axis=-1) - waits  # from the start of a part's backward pass to the end of the step
-    both = (forward + backward).reshape(*backward.shape[:2], v, p)
+    both = (forward + backward).reshape(rows, v, p)
     last = slice(parts - p, parts)
     start = there[..., last] - (forward + waits)[..., last]
     returned = there[..., -1:] + back[..., -1:] - back[..., last]
     gone = there[..., -1:] - start - forward[..., last] + back[..., -1:]
-    count = times[:, None, :, None]
+    count = times[:, :, None]
     warm = np.array([shape.schedule.warm_up(stage, p, _MANY, v) for stage in range(p)])
     few = np.minimum(warm, count * v - 1) - (parts - p) + 1  # passes of the last part before the turns, then of the first
     early, late = (
-        (np.minimum(few, p) * of[..., None, last] + np.maximum(few - p, 0) * of[..., None, :p]) for of in (forward, backward)
+        np.minimum(few, p) * of[:, None, last] + np.maximum(few - p, 0) * of[:, None, :p] for of in (forward, backward)
     )
-    work = count * both.sum(axis=-2)[:, :, None] - p * both[:, :, :-1].sum(axis=-2)[:, :, None]
-    start, returned, gone = (of[..., None, :] for of in (start, returned, gone))
-    ended = (back - backward)[..., None, last]
+    work = count * both.sum(axis=1)[:, None] - p * both[:, :-1].sum(axis=1)[:, None]
+    start, returned, gone = (of[:, None] for of in (start, returned, gone))
+    ended = (back - backward)[:, None, last]
     ends = np.maximum(start, returned - early) + np.maximum(ended, np.where(count * v > warm + 1, gone - late, -np.inf))
     ends = np.maximum(ends, start + gone - late)
     bound: Array = (work + ends).max(axis=-1)

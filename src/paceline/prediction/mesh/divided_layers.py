@@ -19,12 +19,12 @@ from paceline.prediction.mesh.tensor_parallel import Collective, share
 from paceline.prediction.step.step_model import PassTimes, StepModel
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.strategy import Strategy
-from paceline.workload.prepared import once_by
+from paceline.workload.prepared import Prepared, once_by
 from paceline.workload.table import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Divided:
+@dataclass(frozen=True, eq=False)
+class Divided(Prepared):
     """One device's part of every layer, before the layers are cut into stages.
 
     Attributes:

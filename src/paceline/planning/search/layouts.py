@@ -315,7 +315,7 @@ class _LayoutScreening:
             return bound
         times = self._times(number, row, batch)
         seconds = self.bounds.scheduled_seconds(shape, times, row, sharding)
-        return max(bound, seconds * self.weights[batch] * (1 + PLAIN * (int(self.simple[index]) % _LEVEL)))
+        return max(bound, seconds * float(self.weights[batch]) * (1 + PLAIN * (int(self.simple[index]) % _LEVEL)))
 
     def _times(self, number: int, row: int, batch: int) -> int:
         """Return the micro batches of a step of one layout."""

@@ -314,7 +314,8 @@ class _LayoutScreening:
         if shape.virtual == 1 and not shape.schedule.splits_backward:
             return bound
         times = self._times(number, row, batch)
-        seconds = self.bounds.scheduled_seconds(shape, times, row, sharding)
+        scheduled = np.array([[[self.bounds.scheduled_seconds(shape, times, row, sharding)]]])
+        seconds = float(self._expected(shape, np.array([row]), np.array([[times]]), scheduled)[0, 0, 0])
         return max(bound, seconds * float(self.weights[batch]) * (1 + PLAIN * (int(self.simple[index]) % _LEVEL)))
 
     def _times(self, number: int, row: int, batch: int) -> int:

@@ -83,3 +83,14 @@ def test_a_zero_bubble_pipeline_hides_no_collective_beside_the_gradients_of_weig
         )
         waits.append(Predictor().step(GPT, ON, strategy).exposed["intra-node link"])
     assert waits[1] > waits[0] > 0
+
+
+def test_software_before_user_buffers_waits_for_each_exchange_of_a_tensor_group() -> None:
+    strategy = Strategy.of(world_size=8, tensor=8, sequence=True, global_batch_size=8, precision="bf16")
+    tuned = efficiency("tuned")
+    waits = [
+        Predictor(constants=tuned.of_year(year)).step(GPT, ON, strategy).exposed["intra-node link"]
+        for year in (2022.5, 2023.2, 2023.3, 2025.0)
+    ]
+    assert waits[0] == pytest.approx(waits[1], rel=0.05) and waits[2] == pytest.approx(waits[3], rel=0.05)
+    assert waits[1] > 1.2 * waits[2]

@@ -22,6 +22,9 @@ from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
 
+_PIPELINED_SINCE = 2023.25
+"""Year since which software exchanges pieces of a product (Transformer Engine #147, in release 0.8; NeMo #6362)."""
+
 
 def with_collectives(
     model: StepModel, passes: PassTimes, collectives: Sequence[Collective], waits: tuple[Array, Bools], strategy: Strategy
@@ -32,7 +35,8 @@ def with_collectives(
     seconds, far = waits
     # Tuned software cuts a product into pieces that are exchanged while the next one is computed (NVIDIA, Transformer Engine,
     # user buffers; Megatron-Core's tp_comm_overlap, which needs sequence parallelism; torch's async tensor parallelism).
-    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence
+    older = 0 < model.constants.year < _PIPELINED_SINCE
+    pipelined = model.constants.level == "tuned" and strategy.parallelism.sequence and not older
     # A zero-bubble pipeline computes the gradients of weights later, so they hide no collective.
     later = strategy.parallelism.schedule.splits_backward
     covered = _beside_other_batches(model, passes, collectives, seconds, strategy)

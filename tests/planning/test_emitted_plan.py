@@ -11,21 +11,36 @@ import pytest
 
 from facts import facts
 from paceline import Cluster, Workload
+from paceline.calibration.constants import LEVELS, efficiency
 from paceline.errors import UserError
 from paceline.planning import Goal, Plan, Space, plan
 from paceline.planning.emit.emitted_plan import emitted_plan
 from paceline.planning.emit.targets import Emitted
-from paceline.prediction import ORDINARY
+from paceline.prediction import ORDINARY, Predictor
 
 
-def planned(target: str, network: str, cluster: Cluster, **fields: Any) -> tuple[Plan, Emitted]:
+def planned(
+    target: str, network: str, cluster: Cluster, predictor: Predictor = ORDINARY, **fields: Any
+) -> tuple[Plan, Emitted]:
     workload = Workload.named(network)
     space = Space(clusters=(cluster,), precisions=("bf16",), **{"shardings": ("ddp", "zero3"), **fields})
 
     def search(narrowed: Mapping[str, Any], offers: bool) -> Plan:
-        return plan(workload, replace(space, **narrowed), Goal("fastest"), offers=offers)
+        return plan(workload, replace(space, **narrowed), Goal("fastest"), offers=offers, predictor=predictor)
 
-    return emitted_plan(target, workload, (cluster,), search, ORDINARY)
+    return emitted_plan(target, workload, (cluster,), search, predictor)
+
+
+@pytest.mark.parametrize(
+    ("target", "option"), [("megatron", "--tp-comm-overlap\n"), ("nemo", "comm_overlap.tp_comm_overlap=true\n")]
+)
+def test_the_exchanges_that_tuned_software_overlaps_are_switched_on(target: str, option: str) -> None:
+    for level in LEVELS:
+        _, file = planned(target, "gpt2-large", Cluster.named("2 A100"), Predictor(constants=efficiency(level)), **TENSOR)
+        assert (option in file.text) == (level == "tuned")
+
+
+TENSOR: dict[str, Any] = {"batches": (8,), "tensors": (2,), "pipelines": (1,), "contexts": (1,)}
 
 
 def test_where_nothing_is_better_nothing_is_remarked() -> None:

@@ -49,7 +49,8 @@ def emitted_plan(
         except UserError as refusal:
             lacks = f"This is the best of what {target} has, not of all: {refusal.message}."
             remark = " ".join(filter(None, (f"{lacks} Better: {_title(wider.best)}.", remark)))
-    return best, emitted(replace(chosen.job, remark=remark))
+    tuned = predictor.uncorrected.typical.level == "tuned"
+    return best, emitted(replace(chosen.job, remark=remark, tuned=tuned))
 
 
 def _without_one(target: str, workload: Workload, search: Search, error: UserError) -> tuple[Plan, Emitted]:

@@ -33,6 +33,7 @@ class EmittedJob:
     Attributes:
         recipe: learning rates of the strategy; None without a source.
         remark: a remark on the strategy for the reader of the file; empty without one.
+        tuned: whether the plan is for tuned software.
     """
 
     target: str
@@ -41,6 +42,7 @@ class EmittedJob:
     cluster: Cluster
     recipe: Recipe | None = None
     remark: str = ""
+    tuned: bool = False
 
     @property
     def optimizer(self) -> str:
@@ -66,6 +68,12 @@ class EmittedJob:
         sizes = part_sizes(len(block_begins(self.workload)), mesh.pipeline, mesh.virtual_stages, ends)
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
         return [range(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+
+    @property
+    def pipelines_tensors(self) -> bool:
+        """Whether exchanges of a tensor group overlap products piece by piece, as predictions of tuned software assume."""
+        mesh = self.strategy.parallelism
+        return self.tuned and mesh.tensor > 1 and mesh.sequence
 
     def refused(self, choice: str, why: str) -> UserError:
         """Return the error for a choice that the target lacks."""

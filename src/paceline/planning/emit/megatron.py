@@ -28,6 +28,8 @@ def _write(job: EmittedJob) -> str:
         options += [("expert-model-parallel-size", mesh.expert), ("expert-tensor-parallel-size", mesh.expert_tensor)]
     if mesh.sequence:
         options.append(("sequence-parallel", None))
+    if job.pipelines_tensors:
+        options.append(("tp-comm-overlap", None))
     if mesh.context > 1:
         options.append(("cp-comm-type", CP_COMM[mesh.context_exchange]))
     if uneven(job):

@@ -25,6 +25,8 @@ def _write(job: EmittedJob) -> str:
         ("model.seq_length", job.tokens),
         ("dataset.sequence_length", job.tokens),
     ]
+    if job.pipelines_tensors:
+        options.append(("comm_overlap.tp_comm_overlap", True))
     if mesh.expert_devices > 1:
         options.append(("model.expert_model_parallel_size", mesh.expert))
         options.append(("model.expert_tensor_parallel_size", mesh.expert_tensor))

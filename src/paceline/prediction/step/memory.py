@@ -209,6 +209,7 @@ of the logits, so that a logit takes 12 bytes (PyTorch, ``nll_loss`` and ``log_s
 logits in 16 bits and their shifted copy, the fp32 copy (transformers, ``ForCausalLMLoss``; autocast) and the logarithms."""
 
 
+@once
 def loss_bytes(workload: Workload, numbers: Numbers) -> float:
     """Return bytes of one sample that the loss stores."""
     return max((layer.kept_bytes(numbers) for layer in workload.layers if layer.kind == "loss"), default=0.0)

@@ -140,6 +140,8 @@ class Layer:
             return min(half, self.activation_bytes / 2)
         if numbers == "fused" and self.kind == "Mul":  # the result of the activation is computed again
             return half / 2
+        if numbers == "fused" and self.kind == "Split":  # what Megatron-Core keeps of the whole result is not known
+            return 0.0
         return half - 2 * self.scores
 
     @property

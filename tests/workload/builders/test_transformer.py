@@ -108,6 +108,22 @@ def test_written_scores_and_gates_are_those_of_the_module() -> None:
     assert totals(fused)["bytes_backward"] < totals(table)["bytes_backward"]
 
 
+def test_values_keep_the_fused_product_that_rotation_leaves_behind() -> None:
+    """PyTorch counts storage: the three parts are views of one tensor, and rotation writes queries and keys again."""
+    whole = torch.empty(5, 3 * 8)
+    query, key, value = whole.split(8, dim=1)
+    held = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in (query * 1, key * 1, value)}
+    assert sum(held.values()) == 4 * 5 * 8 * 5  # two rotated ones, and three in the storage of the values
+    fused, apart = (
+        Workload.from_shape(
+            TransformerShape(layers=1, hidden=8, heads=2, vocabulary=10, positions="rotary", fused_qkv=on, dropout=False), 5
+        )
+        for on in (True, False)
+    )
+    assert fused.activation_bytes - apart.activation_bytes == 4 * 5 * 8 * 2
+    assert fused.kept_bytes("fused") == apart.kept_bytes("fused")
+
+
 def test_flops_of_gpt3_are_those_of_its_paper() -> None:
     """Brown et al. 2020, table D.1: 3.14e23 FLOPs for 300e9 tokens, six for each parameter and token; attention left out."""
     table = Workload.named("gpt3-175b")

@@ -388,7 +388,10 @@ def _attend(shape: TransformerShape, s: int, keys: int, prefix: str, fused: bool
         parts = [linear("query", s, h, width, bias=bias), both]
     elif shape.fused_qkv:
         whole = WORD * s * (width + 2 * kv)
-        parts = [linear("qkv", s, h, width + 2 * kv, bias=bias), elementwise("split", "Split", (0, 0.0), (2, 4 * whole))]
+        turned = WORD * s * (width + kv) if shape.positions == "rotary" else 0.0
+        # the values are a view: they keep the product's whole result, also queries and keys before their rotation
+        split = elementwise("split", "Split", (0, 0.0), (2, 4 * whole), turned)
+        parts = [linear("qkv", s, h, width + 2 * kv, bias=bias), split]
     else:
         wide = [("query", width, 1), ("key", kv, 1), ("value", kv, 0)]
         biases = {"key": bias and shape.key_bias}

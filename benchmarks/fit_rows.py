@@ -49,11 +49,16 @@ FILES = {
     "llmfoundry": "llmfoundry_mpt_fsdp.csv",
     "megatron_bridge": "megatron_bridge_h100.csv",
     "dgxc": "nvidia_dgxc_h100_bf16.csv",
+    "megatron_bridge GB200": "megatron_bridge_gb200.csv",
+    "mlperf v4.0 and v4.1": "mlperf_training_v4.csv",
+    "published SimuMax": "simumax_b200.csv",
+    "published InternEvo": "internevo_a100.csv",
+    "published NeMo Megatron launcher": "nemo_megatron_launcher_a100.csv",
 }
 """Files by set; what follows the first word says which rows of the set."""
 HOST_FILES = {"pollux_sia": "pollux_sia_dataparallel.csv", "vtrain": "vtrain_megatron_a100.csv"}
 KERNELS = "neusight_ops_fp32.csv"
-MOST_DEVICES = {"mlperf": 8, "llmfoundry": 8, "megatron_bridge": 1024, "dgxc": 2048}
+MOST_DEVICES = {"mlperf": 8, "llmfoundry": 8, "megatron_bridge": 1024, "dgxc": 2048, "published": 1024}
 """Most devices of a set's rows, where not 1. Other sets' rows on several nodes are kept to test how steps scale."""
 MOST_WAIT = 0.35
 """Largest share of a step that is not the device's own work."""
@@ -197,11 +202,11 @@ def _kernel_seconds(levels: Mapping[SoftwareLevel, Efficiency], table: Operation
 def steps(name: str, path: Path) -> Iterator[Point]:
     """The rows of a set in which the device's own work dominates."""
     reader = adapter(name.split()[0])
-    outcomes = [reader.read(row) for row in read(path, (*reader.texts, *reader.numbers))]
+    outcomes = [reader.read(row) for row in reader.joined(read(path, (*reader.texts, *reader.numbers)))]
     most = MOST_DEVICES.get(name.split()[0], 1)
     groups: dict[tuple[str, ...], list[Case]] = {}
     for case in outcomes:
-        if isinstance(case, Case) and case.keys.devices <= most and (case.keys.nodes == 1 or most > 8):
+        if isinstance(case, Case) and case.step_s and case.keys.devices <= most and (case.keys.nodes == 1 or most > 8):
             own = (name, case.keys.model, case.keys.device, case.precision, case.software, scales(case)[-1])
             groups.setdefault(own, []).append(case)
     for group, all_cases in groups.items():

@@ -18,6 +18,13 @@ def work(layer: Layer, quantity: str) -> float:
     return sum(float(getattr(o, field)) for o in layer.operations if o.backward == (way == "backward"))
 
 
+def launched(layer: Layer, again: float) -> float:
+    """Launches of a layer's passes. A kernel that adds gradients of one tensor counts as ``again`` of one."""
+    forward, backward = work(layer, "calls_forward"), work(layer, "calls_backward")
+    memory = sum(o.calls for o in layer.operations if o.backward and o.kind == "memory")
+    return forward + backward - (1 - again) * max(0.0, memory - forward)
+
+
 def products(table: Workload, name: str) -> list[tuple[float, ...]]:
     """(batch, m, n, k) and the letter that grows, of every product of a layer."""
     return [(o.batch, o.m, o.n, o.k, o.grows) for o in layer(table, name).operations if o.kind != "memory"]

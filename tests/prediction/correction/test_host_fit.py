@@ -11,7 +11,8 @@ from paceline import Cluster, Strategy, Workload
 from paceline.calibration.observation import Observation
 from paceline.prediction import Predictor, fit
 from paceline.prediction.correction.host_fit import TRIED, ObservedHost
-from traced_layers import work
+from paceline.prediction.passes.host import LOOP_S
+from traced_layers import launched
 
 CLUSTER = Cluster.named("2 A100")
 PLAIN = Predictor()
@@ -69,9 +70,9 @@ def test_what_was_learned_of_small_batches_of_one_network_holds_for_another() ->
 def test_a_host_bounds_the_pass_and_not_each_kernel() -> None:
     strategy = Strategy.of(world_size=2, global_batch_size=2, precision="bf16")
     workload = Workload.named("gpt2")
-    calls = sum(work(layer, "calls_forward") + work(layer, "calls_backward") for layer in workload.layers)
     worked = PLAIN.changed(constants=replace(PLAIN.typical, host_s=0.0)).step(workload, CLUSTER, strategy)
     host_s = 1e-4
+    calls = sum(launched(layer, LOOP_S / host_s) for layer in workload.layers)
     slow = PLAIN.changed(constants=replace(PLAIN.typical, host_s=host_s)).step(workload, CLUSTER, strategy)
     update = sum(event.duration_s for event in slow.timeline if event.name == "optimizer")
     assert slow.compute_s - update == pytest.approx(calls * host_s, rel=0.05)

@@ -23,7 +23,7 @@ from paceline.strategy import COMPRESSIONS, SHARDINGS, Strategy
 from paceline.workload import Workload
 from prediction_toys import FAST_HOST, IDEAL, fact, make_calibration, make_cluster, make_workload, strategy
 from strategy_toys import exchanges_of
-from traced_layers import work
+from traced_layers import launched, work
 
 TIGHT = 1e-12  # seconds that floating point may lose in sums of a step
 
@@ -545,8 +545,8 @@ def test_what_a_loop_repeats_costs_the_host_a_launch_alone() -> None:
     model = Predictor(constants=replace(TYPICAL, host_s=8e-5)).model(clip)
     tiny = Strategy.of(world_size=1, global_batch_size=1, precision="tf32", optimizer="adam")
     passes = model.launched(model.passes(device, tiny), device, "tf32")
-    kernels = [work(layer, "calls_forward") + work(layer, "calls_backward") for layer in clip.layers]
-    once = sum(count / layer.turns for count, layer in zip(kernels, clip.layers, strict=True))
-    needed = once * 8e-5 + (sum(kernels) - once) * 1.5e-5
+    kernels = sum(work(layer, "calls_forward") + work(layer, "calls_backward") for layer in clip.layers)
+    shares = [(1 + (layer.turns - 1) * 1.5e-5 / 8e-5) / layer.turns for layer in clip.layers]
+    needed = sum(8e-5 * share * launched(layer, 1.5e-5 / 8e-5) for share, layer in zip(shares, clip.layers, strict=True))
     assert float(sum(part.total.sum() for part in passes)) == pytest.approx(needed)
-    assert needed < 0.5 * sum(kernels) * 8e-5
+    assert needed < 0.5 * kernels * 8e-5

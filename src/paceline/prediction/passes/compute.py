@@ -380,7 +380,8 @@ def _uniform(
         products, seconds, bound = _products(table, micro_batch_size, curve_of(device, precision, e))
         flops[products] = np.where(bound, seconds, 0.0) / e.matrix_share
         streamed[products] = np.where(bound, 0.0, seconds) / e.matrix_share
-    kernels = convolution_seconds(table, work, flops, streamed, device, e, matrix=matrix, channels_last=channels_last)
+    orders = {"matrix": matrix, "narrow": BYTES_PER_ELEMENT[precision] < _COUNTED, "channels_last": channels_last}
+    kernels = convolution_seconds(table, work, flops, streamed, device, e, **orders)
     computing = kernels.flops >= kernels.streamed
     moving = np.where(computing, 0.0, kernels.streamed) + kernels.copied
     return Seconds(np.where(computing, kernels.flops, 0.0), moving, launch)

@@ -1,7 +1,7 @@
 """Kernels of convolutions by memory format: dense, grouped and depthwise.
 
-Matrix units read channels last. cuDNN transposes contiguous tensors into that order and back in separate kernels (NVIDIA,
-Convolutional Layers User's Guide, section 2.1). Depthwise convolutions run on ordinary cores. Groups without a kernel of their
+Matrix units read channels last. cuDNN transposes contiguous tensors of 16 bits into that order and back in separate kernels
+(NVIDIA, Convolutional Layers User's Guide, section 2.1). For TF32 it has kernels of both orders. Depthwise convolutions run on ordinary cores. Groups without a kernel of their
 width for matrix units run there too (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
 
 On ordinary cores convolutions of 3x3 run as Winograd's products (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural
@@ -35,6 +35,8 @@ _MULTIPLE = 8
 _WIDTHS = (4, 8, 16, 32)
 """Channels of a group for which such kernels exist."""
 _NORM = re.compile("(Batch|Layer|Group|Instance|Evo)Norm")
+_WIDEST = 49
+"""Positions of the widest window of which depthwise kernels in channels last exist."""
 _WINOGRAD = 9
 """Positions of the window of a convolution that Winograd's algorithm speeds up."""
 _TRANSFORMED = 4 * 2 * 36 / 16
@@ -67,6 +69,7 @@ def convolution_seconds(
     e: Efficiency,
     *,
     matrix: bool,
+    narrow: bool,
     channels_last: bool,
 ) -> ConvolutionSeconds:
     """Return the seconds of a table's rows, of which those of convolutions depend on their kernels.
@@ -74,7 +77,7 @@ def convolution_seconds(
     Args:
         work: FLOPs, (rows,).
         flops, streamed: seconds of each row by the device's dense products in the usual memory format of the software, (rows,).
-        matrix: whether the precision runs on matrix units.
+        matrix: whether the precision runs on matrix units. ``narrow``: whether its numbers have 16 bits or fewer.
         channels_last: the memory format.
     """
     nothing = np.zeros_like(flops)
@@ -85,21 +88,25 @@ def convolution_seconds(
     entering, leaving, groups = _channels(table)
     width = np.maximum(entering, leaving)
     depthwise = conv & (groups > 1) & (width <= 1)
-    share = _FIT["depthwise_channels_last" if channels_last else "depthwise_contiguous"]
+    share: Array | float = _FIT["depthwise_contiguous"]
+    if channels_last:
+        wide = (table.window > _WIDEST) & (e.level == "ordinary")
+        share = np.where(wide, _FIT["depthwise_wide_channels_last"], _FIT["depthwise_channels_last"])
     flops = np.where(depthwise, work / (cores * share), flops)
     if not matrix:
         return ConvolutionSeconds(flops, streamed, nothing)
     if device.architecture == _AMPERE_INSTRUCTIONS_ON:
         flops = np.where(conv & (table.window == _VOLUME), flops / _AMPERE_INSTRUCTIONS, flops)
-    grouped = conv & (groups > 1) & ~depthwise
+    dense, grouped = conv & (groups <= 1), conv & (groups > 1) & ~depthwise
+    ordinary = e.level == "ordinary"
     if not channels_last:
-        slower = 1.0 if e.level == "ordinary" else _FIT["dense_channels_last"]
-        copied = np.where(grouped, _FIT["grouped_copies"] * streamed, 0.0)
-        return ConvolutionSeconds(np.where(conv & ~depthwise, flops * slower, flops), streamed, copied)
-    if e.level == "tuned":  # its kernels pad channels and have groups of every width
+        transposed = dense & narrow
+        copies = np.where(grouped, _FIT["grouped_copies"], np.where(transposed, _FIT["dense_copies"], 0.0))
+        return ConvolutionSeconds(np.where(transposed & ordinary, flops / _FIT["dense"], flops), streamed, copies * streamed)
+    if not ordinary:  # its kernels pad channels and have groups of every width
         return ConvolutionSeconds(flops, streamed, nothing)
     padded = ((entering % _MULTIPLE > 0) & (entering > _IMAGE)) | (leaving % _MULTIPLE > 0)
-    flops = np.where(conv & (groups <= 1) & ~padded, flops / _FIT["dense_channels_last"], flops)
+    flops = np.where(dense & ~padded, flops / _FIT["dense"], flops)
     on_cores = work / (cores * _FIT["grouped_on_cores"] * (width / _WIDTHS[-1]) ** _FIT["grouped_exponent"])
     has_kernel = np.isin(width, _WIDTHS) & (groups % _MULTIPLE == 0)
     return ConvolutionSeconds(np.where(grouped, np.where(has_kernel, 0.0, on_cores), flops), streamed, nothing)

@@ -1,8 +1,9 @@
 """Kernels of convolutions by memory format: dense, grouped and depthwise.
 
 Matrix units read channels last. cuDNN transposes contiguous tensors of 16 bits into that order and back in separate kernels
-(NVIDIA, Convolutional Layers User's Guide, section 2.1). For TF32 it has kernels of both orders. Depthwise convolutions run on ordinary cores. Groups without a kernel of their
-width for matrix units run there too (cuDNN 7.6.2 and 8 release notes: 4, 8, 16 and 32 channels).
+(NVIDIA, Convolutional Layers User's Guide, section 2.1). For TF32 it has kernels of both orders. Depthwise convolutions run on
+ordinary cores. Groups without a kernel of their width for matrix units run there too (cuDNN 7.6.2 and 8 release notes: 4, 8, 16
+and 32 channels).
 
 On ordinary cores convolutions of 3x3 run as Winograd's products (Lavin and Gray 2016, Fast Algorithms for Convolutional Neural
 Networks, arXiv:1509.09308). Blocks of 4x4 results save three of four multiplications. Their transforms write and read 36

@@ -10,6 +10,9 @@ Beside the constants of all rows the file holds those fitted without each chip (
 each scale (one device, several, several nodes), for predictions that must not have seen it:
 ``paceline.calibration.constants.efficiency(level, without=NAME)``. ``fit_rows.py`` says which rows are read.
 
+The fit without a model leaves out few rows: it starts at the fit of all rows and keeps the derivatives and the waits found
+there (chord method). Those without a chip or a scale start from the priors.
+
 ``--only`` fits the constants of these names. In every fit the others are those that the file has without the same name, and the
 waits are those with the fit of all rows.
 """
@@ -21,7 +24,7 @@ import datetime
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -66,6 +69,11 @@ class Constant:
     high: float
 
 
+GRAPH_LAUNCH = 4e-6
+"""Seconds at most between kernels of tuned software, which launches graphs of them. Chosen in sight of MLPerf's rows on several
+nodes, which small steps of new chips would otherwise make slower."""
+
+
 def constants() -> Iterator[Constant]:
     """What is fitted; every other number of the file stays as it is."""
     yield Constant("shared", "vector_share", 0.95, 1.05, 0.7, 1.0)
@@ -83,7 +91,8 @@ def constants() -> Iterator[Constant]:
         for name, prior in zip(("matrix_share", "matrix_conv_share", "attention_share"), shares, strict=False):
             yield Constant(level, name, prior, 1.2, 0.3, 1.0)
         yield Constant(level, "memory_share", shares[3], 1.15, 0.4, 0.95)
-        yield Constant(level, "launch_s", shares[4], 1.5, 1e-6, 3e-5)
+        most_launch = GRAPH_LAUNCH if level == "tuned" else 3e-5
+        yield Constant(level, "launch_s", shares[4], 1.5, 1e-6, most_launch)
     yield Constant("tuned", "kept_share", 0.75, 1.15, 0.4, 1.0)
     yield Constant("tuned", "yearly_gain", 1.03, 1.03, 1.0, 1.15)
     yield Constant("tuned", "straggler_spread", 0.01, 1.5, 0.002, 0.05)
@@ -112,6 +121,37 @@ def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
                 changed[constant.name] = launch if constant.name == "launch_s" else value
         efficiencies[level] = replace(base, **changed)
     return efficiencies
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """The fit of all rows: its values, the points with the waits there, and the derivatives of each point's residuals, (rows,
+    constants)."""
+
+    values: Array
+    points: Sequence[Point]
+    slopes: Sequence[Array]
+
+    def without(self, exclude: str) -> Array:
+        """The values of ``FITTED`` from all points but those of ``exclude``, found with these derivatives."""
+        chosen = [(p, of) for p, of in zip(self.points, self.slopes, strict=True) if exclude not in p.names]
+        used, slopes = [p for p, _ in chosen], np.concatenate([of for _, of in chosen])
+        return _solved(used, np.log(self.values), np.full(len(FITTED), True), slopes)
+
+
+def neighbour(read: Sequence[Point], values: Array) -> Neighbour:
+    """The fit of all rows, whose result is ``values``, as the start of others."""
+    levels = applied(values)
+    used = [p.at(levels) for p in read]
+    here = [residual(p, levels) for p in used]
+    slopes = [np.zeros((len(of), len(FITTED))) for of in here]
+    for column, constant in enumerate(FITTED):
+        step = STEP if np.log(values[column]) + STEP < np.log(constant.high) else -STEP
+        levels = applied(values * np.exp(step * (np.arange(len(values)) == column)))
+        for point, of, slope in zip(used, here, slopes, strict=True):
+            if point.moved_by is None or point.moved_by[column]:
+                slope[:, column] = (residual(point, levels) - of) / step
+    return Neighbour(values, used, slopes)
 
 
 def fit_constants(read: Sequence[Point], exclude: str = "", only: Collection[str] = ()) -> Array:
@@ -148,8 +188,17 @@ def in_file(exclude: str = "") -> Array:
     return np.array([value(constant) for constant in FITTED])
 
 
-def _solved(used: Sequence[Point], start: Array, free: Bools) -> Array:
-    """The values that fit best, searched from the logarithms ``start``; only the ``free`` ones move."""
+def residual(point: Point, levels: Mapping[SoftwareLevel, Efficiency]) -> Array:
+    """What the point is missed by in the sum of squares, (rows,): a group counts as much as any other."""
+    return _loss(np.log(point.predict(levels) / point.measured)) / np.sqrt(len(point.measured))
+
+
+def _solved(used: Sequence[Point], start: Array, free: Bools, slopes_near: Array | None = None) -> Array:
+    """The values that fit best, searched from the logarithms ``start``; only the ``free`` ones move.
+
+    Args:
+        slopes_near: derivatives of all residuals, (rows, constants), which are kept.
+    """
     columns = np.flatnonzero(free)
     prior, sigma, low, high = (np.log([getattr(FITTED[c], n) for c in columns]) for n in ("prior", "factor", "low", "high"))
 
@@ -161,14 +210,13 @@ def _solved(used: Sequence[Point], start: Array, free: Bools) -> Array:
     ends = np.cumsum([len(p.measured) for p in used])
     rows = [slice(end - len(p.measured), end) for p, end in zip(used, ends.tolist(), strict=True)]
 
-    def residual(point: Point, levels: Mapping[SoftwareLevel, Efficiency]) -> Array:
-        return _loss(np.log(point.predict(levels) / point.measured)) / np.sqrt(len(point.measured))
-
     def residuals(logs: Array) -> Array:
         levels = applied(np.exp(every(logs)))
         return np.concatenate([*(residual(p, levels) for p in used), 0.1 * (logs - prior) / sigma])
 
     def jacobian(logs: Array) -> Array:
+        if slopes_near is not None:
+            return np.concatenate([slopes_near[:, columns], np.diag(0.1 / sigma)])
         here = residuals(logs)
         slopes = np.concatenate([np.zeros((ends[-1], len(logs))), np.diag(0.1 / sigma)])
         for column in range(len(logs)):
@@ -221,20 +269,24 @@ def host(cases: Sequence[Case], values: Array, exclude: str = "") -> float:
 
 def folds(read: Sequence[Point], cases: Sequence[Case], only: Collection[str] = ()) -> dict[str, tuple[Array, float]]:
     """The constants and the host of all rows (by an empty name), and without each chip, each model and each scale."""
-    names = ["", *sorted({name for p in read for name in p.names})]
-    _ROWS[:] = [read, cases, only]  # the processes of the pool are forks
+    models = sorted({p.model for p in read} - {""})
+    names = ["", *sorted({name for p in read for name in p.names} - {*models})]
+    _ROWS[:] = [read, cases, only, None]  # the processes of the pool are forks
     with ProcessPoolExecutor(2, get_context("fork")) as pool:
-        return dict(zip(names, pool.map(fold, names), strict=True))
+        found = dict(zip(names, pool.map(fold, names), strict=True))
+    _ROWS[3] = None if only else neighbour(read, found[""][0])
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        return found | dict(zip(models, pool.map(fold, models), strict=True))
 
 
 _ROWS: list[Any] = []
-"""Points, cases and names of ``folds``."""
+"""Points, cases and names of ``folds``, and the fit of all rows once it is known."""
 
 
 def fold(name: str) -> tuple[Array, float]:
     """The constants and the host without ``name``."""
-    read, cases, only = _ROWS
-    values = fit_constants(read, name, only)
+    read, cases, only, whole = _ROWS
+    values = whole.without(name) if whole else fit_constants(read, name, only)
     print(f"without {name or 'nothing'}", file=sys.stderr, flush=True)
     return values, efficiency("ordinary", name).host_s if only else host(cases, values, name)
 
@@ -266,34 +318,52 @@ def written(values: Array) -> dict[str, Any]:
     return file
 
 
-def sigmas(read: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, float]]:
+@dataclass(frozen=True)
+class Missed:
+    """A point and its errors, logarithms of predicted to measured seconds (rows,), without its chip and without its model."""
+
+    point: Point
+    device: Array
+    model: Array
+
+
+def missed(read: Sequence[Point], held_out: Mapping[str, Array]) -> list[Missed]:
+    """The steps on GPUs that do not convolve on ordinary cores most of the time: what those add is an estimate
+    (``Sigmas.conv``)."""
+    rows = [p for p in read if p.model and p.kind == "gpu" and p.plain_conv < CONVOLVING]
+    return [Missed(p, _error(p, held_out[p.chip]), _error(p, held_out[p.model])) for p in rows]
+
+
+def _error(point: Point, values: Array) -> Array:
+    return np.asarray(np.log(point.predict(applied(values)) / point.measured))
+
+
+def sigmas(rows: Sequence[Missed], name: str, values: Array) -> dict[str, dict[str, float]]:
     """Of work, by level, without the rows of ``name``: what ``values`` miss, and what is added without the chip or the model.
 
-    Such that 80 % of a level's rows on GPUs lie within 1.28 of them; of a level that has no others, of all levels' rows. Those
-    that convolve on ordinary cores most of the time are left out: what these add is an estimate (``Sigmas.conv``).
+    Such that 80 % of a level's rows lie within 1.28 of them; of a level that has no others, of all levels' rows.
     """
-    rows = [p for p in read if p.model and name not in p.names and p.kind == "gpu" and p.plain_conv < CONVOLVING]
+    rows = [row for row in rows if name not in row.point.names]
 
     def of(level: SoftwareLevel) -> dict[str, float]:
-        own = [p for p in rows if p.level == level] or rows
+        own = [row for row in rows if row.point.level == level] or rows
 
-        def miss(chosen: Callable[[Point], Array]) -> float:
-            logs = [np.log(p.predict(applied(chosen(p))) / p.measured) for p in own]
+        def miss(logs: Sequence[Array]) -> float:
             return float(np.quantile(np.abs(np.concatenate(logs)), 0.8)) / Z80
 
         least = LEAST[level]
-        base = max(least["base"], miss(lambda p: values))
-        beyond = {"device": miss(lambda p: held_out[p.chip]), "model": miss(lambda p: held_out[p.model])}
+        base = max(least["base"], miss([_error(row.point, values) for row in own]))
+        beyond = {"device": miss([row.device for row in own]), "model": miss([row.model for row in own])}
         return {"base": base, **{k: max(least[k], max(v**2 - base**2, 0.0) ** 0.5) for k, v in beyond.items()}}
 
     return {level: of(level) for level in LEVELS}
 
 
-def parts(read: Sequence[Point], held_out: Mapping[str, Array], name: str, values: Array) -> dict[str, dict[str, Any]]:
+def parts(rows: Sequence[Missed], name: str, values: Array) -> dict[str, dict[str, Any]]:
     """The constants without ``name`` as the file has them, with what they miss."""
     file = written(values)
-    for level, missed in sigmas(read, held_out, name, values).items():
-        file[level]["sigmas"] = missed
+    for level, sigma in sigmas(rows, name, values).items():
+        file[level]["sigmas"] = sigma
     return file
 
 
@@ -344,16 +414,17 @@ def main(folder: Path, only: Collection[str] = ()) -> None:
     (all_rows, host_s), held_out = fits.pop(""), {name: values for name, (values, _) in fits.items()}
     counted = Counter(p.group[0] for p in read for _ in p.measured)
     read = [p.at(applied(all_rows)) for p in read]
+    rows_missed = missed(read, held_out)
     rows = "".join(f"\n#   {FILES.get(name, KERNELS)}: {count} rows" for name, count in counted.items())
     head = HEAD.format(date=datetime.datetime.now(datetime.UTC).date(), rows=rows)
     kept = tomllib.loads(TARGET.read_text(encoding="utf-8"))
-    constants_now = {part: {**kept[part], **entries} for part, entries in parts(read, held_out, "", all_rows).items()}
+    constants_now = {part: {**kept[part], **entries} for part, entries in parts(rows_missed, "", all_rows).items()}
     constants_now["ordinary"]["host_s"] = host_s
     seen = {"seen": {"names": sorted(held_out)}}
     about = ABOUT + TARGET.read_text(encoding="utf-8").partition(ABOUT)[2]
     written_parts = to_toml({"sigmas": kept["sigmas"], **seen, **constants_now})
     TARGET.write_text(f"{head}\n{written_parts}\n{about}", encoding="utf-8")
-    apart = {_key(name): parts(read, held_out, name, values) for name, values in held_out.items()}
+    apart = {_key(name): parts(rows_missed, name, values) for name, values in held_out.items()}
     for name, (_, own) in fits.items():
         apart[_key(name)]["ordinary"]["host_s"] = own
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")

@@ -183,3 +183,8 @@ def test_rows_in_which_a_device_works_are_read_and_predicted(tmp_path: Path) -> 
     names = [constant.name for constant in fit_prediction.FITTED]
     fitted = fit_prediction.fit_constants([replace(point, measured=2 * seconds)])
     assert fitted[names.index("memory_share")] < values[names.index("memory_share")]  # a step twice as long: slower memory
+    others = [replace(point, measured=share * seconds, model=name) for share, name in ((1.4, "one"), (1.2, "two"), (1.3, ""))]
+    whole = fit_prediction.neighbour(others, fit_prediction.fit_constants(others))
+    without = fit_prediction.fit_constants([p for p in others if p.model != "one"])
+    assert whole.without("one") == pytest.approx(without, rel=0.03)  # with the derivatives of all rows
+    assert abs(np.log(whole.values / without)).max() > 0.03

@@ -92,6 +92,16 @@ def test_bridged_pairs_share_the_path_through_the_host() -> None:
     assert collective_seconds(size, one, TYPICAL)[0] < collective_seconds(size, without, TYPICAL)[0] / 3
 
 
+def test_collectives_of_trainium_instances_take_what_aws_publishes() -> None:
+    """All-gather of 32 cores of a Trn1 instance, from which the link is, and all-reduce of two instances, which no number is
+    from (Neuron documentation, NCCOM-TEST user guide). Small messages between instances take longer than predicted."""
+    small, large = np.array([1024.0, 65536.0]), np.array([2.0**28, 2.0**30])
+    inside, _ = collective_seconds(small, Cluster.named("1x16 Trainium"), TYPICAL, halves=True)
+    assert inside.tolist() == pytest.approx([151e-6, 150e-6], rel=0.05)
+    between, _ = collective_seconds(large, Cluster.named("2x16 Trainium", network="EFA 800Gb/s"), TYPICAL)
+    assert between.tolist() == pytest.approx([11.954e-3, 41.806e-3], rel=0.15)
+
+
 def test_a_part_in_place_is_not_copied() -> None:
     place, size = Cluster.named("2 H100"), np.array([1e9])
     copied, placed = (collective_seconds(size, place, TYPICAL, halves=True, in_place=there)[0][0] for there in (False, True))

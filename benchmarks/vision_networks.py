@@ -193,7 +193,8 @@ def concatenated(parts: Sequence[tuple[OperationTable, int, int]]) -> tuple[Oper
     for table, batch, number in parts:
         for field in fields(OperationTable):
             columns[field.name].append(getattr(table, field.name))
-        columns["sizes"][-1] = table.sizes * np.where(table.grows > 0, batch, 1.0)
+        for name in ("sizes", "joined"):
+            columns[name][-1] = getattr(table, name) * np.where(table.grows > 0, batch, 1.0)
         columns["flops"][-1], columns["bytes"][-1] = table.flops * batch, table.bytes * batch
         rows = len(table.calls)
         of_row.append(np.full(rows, number))

@@ -48,3 +48,17 @@ def test_products_of_one_input_share_its_cast() -> None:
     }
     assert {name for name, _ in sharing} == {"attention.key", "attention.value", "experts.gate"}
     assert sum(own.shares[own.row] & own.backward) == sum(own.shares[own.row] & ~own.backward)  # the weight's gradient alone
+
+
+def test_products_of_one_input_are_joined_in_tuned_software() -> None:
+    net = Workload.named("llama-3-8b")
+    own = operation_table(net)
+    sizes = {
+        (net.layers[layer].name, bool(backward), bool(own.grows[row, 2])): (own.sizes[row], own.joined[row])
+        for layer, row, backward in zip(own.layer, own.row, own.backward, strict=True)
+        if own.kind[row] == MATMUL and net.layers[layer].name.startswith("blocks.0.")
+    }
+    for name, outputs in (("attention.query", 6144), ("attention.value", 6144), ("gate", 28672), ("contract", 4096)):
+        for backward, weight, column in ((False, False, 1), (True, False, 2), (True, True, 0)):
+            alone, joined = sizes[f"blocks.0.{name}", backward, weight]
+            assert joined[column] == outputs and (alone == joined).sum() == 4 - (name != "contract")

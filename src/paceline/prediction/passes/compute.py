@@ -377,7 +377,7 @@ def _uniform(
     if e.level == "tuned":
         streamed, launch = np.where(table.eager, 0.0, streamed), np.where(table.eager, 0.0, launch)
     if measured:
-        products, seconds, bound = _products(table, micro_batch_size, curve_of(device, precision, e))
+        products, seconds, bound = _products(table, micro_batch_size, curve_of(device, precision, e), e.level == "tuned")
         flops[products] = np.where(bound, seconds, 0.0) / e.matrix_share
         streamed[products] = np.where(bound, 0.0, seconds) / e.matrix_share
     orders = {"matrix": matrix, "narrow": BYTES_PER_ELEMENT[precision] < _COUNTED, "channels_last": channels_last}
@@ -388,10 +388,15 @@ def _uniform(
 
 
 @lru_cache(maxsize=256)
-def _products(table: OperationTable, micro_batch_size: float, curve: ProductCurve) -> tuple[Ints, Array, Bools]:
-    """Return the rows of matrix products, their seconds on the curve, and whether computing takes most of each."""
+def _products(table: OperationTable, micro_batch_size: float, curve: ProductCurve, joined: bool) -> tuple[Ints, Array, Bools]:
+    """Return the rows of matrix products, their seconds on the curve, and whether computing takes most of each.
+
+    Args:
+        joined: whether products of one input are computed as one, of which each has its part.
+    """
     rows = np.flatnonzero((table.kind == MATMUL) & (table.flops * micro_batch_size > 0)).astype(np.int64)
-    m, n, k, batch = (table.sizes[rows] * np.where(table.grows[rows] > 0, micro_batch_size, 1.0)).T
+    sizes = table.joined if joined else table.sizes
+    m, n, k, batch = (sizes[rows] * np.where(table.grows[rows] > 0, micro_batch_size, 1.0)).T
     seconds, computing = product_seconds(curve, m, n, k, batch, ragged=table.ragged[rows])
     return rows, seconds * table.flops[rows] * micro_batch_size / (2 * m * n * k * batch), computing
 

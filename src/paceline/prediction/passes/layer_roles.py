@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -24,6 +25,7 @@ _NAMES: tuple[tuple[str, Style], ...] = (
     (r"tokens|target_tokens|embed_tokens|wte|word_embeddings", "entries"),
 )
 _STYLES = tuple((re.compile(rf"(^|\.)({pattern})$"), style) for pattern, style in _NAMES)
+_JOINED = re.compile(r"(^|\.)(key|value|gate)$")
 _EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
 
 
@@ -49,3 +51,21 @@ def shares_input(layer: Layer) -> bool:
     Under autocast each of them saves its own copy.
     """
     return layer.activation_bytes == 0 < (layer.activation_bytes_half or 0.0) or layer.name.endswith("experts.gate")
+
+
+def widenings(layers: Sequence[Layer]) -> list[float]:
+    """Return the outputs of the product that tuned software computes a layer's in, relative to the layer's own, (layers,).
+
+    Queries, keys and values are one product (Megatron-Core, ``linear_qkv``), as are the expansion and a gate (``linear_fc1``).
+    """
+    outputs = [0.0 if (o := forward_product(layer)) is None else o.n for layer in layers]
+    first, groups = -1, list(range(len(layers)))
+    for i, layer in enumerate(layers):
+        if outputs[i] and _JOINED.search(layer.name) and shares_input(layer) and first >= 0:
+            groups[i] = first
+        elif outputs[i]:
+            first = i
+    together = dict.fromkeys(groups, 0.0)
+    for group, own in zip(groups, outputs, strict=True):
+        together[group] += own
+    return [together[group] / own if own else 1.0 for group, own in zip(groups, outputs, strict=True)]

@@ -88,7 +88,7 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
     [
         ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
-        ({"recompute": "mlp_offloaded"}, "activations moved to the host"),
+        ({"recompute": "activations offloaded"}, "activations moved to the host"),
         ({"recompute": "moonlight"}, "recompute moonlight"),
         ({"model": "chess"}, "model not among the workloads"),
         ({"seq_len": ""}, "sequence length not stated"),
@@ -255,6 +255,9 @@ def test_batches_of_maxtext_are_those_of_each_device() -> None:
     assert strategy.parallelism.recompute.name == "full"
     kept = case("published", **row | {"recompute": "minimal_offloaded"}).setting.strategy
     assert kept.parallelism.recompute.name == "none"
+    for policy, blocks in (("custom", 0), ("save_dot_with_context_except_mlp", 52), ("save_dot_except_mlpwi", 36)):
+        parallelism = case("published", **row | {"recompute": policy}).setting.strategy.parallelism
+        assert (parallelism.recompute.name, parallelism.recompute_layers) == ("full", blocks), "of 80 blocks; 0: all"
 
 
 @each_row(

@@ -40,6 +40,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "deepseek-r1": "deepseek-v3",
         "deepseek-v3.1": "deepseek-v3",
         "deepseek-v3-671b": "deepseek-v3",
+        "deepseek3-671b": "deepseek-v3",
         "kimi-k2-1t": "kimi-k2",
         "grok-1-314b": "grok-1",
         "nemotron-3-nano": "nemotron-3-nano-30b-a3b",

@@ -65,6 +65,18 @@ LITGPT = "Lightning-AI/litgpt"
 _SINGLE = re.compile(r"^(?:fsdp|dp|zero\w*)\s*1$", re.IGNORECASE)
 
 
+_POLICIES = (
+    (r"minimal", 0.0),
+    (r"except_mlpwi", 0.45),
+    (r"except_mlp", 0.65),
+    (r"qkv_proj|out_proj|custom|decoder_layer_input", 1.0),
+    (r"save_|dots", 0.0),
+)
+"""Policies of MaxText (``remat_policy`` in configs/base.yml), on the device or with results in the host's memory, and the share
+of a block's products that they compute again. The feed-forward layer has two thirds of them, one third is its second product.
+``custom`` keeps the input of each block by default."""
+
+
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{_WRITTEN[name]}){_SAYS}(\d[\d,]*)(k?)(?![\d.])", re.IGNORECASE)
@@ -133,10 +145,8 @@ def recompute(row: Row) -> str:
         return "full" if _scripts_recompute(row) else ""
     if _NO_RECOMPUTE.search(text):
         return "" if "not stated" in text else "none"
-    if re.search(r"minimal|save_|dots", text):
-        return "none"  # MaxText's policies that keep the results of products, on the device or in the host's memory
-    if "qkv_proj_offloaded" in text:
-        return "full"  # MaxText: all but the products of queries, keys and values
+    if (policy := _of_policy(text)) is not None:
+        return "full" if policy else "none"
     if "offload" in text:
         raise UserError("activations moved to the host")
     if re.search(r"select|\bsac\b|\bop\b", text):
@@ -147,8 +157,16 @@ def recompute(row: Row) -> str:
     raise UserError(f"recompute {text}")
 
 
+def _of_policy(text: str) -> float | None:
+    """Return the share of a block's products that a policy of MaxText computes again; None for other text."""
+    return next((share for pattern, share in _POLICIES if re.search(pattern, text)), None)
+
+
 def recomputed_share(row: Row) -> float:
-    """Return the share of the blocks that run again, such as 1/3 of them; 1 where it is not stated."""
+    """Return the share of the blocks that run again, such as 1/3 of them; 1 where it is not stated. A policy that keeps some
+    products of each block counts as blocks."""
+    if policy := _of_policy(row.text("recompute").casefold()):
+        return policy
     matched = re.search(r"(?<![\d/])([1-9])/([1-9])(?![\d/])|every (\d+)", row.text("recompute"))
     if matched is None:
         return 1.0

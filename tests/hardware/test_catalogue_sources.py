@@ -216,7 +216,7 @@ def catalogue_values(name: str) -> dict[str, float]:
     one = device(name)
     values = {precision: fact.value for precision, fact in one.peak_flops.items()}
     values["half"] = values.get("bf16", values.get("fp16", 0.0))
-    if one.matmul_flops:
+    if "bf16" in one.matmul_flops:
         values["matmul"] = one.matmul_flops["bf16"].value
     values |= {"memory": one.memory.value, "memory_bandwidth": one.memory_bandwidth.value}
     return values | {"link": link(one.link).bandwidth.value}

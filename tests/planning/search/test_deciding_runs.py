@@ -26,7 +26,7 @@ def found() -> Plan:
         pipelines=(1, 2, 4),
         schedules=("1f1b", "zero_bubble"),
         compressions=("dense",),
-        shardings=("ddp", "zero1", "zero3"),
+        shardings=("ddp", "zero1"),
         precisions=("bf16",),
     )
     return plan(GPT, space, Goal("fastest"), TrainingTarget(total=1e6))

@@ -65,10 +65,12 @@ def in_more_micro_steps(
     of_single = many(single)
     several = []
     for index, fits, least in zip(coarse, of_single.fits.tolist(), of_single.memory_bytes.tolist(), strict=True):
+        if not fits:
+            continue
         size, times = tried[index][1].micro_batch_size, tried[index][1].parallelism.micro_batches
         most = 1 + (size - 1) * (steps.available_bytes[index] - least) / (steps.memory_bytes[index] - least)
         sizes = [of for of in (1 << n for n in range(1, size.bit_length())) if of <= most and size * times % of == 0]
-        several += [micro(index, sizes[-1])] if fits and sizes else []
+        several += [micro(index, sizes[-1])] if sizes else []
     ends = range(len(single)), range(len(single), len(single) + len(several))
     return [*single, *several], merged_steps((ends[0], of_single), (ends[1], many(several)))
 

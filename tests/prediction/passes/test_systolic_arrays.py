@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.prediction.passes.operation_table import ATTENTION, MATMUL, MEMORY
-from paceline.prediction.passes.systolic_arrays import padded_share, product_results, systolic_efficiency
+from paceline.prediction.passes.operation_table import ATTENTION, MATMUL, MEMORY, operation_table
+from paceline.prediction.passes.systolic_arrays import padded_share, product_results, systolic_efficiency, turned_elements
+from paceline.workload.table import Workload
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,13 @@ def test_results_that_are_fetched() -> None:
     kinds = np.array([MATMUL, ATTENTION, MEMORY])
     flops, depth = np.array([2 * 8 * 16 * 32.0, 4 * 8 * 16 * 32.0, 0.0]), np.array([32.0, 32.0, 0.0])
     assert product_results(kinds, flops, depth).tolist() == [8 * 16, 8 * 16, 0]
+
+
+def test_operands_of_the_gradients_of_weights_are_turned() -> None:
+    """Inputs of GPT-2's linear layers and gradients of their results, by hand: (from, to) features of each."""
+    table, samples = operation_table(Workload.named("gpt2", 1024)), 4.0
+    m, n, k, batch = (table.sizes * np.where(table.grows > 0, samples, 1.0)).T
+    turned = turned_elements(table, m, n, k, batch)
+    uses = np.bincount(table.row, minlength=len(turned))
+    block = (768 + 3 * 768) + (768 + 768) + 2 * (768 + 4 * 768)
+    assert float((turned * uses).sum()) == samples * 1024 * (12 * block + 768 + 50257)

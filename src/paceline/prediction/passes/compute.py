@@ -31,7 +31,7 @@ from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS, RECIPES, 
 from paceline.prediction.passes.convolutions import convolution_seconds, is_channels_last, winograd_gain
 from paceline.prediction.passes.operation_table import ATTENTION, CONV, MATMUL, MEMORY, SCAN, OperationTable, operation_table
 from paceline.prediction.passes.products import product_seconds
-from paceline.prediction.passes.systolic_arrays import product_results, systolic_efficiency
+from paceline.prediction.passes.systolic_arrays import product_results, systolic_efficiency, turned_elements
 from paceline.strategy.optimizer import Optimizer
 from paceline.workload.table import Workload
 
@@ -364,7 +364,9 @@ def _uniform(
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED * e.kept_share
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / (device.cycles * e.element_rate)), streamed)
     if device.vector_rate is not None:
-        flops = flops + product_results(table.kind, work, k) / device.vector_rate.value
+        turned = turned_elements(table, m, n, k, batch)
+        fetched = product_results(table.kind, work, k) + turned
+        flops = flops + fetched / device.vector_rate.value + turned * (2 * device.array.value / rate if device.array else 0.0)
         accesses = (table.bytes * micro_batch_size + table.fixed_bytes) / _COUNTED
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / device.vector_rate.value), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.prediction.passes.operation_table import ATTENTION
+from paceline.prediction.passes.operation_table import ATTENTION, MATMUL, OperationTable
 
 _LEFT = np.array([1.0, 1.0, 0.5, 0.0, 1.0])
 """Share of the FLOPs whose products leave results in an accumulator, by kind of operation. In attention those are the scores;
@@ -51,3 +51,16 @@ def product_results(kind: Ints, flops: Array, depth: Array) -> Array:
     """Return the numbers that products of a ``depth`` leave in an accumulator, (rows,), from which vector units fetch them."""
     results: Array = _LEFT[kind] * flops / (2 * np.maximum(depth, 1.0))
     return results
+
+
+def turned_elements(table: OperationTable, m: Array, n: Array, k: Array, batch: Array) -> Array:
+    """Return the elements of operands that a Trainium transposes for gradients of weights, (rows,).
+
+    Both operands of a product lie along its depth in the memory of the array. Inputs and gradients lie along the features for
+    all other products, and gradients of weights sum over the tokens. A transposition is a product with a unit matrix, whose
+    results are fetched (the guide above, Layout, Alternative Use Case). That a compiler always does so was chosen in sight of
+    AWS Neuron's rows.
+    """
+    over_tokens = (table.kind == MATMUL) & (table.grows[:, 2] > 0)
+    elements: Array = np.where(over_tokens, table.calls * batch * (m + n) * k, 0.0)
+    return elements

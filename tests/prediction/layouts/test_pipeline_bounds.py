@@ -19,7 +19,7 @@ shapes = st.tuples(st.integers(1, 6), st.integers(1, 3), st.sampled_from(["1f1b"
 def bound(shape: PipelineShape, times: int, forward: list[float], backward: list[float], send: list[float]) -> float:
     nothing = np.zeros((1, 1, shape.stages))
     whole = np.array([forward]), np.array([backward]), np.array([send])
-    return float(pipelined_seconds(shape, np.array([[times]]), whole, nothing, nothing, np.zeros((1, 1)), 0.0)[0, 0, 0])
+    return float(pipelined_seconds(shape, np.array([[times]]), whole, nothing, nothing, np.zeros((1, 1, 1)), 0.0)[0, 0, 0])
 
 
 @pytest.mark.long

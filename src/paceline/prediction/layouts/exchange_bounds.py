@@ -18,7 +18,7 @@ from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.layouts.layout_slices import PROBE
 from paceline.prediction.passes.compute import optimizer_seconds
-from paceline.prediction.passes.offload import host_update_seconds
+from paceline.prediction.passes.offload import copy_seconds, host_update_seconds
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.strategy import Strategy
@@ -44,18 +44,24 @@ class ReplicaGroup:
 def exchange_bounds(groups: Sequence[ReplicaGroup], tensors: Array, e: Efficiency) -> tuple[Array, ...]:
     """Return seconds of each stage, (stages,).
 
-    Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, and
-    those during the next forward pass. The groups share the network, so their seconds add up.
+    Entries: the exchange after the last micro batch, that of every micro batch, the update, the all-gathers after it, those
+    during the next forward pass, and a copy of gradients to a host, after every micro batch or once. The groups share the
+    network, so their seconds add up. Each copies beside the backward pass, so only the largest copy counts.
 
     Args:
         groups: replicas of the experts of a stage and of its other parameters, or of all of them.
         tensors: trained tensors of each stage, (stages,).
     """
-    seconds = {when: np.zeros(len(tensors)) for when in ("after", "micro", "update", "gathered", "next")}
+    seconds = {
+        when: np.zeros(len(tensors)) for when in ("after", "micro", "update", "gathered", "next", "copied", "copied once")
+    }
     for group in groups:
         for when, of_group in _collectives(group, e):
             seconds[when] += of_group
         seconds["update"] += _update(group, e)
+        if (replicas := group.strategy.parallelism).offload:
+            often = "copied" if replicas.sharding.gradients else "copied once"
+            seconds[often] = np.maximum(seconds[often], _copied(group, e))
     mesh, first = groups[0].strategy.parallelism, groups[0]
     if not mesh.offload:
         owners = 1 if mesh.sharding.weights else max(_owners(group) for group in groups)
@@ -86,6 +92,12 @@ def _owners(group: ReplicaGroup) -> int:
     """Return the number of devices that each update their part."""
     mesh = group.strategy.parallelism
     return mesh.sharers if mesh.sharding.optimizer else 1
+
+
+def _copied(group: ReplicaGroup, e: Efficiency) -> Array:
+    """Return seconds of a copy of the gradients of a device's part to its host by stage."""
+    width = BYTES_PER_ELEMENT[group.strategy.precision]
+    return np.array([copy_seconds(width * (int(n) // _owners(group)), group.view.device, e) for n in group.elements])
 
 
 def _update(group: ReplicaGroup, e: Efficiency) -> Array:

@@ -396,21 +396,27 @@ class LayoutBounds(Prepared):
         """
         if self.model.free:
             return np.zeros((len(rows), len(self.shardings), len(self.batches)))
-        return pipelined_seconds(shape, times[rows], *self._stage_seconds(shape, rows))[:, self._shares.number]
+        return pipelined_seconds(shape, times[rows], *self._stage_seconds(shape, times[rows], rows))[:, self._shares.number]
 
     def scheduled_seconds(self, shape: PipelineShape, times: int, row: int, sharding: int) -> float:
         """Return a closer lower bound on the step time of one layout, from the schedule of its passes."""
         if self.model.free:
             return 0.0
-        (forward, backward, sends), exposed, micro, last, penalty = self._stage_seconds(shape, np.array([row]))
+        (forward, backward, sends), exposed, micro, last, penalty = self._stage_seconds(
+            shape, np.array([[times]]), np.array([row])
+        )
         parts, shares = (forward[0], backward[0], sends[0]), self._shares.number[sharding]
         weights = self._weights(self.slices[row]) if shape.schedule.splits_backward else None
         if weights is not None:
             weights = np.add.reduceat(weights, self._parts(shape), axis=1)
             weights *= slowest(self.cluster.world_size, self.model.constants)
-        return scheduled_seconds(shape, times, parts, exposed[0, shares], micro[0, shares], last[0, shares], penalty, weights)
+        return scheduled_seconds(
+            shape, times, parts, exposed[0, shares], micro[0, shares], last[0, shares, 0], penalty, weights
+        )
 
-    def _stage_seconds(self, shape: PipelineShape, rows: Ints) -> tuple[tuple[Array, Array, Array], Array, Array, Array, float]:
+    def _stage_seconds(
+        self, shape: PipelineShape, times: Ints, rows: Ints
+    ) -> tuple[tuple[Array, Array, Array], Array, Array, Array, float]:
         """Return lower bounds on seconds of parts and of stages, as ``pipelined_seconds`` has them."""
         passes = np.stack([self._passes(row) for row in rows.tolist()])
         parts = np.add.reduceat(passes, self._parts(shape), axis=2)
@@ -419,17 +425,26 @@ class LayoutBounds(Prepared):
         sends = self._sends(rows, shape)
         (state, firsts), cuts = self._present(rows), self._cuts(shape)
         exchange = np.stack([self._exchange(self.slices[row], row, cuts)[shape.cut] for row in firsts.tolist()])
-        after, micro, update, gathered, ahead = exchange[state].transpose(2, 0, 1, 3)
+        after, micro, update, gathered, ahead, copied, copied_once = exchange[state].transpose(2, 0, 1, 3)
         e, overlap = self.model.constants, self.model.overlap
         penalty = e.overlap_penalty if overlap else 0.0
         of_stages = (of.reshape(len(rows), shape.virtual, shape.stages).sum(axis=1)[:, None, :] for of in (forward, backward))
         whole_f, whole_b = of_stages
+        if e.level != "tuned" and not shape.schedule.splits_backward:  # where ``whole_b`` is the pass, and no bound of it
+            update = update + np.maximum(0.0, copied_once - whole_b)
+            waits = np.maximum(0.0, copied - whole_b)
+        else:
+            waits = np.zeros_like(copied)
         if overlap and e.level == "tuned":  # gradients and weights travel during the passes (``exchange_beside``)
-            last = update.max(axis=-1) + penalty * (gathered + ahead).max(axis=-1)
+            ends = update + penalty * (gathered + ahead).max(axis=-1, keepdims=True)
             exposed = penalty * after
         else:
-            last = (update + gathered + np.maximum(0.0, ahead - whole_f)).max(axis=-1)
+            ends = update + gathered + np.maximum(0.0, ahead - whole_f)
             exposed = penalty * after + (1 - penalty) * np.maximum(0.0, after - whole_b * overlap)
+        if waits.any():
+            last = (ends[:, :, None, :] + times[:, None, :, None] * waits[:, :, None, :]).max(axis=-1)
+        else:
+            last = np.broadcast_to(ends.max(axis=-1)[..., None], (*ends.shape[:2], times.shape[1]))
         return (forward, backward, sends), exposed, micro, last, penalty
 
     def _launched(self, parts: Array, shape: PipelineShape) -> tuple[Array, Array]:
@@ -506,7 +521,7 @@ class LayoutBounds(Prepared):
 
     @once_by(lambda own, row, cuts: (_state(own), cuts))
     def _exchange(self, own: LayoutSlice, row: int, cuts: tuple[Cut, ...]) -> dict[Cut, Array]:
-        """Return seconds of the exchange by sharding and stage for each way to cut the network, (shardings, 5, stages).
+        """Return seconds of the exchange by sharding and stage for each way to cut the network, (shardings, 7, stages).
 
         The entries are those of ``exchange_bounds``.
         """

@@ -59,7 +59,7 @@ def pipelined_seconds(
         parts: seconds of each part's forward and backward pass, (slices, parts), and of the sends, (slices, parts - 1).
         exposed: wait of a stage for its exchange after its last pass, (slices, shardings, stages).
         micro: exchange of every micro batch, same shape. ``penalty``: the share of it that is lost during passes.
-        last: time after the exchange of all stages, (slices, shardings).
+        last: time after the exchange of all stages, (slices, shardings, batches).
     """
     p, v = shape.stages, shape.virtual
     forward, backward, sends = parts
@@ -91,7 +91,7 @@ def pipelined_seconds(
         if shape.schedule.in_turns and p > 1:
             turns = _turned_seconds(shape, times, forward, backward, sends)
             step = np.maximum(step, turns[:, None] + exposed[:, :, None, 0])
-    bound: Array = (step + last[:, :, None]) * (1 - ROUNDING)
+    bound: Array = (step + last) * (1 - ROUNDING)
     return bound
 
 

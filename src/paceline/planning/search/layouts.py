@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
 
@@ -221,11 +222,15 @@ class _LayoutScreening:
         """Return expected seconds from predicted ones or their bounds, shape (rows, shardings, batches)."""
         if self.hosts is None or not self.hosts.extra_s:
             return seconds
-        device = self.cluster.device
-        launches = {own.precision: self.hosts.launches(device, own.precision) for own in self.bounds.slices}
-        of_row = np.array([launches[self.bounds.slices[row].precision] for row in rows.tolist()])[:, None, None]
-        micro_batches = np.maximum(times, 1)[:, None, :]
-        return self.hosts.expected(seconds, device, of_row, micro_batches, shape.stages, shape.virtual)
+        of_row, micro_batches = self._launches[rows][:, None, None], np.maximum(times, 1)[:, None, :]
+        return self.hosts.expected(seconds, self.cluster.device, of_row, micro_batches, shape.stages, shape.virtual)
+
+    @cached_property
+    def _launches(self) -> Array:
+        """Kernels of a micro batch of each slice that a host launches, (slices,)."""
+        precisions, device = [own.precision for own in self.bounds.slices], self.cluster.device
+        launches = {name: self.hosts.launches(device, name) if self.hosts else 0.0 for name in set(precisions)}
+        return np.array([launches[name] for name in precisions])
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Ints:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""

@@ -97,9 +97,13 @@ def _shown(compression: str, workload: Workload) -> str:
 
 
 def compression_worth(table: RankedTable, unranked: Sequence[UnrankedCompression]) -> str:
-    """Describe the gain of compression: of those outside the ranking, else the best with it against the best without."""
-    if not unranked:
-        return _best_with_it(table)
+    """Describe the gain of compression: the best with it against the best without, and that of those outside the ranking."""
+    competing_ones = any(s.gradient_exchange.compression.compresses for _, s in table.candidates)
+    beside = _unranked_gains(unranked) if unranked else ""
+    return " ".join(filter(None, (_best_with_it(table) if competing_ones or not beside else "", beside)))
+
+
+def _unranked_gains(unranked: Sequence[UnrankedCompression]) -> str:
     named, more = unranked[:MOST_NAMED], len(unranked) - MOST_NAMED
     groups = {why: ", ".join(str(b) for b in named if b.why == why) for why in dict.fromkeys(b.why for b in named)}
     gains = "; ".join(f"{names}: {why}" for why, names in groups.items())

@@ -158,7 +158,7 @@ def plan(
         considered=whole + searches.legal,
         layouts=searches.sentence,
         layout=layout_view(workload, best.cluster, best.strategy, predictor),
-        compression=compression_worth(table, unranked),
+        compression=compression_worth(table if unranked else whole_table, unranked),
         memory_format=faster_format(workload, best.cluster, best.strategy, predictor, best.prediction),
         ties=tie_text(table, order),
         prices=_price_notes(listed),

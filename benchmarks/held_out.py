@@ -183,8 +183,12 @@ def coverages(kinds: Mapping[str, Rows], known: Mapping[str, Mapping[str, float]
     return found
 
 
-def summary(found: Sequence[Mapping[str, Any]], which: str) -> str:
-    """Describe whole sets, of all their kinds: how many have 75 to 85 % inside, and the mean distance from 80 %."""
+def summary(found: Sequence[Mapping[str, Any]], which: str) -> dict[str, float]:
+    """Summarize whole sets, of all their kinds.
+
+    Returns ``good`` and ``near``, the number of ``sets`` with 75 to 85 % and 70 to 90 % inside; the ``median`` share, its
+    mean ``distance`` from 80 %, and the geometric mean of high over low end, ``width``.
+    """
     sets: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in found:
         if row["factors_of"] == which:
@@ -198,10 +202,9 @@ def summary(found: Sequence[Mapping[str, Any]], which: str) -> str:
     inside = means([row["inside"] for row in rows] for rows in large)
     width = means([log(row["width"]) for row in rows] for rows in large)
     far = np.abs(inside - INSIDE)
-    return (
-        f"factors of {which}: {(far <= 0.05).sum()} of {len(large)} sets have 75 to 85 % inside, {(far <= 0.1).sum()} 70 to 90;"
-        f" median {np.median(inside):.1%}, mean distance from 80 % {far.mean():.1%}, high over low {exp(width.mean()):.2f}"
-    )
+    good, near = (int((far <= limit + 1e-9).sum()) for limit in (0.05, 0.1))
+    figures = {"median": float(np.median(inside)), "distance": float(far.mean()), "width": exp(float(width.mean()))}
+    return {"sets": len(large), "good": good, "near": near, **figures}
 
 
 def visible(folder: str, name: str, info: Info) -> set[tuple[str, str]]:
@@ -260,8 +263,12 @@ def collected(folder: str) -> tuple[dict[str, Rows], dict[str, dict[str, list[fl
 def main(folder: str, out: Path | None) -> None:
     """Validate every set, fit the factors of each kind and write the figures."""
     file = Path(paceline.calibration.__file__).with_name(there.FILE)
-    file.unlink(missing_ok=True)  # the factors are on the model's own intervals
-    kinds, errors = collected(folder)
+    before = file.read_bytes()
+    file.unlink()  # the factors are on the model's own intervals
+    try:
+        kinds, errors = collected(folder)
+    finally:
+        file.write_bytes(before)
     known = {kind: fit(rows, KINDS[kind]) for kind, rows in kinds.items()}
     here = environment(())
     text = [
@@ -284,7 +291,7 @@ def main(folder: str, out: Path | None) -> None:
     file.write_text("\n".join(text) + "\n", encoding="utf-8")
     found = coverages(kinds, known)
     for which in (ALL, OTHERS):
-        print(summary(found, which))
+        print(f"factors of {which}:", {name: round(value, 3) for name, value in summary(found, which).items()})
     if out:
         out.unlink(missing_ok=True)
         for row in found:

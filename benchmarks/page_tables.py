@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from held_out import ALL, OTHERS, summary
 from rows import read
 from validation_table import RUNS
 
@@ -181,6 +182,25 @@ def regret() -> list[str]:
     return table((*head, *losses), body)
 
 
+def ranges() -> list[str]:
+    """Table of the shares of measured steps inside the 80 % range, over sets."""
+    rows = read(RESULTS / "range_coverage.csv")
+    of = {which: summary(rows, which) for which in (OTHERS, ALL)}
+    body = (
+        line(
+            f"factors of {which}",
+            f"{found['good']:.0f} of {found['sets']:.0f}",
+            f"{found['near']:.0f}",
+            percent(found["median"]),
+            percent(found["distance"]),
+            f"{found['width']:.2f}",
+        )
+        for which, found in of.items()
+    )
+    shares = ("sets of 20 rows and more", "75 to 85 % inside", "70 to 90 %", "median inside, %")
+    return table((*shares, "mean distance from 80 %, points", "high / low"), body)
+
+
 def products() -> list[str]:
     """Table of matrix products by chip and precision, with shapes, the chip or its whole family left out of the fit."""
     found = last(read(RESULTS / "product_fit.csv"), "device", "precision", "held_out")
@@ -236,7 +256,7 @@ def unseen() -> list[str]:
 
 
 PAGES: Mapping[str, Sequence[Callable[[], list[str]]]] = {
-    "docs/validation.md": (validation, memory, regret, products, collectives, unseen, targets),
+    "docs/validation.md": (validation, memory, regret, ranges, products, collectives, unseen, targets),
     "docs/compare.md": (simulators,),
 }
 """Tables of a page."""

@@ -96,7 +96,14 @@ def test_factors_of_the_other_sources_do_not_know_the_source() -> None:
     shares = {(row["set"], row["factors_of"]): row["inside"] for row in found}
     assert shares["wide", OTHERS] < 0.15 and shares["narrow", OTHERS] == shares["narrow", ALL] == shares["wide", ALL] == 1.0
     assert all(row["below"] == row["above"] for row in found)
-    assert summary(found, ALL).startswith(f"factors of {ALL}: 0 of 2 sets have 75 to 85 % inside")
+    assert summary(found, ALL) == {
+        "sets": 2,
+        "good": 0,
+        "near": 0,
+        "median": 1.0,
+        "distance": pytest.approx(0.2),
+        "width": pytest.approx(math.exp(4.0), rel=1e-4),
+    }
 
 
 def test_a_source_is_named_without_its_devices() -> None:

@@ -64,6 +64,12 @@ def test_parts_follow_each_other_from_stage_to_stage() -> None:
     assert in_turn == [layer.name for layer in workload.layers]
 
 
+def test_stages_of_equally_many_blocks_keep_their_parts() -> None:
+    network = gpt(20)  # twelve parts: the middle eight have two blocks, so a stage has 1, 2, 2 or 2, 2, 1
+    parts = [[len(part) for part in stage.parts] for stage in stages(network, 4, 3)]
+    assert parts[1][0] < parts[1][1] == parts[1][2] and parts[2][0] == parts[2][1] > parts[2][2]
+
+
 def test_parameters_are_those_of_the_stages_layers_in_their_order() -> None:
     for stage in stages(gpt(6), 3, 2):
         table = stage.workload

@@ -39,7 +39,7 @@ class Stage:
 
 @once
 def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
-    """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal layers are one object.
+    """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal parts are one object.
 
     Args:
         ends: blocks of the first and of the last stage; 0: as many as the others.
@@ -54,7 +54,7 @@ def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] =
     for number in range(count):
         own = [spans[number + turn * count] for turn in range(virtual)]
         stage = _stage(workload, own, last=number == count - 1)
-        key = tuple(layer.operations for layer in stage.workload.layers), stage.workload.num_parameters
+        key = tuple(layer.operations for layer in stage.workload.layers), stage.workload.num_parameters, stage.parts
         made.append(unique.setdefault(key, stage))
     tied = _tied(workload)
     if tied and count > 1:

@@ -89,10 +89,7 @@ def convolution_seconds(
     entering, leaving, groups = _channels(table)
     width = np.maximum(entering, leaving)
     depthwise = conv & (groups > 1) & (width <= 1)
-    share: Array | float = _FIT["depthwise_contiguous"]
-    if channels_last:
-        wide = (table.window > _WIDEST) & (e.level == "ordinary")
-        share = np.where(wide, _FIT["depthwise_wide_channels_last"], _FIT["depthwise_channels_last"])
+    share = _FIT["depthwise_channels_last" if channels_last else "depthwise_contiguous"]
     flops = np.where(depthwise, work / (cores * share), flops)
     if not matrix:
         return ConvolutionSeconds(flops, streamed, nothing)
@@ -110,6 +107,7 @@ def convolution_seconds(
     flops = np.where(dense & ~padded, flops / _FIT["dense"], flops)
     on_cores = work / (cores * _FIT["grouped_on_cores"] * (width / _WIDTHS[-1]) ** _FIT["grouped_exponent"])
     has_kernel = np.isin(width, _WIDTHS) & (groups % _MULTIPLE == 0)
+    grouped = grouped | (depthwise & (table.window > _WIDEST))  # groups of one channel
     return ConvolutionSeconds(np.where(grouped, np.where(has_kernel, 0.0, on_cores), flops), streamed, nothing)
 
 

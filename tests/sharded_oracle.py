@@ -17,7 +17,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
 
 from paceline import UserError, attach
 from paceline.training.attach.shards.fsdp_units import units_of
-from sharded_models import Grads, backward, cases, gradients, hybrid, loss, network, outcome, sharded
+from sharded_cases import cases, outcome
+from sharded_models import Grads, backward, gradients, hybrid, loss, network, sharded
 
 DENSITY, MOMENTUM = 0.2, 0.5
 TOPK: dict[str, Any] = {"compression": "topk", "density": DENSITY, "momentum": MOMENTUM, "min_elements": 1}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import sharded_cases
 import sharded_models
 from distributed import launch_once
 from paceline.strategy import Strategy
@@ -130,7 +131,7 @@ def test_between_nodes_and_between_replicas() -> None:
 def test_it_lives_with_whatever_else_an_fsdp2_script_does(workers: int) -> None:
     """Accumulation, clipping, mixed precision, offload, checkpoints of activations, compiled, tied, frozen, ZeRO-2, scaler,
     LARS, LAMB, unused layers: as without a hook."""
-    for result in launch_once(sharded_models.composed, workers):
+    for result in launch_once(sharded_cases.composed, workers):
         assert len(result) == 15
         for name, (alone, attached) in result.items():
             assert error(attached, alone) < (1e-2 if name == "reduced_in_bf16" else 1e-6), name

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-import sharded_models
+import sharded_cases
 import sharded_oracle
 from distributed import launch_once
 
@@ -35,7 +35,7 @@ def daily(workers: int) -> list[str]:
 def ranks(workers: int, part: str) -> list[Any]:
     """Return what each rank has found. Parts of every day share a launch, and the others."""
     everyday = daily(workers)
-    others = [f"case {name}" for name in sharded_models.cases()] if workers == 2 else []
+    others = [f"case {name}" for name in sharded_cases.cases()] if workers == 2 else []
     others += [division(factor, dtype) for _, factor, dtype in DIVISIONS]
     parts = everyday if part in everyday else sorted({*others} - {*everyday})
     return [result[part] for result in launch_once(sharded_oracle.run, workers, parts=tuple(parts))]
@@ -49,7 +49,7 @@ def same(found: Grads, wanted: Grads, share: float = 1e-6) -> None:
 
 
 @pytest.mark.everyday(*DAILY_CASES)
-@pytest.mark.parametrize("name", sharded_models.cases())
+@pytest.mark.parametrize("name", sharded_cases.cases())
 def test_a_codec_lives_with_whatever_else_an_fsdp2_script_does(name: str) -> None:
     """Top-k with local momentum (Lin et al. 2018, algorithm 1): what comes of two steps, and what every rank still owes."""
     for outcomes in ranks(2, f"case {name}"):

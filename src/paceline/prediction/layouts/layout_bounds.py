@@ -402,17 +402,13 @@ class LayoutBounds(Prepared):
         """Return a closer lower bound on the step time of one layout, from the schedule of its passes."""
         if self.model.free:
             return 0.0
-        (forward, backward, sends), exposed, micro, last, penalty = self._stage_seconds(
-            shape, np.array([[times]]), np.array([row])
-        )
+        (forward, backward, sends), exposed, micro, last, _ = self._stage_seconds(shape, np.array([[times]]), np.array([row]))
         parts, shares = (forward[0], backward[0], sends[0]), self._shares.number[sharding]
         weights = self._weights(self.slices[row]) if shape.schedule.splits_backward else None
         if weights is not None:
             weights = np.add.reduceat(weights, self._parts(shape), axis=1)
             weights *= slowest(self.cluster.world_size, self.model.constants)
-        return scheduled_seconds(
-            shape, times, parts, exposed[0, shares], micro[0, shares], last[0, shares, 0], penalty, weights
-        )
+        return scheduled_seconds(shape, times, parts, exposed[0, shares], micro[0, shares], last[0, shares, 0], weights)
 
     def _stage_seconds(
         self, shape: PipelineShape, times: Ints, rows: Ints

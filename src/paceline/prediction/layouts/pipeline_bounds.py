@@ -102,12 +102,12 @@ def scheduled_seconds(
     exposed: Array,
     micro: Array,
     last: float,
-    penalty: float,
     weights: Array | None = None,
 ) -> float:
     """Return a lower bound on the step time of one pipeline from the schedule of all its passes.
 
-    Arguments are those of ``pipelined_seconds`` without slices, shardings and batches.
+    Arguments are those of ``pipelined_seconds`` without slices, shardings and batches. Waits for other stages may hide what
+    an exchange loses during passes, so that does not count.
 
     Args:
         weights: for a zero-bubble pipeline the most and the least seconds of the gradients of each part's weights, (2, parts).
@@ -122,8 +122,7 @@ def scheduled_seconds(
     pipeline = schedule_pipeline(
         forward.tolist(), backward.tolist(), times, shape.stages, sends.tolist(), shape.schedule, least.tolist()
     )
-    own = exposed + penalty * times * np.maximum(0.0, micro - gathers)
-    return float((np.array(pipeline.ends) + own).max() + last) * (1 - ROUNDING)
+    return float((np.array(pipeline.ends) + exposed).max() + last) * (1 - ROUNDING)
 
 
 def _turned_seconds(shape: PipelineShape, times: Ints, forward: Array, backward: Array, sends: Array) -> Array:

@@ -6,6 +6,8 @@ FOLDER holds the CSV files that ``paceline validate`` reads. Each constant has a
 datasheet, and the measurements move it. The loss is of the logarithms of predicted to measured seconds, and an outlier cannot
 rule it (soft L1). Every group of rows (set, model, device, precision) counts as much as any other.
 
+Then each device that several sources measured gets a factor on its seconds (``device_effects``), in no fit without its chip.
+
 Beside the constants of all rows the file holds those fitted without each chip (all boards of an architecture), each model and
 each scale (one device, several, several nodes), for predictions that must not have seen it:
 ``paceline.calibration.constants.efficiency(level, without=NAME)``. ``fit_rows.py`` says which rows are read.
@@ -48,6 +50,8 @@ LEAST = {
 }
 """Sigmas at least, by level. Submitters of one system differ by 4 %, framework code as people write it by three times that. A
 chip's rows are 5 % off those of others in the mean; a new architecture gets half as much again, in ordinary software twice."""
+SOURCES = 2
+"""Sources at least that a device's own factor is taken from."""
 CONVOLVING = 0.5
 """Share of the time from which on a row is one of convolutions on ordinary cores."""
 OUTLIER = 0.15
@@ -111,7 +115,7 @@ def applied(values: Array) -> dict[SoftwareLevel, Efficiency]:
     efficiencies = {}
     for level in LEVELS:
         base = efficiency(level)
-        changed: dict[str, Any] = {"joules": dict(base.joules), "matrix_joules": dict(base.matrix_joules)}
+        changed: dict[str, Any] = {"device_effects": {}, "joules": dict(base.joules), "matrix_joules": dict(base.matrix_joules)}
         for constant, value in zip(FITTED, values.tolist(), strict=True):
             if constant.part.endswith("joules"):
                 names = (constant.name,) if constant.name in changed[constant.part] else OLD
@@ -359,10 +363,35 @@ def sigmas(rows: Sequence[Missed], name: str, values: Array) -> dict[str, dict[s
     return {level: of(level) for level in LEVELS}
 
 
+def source(point: Point) -> str:
+    """Who published it: MLPerf's rounds count as one, and so do the tables of one framework."""
+    first, _, rest = point.group[0].partition(" ")
+    return rest if first == "published" else first
+
+
+def device_effects(
+    rows: Sequence[Missed], name: str, values: Array, level: SoftwareLevel, sigma: Mapping[str, float]
+) -> dict[str, float]:
+    """Factors on the seconds of devices without the rows of ``name``, from what several sources' steps took beyond ``values``.
+
+    A source counts once, with the mean of its groups' medians. The mean of the sources is shrunk to none as that of a normal
+    distribution whose prior has the sigma ``device``, where a source is off by ``base`` (posterior mean).
+    """
+    logs: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if row.point.level == level and name not in row.point.names:
+            of = logs.setdefault(row.point.group[2], {}).setdefault(source(row.point), [])
+            of.append(-float(np.median(_error(row.point, values))))
+    means = {device: [float(np.mean(own)) for own in sources.values()] for device, sources in logs.items()}
+    prior = (sigma["base"] / sigma["device"]) ** 2
+    return {d: float(np.exp(sum(m) / (len(m) + prior))) for d, m in sorted(means.items()) if len(m) >= SOURCES}
+
+
 def parts(rows: Sequence[Missed], name: str, values: Array) -> dict[str, dict[str, Any]]:
     """The constants without ``name`` as the file has them, with what they miss."""
     file = written(values)
     for level, sigma in sigmas(rows, name, values).items():
+        file[level]["device_effects"] = device_effects(rows, name, values, level, sigma)
         file[level]["sigmas"] = sigma
     return file
 

@@ -195,3 +195,19 @@ def test_rows_in_which_a_device_works_are_read_and_predicted(tmp_path: Path) -> 
     without = fit_prediction.fit_constants([p for p in others if p.model != "one"])
     assert whole.without("one") == pytest.approx(without, rel=0.03)  # with the derivatives of all rows
     assert abs(np.log(whole.values / without)).max() > 0.03
+
+
+def test_a_device_gets_a_factor_from_several_sources_without_its_chip() -> None:
+    values = np.array([constant.prior for constant in fit_prediction.FITTED])
+
+    def point(source: str, device: str, seconds: float) -> Point:
+        group = (source, "model", device)
+        return Point(group, "tuned", lambda levels: np.ones(2), np.full(2, seconds), f"chip of {device}", "model")
+
+    several = [point("mlperf v4", "fast", 0.8), point("published other", "fast", 0.8)]
+    one = [point("mlperf v2", "slow", 1.5), point("mlperf v4", "slow", 1.5)]
+    rows = fit_prediction.missed([*several, *one], {"chip of fast": values, "chip of slow": values, "model": values})
+    sigma = {"base": 0.1, "device": 0.1}
+    factors = fit_prediction.device_effects(rows, "", values, "tuned", sigma)
+    assert factors == {"fast": pytest.approx(math.exp(2 * math.log(0.8) / 3))}  # two sources and a prior as strong as one
+    assert fit_prediction.device_effects(rows, "chip of fast", values, "tuned", sigma) == {}

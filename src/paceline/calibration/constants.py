@@ -69,6 +69,8 @@ class Efficiency:
         seen: names of the chips, models and scales in the fit. ``without``: the one that was excluded; empty: none.
         time_factor: factor on the seconds of layers and optimizer; 1 unless the rate of one device is known (validation), or
             the software is older.
+        device_effects: factors on the seconds of layers and optimizer by device, from what steps of at least two sources took
+            beyond these constants (``benchmarks/fit_prediction.py``). They are not in constants fitted without its chip.
         yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
         year: year of the software; 0 is the newest measured one.
     """
@@ -101,6 +103,7 @@ class Efficiency:
     host_s: float = 0.0
     expert_host_s: float = 0.0
     time_factor: float = 1.0
+    device_effects: Mapping[str, float] = field(default_factory=dict)
     yearly_gain: float = 1.0
     year: float = 0.0
     codec_cores: float = 1
@@ -135,6 +138,10 @@ class Efficiency:
         path through a host."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return math.hypot(estimate, math.log(carried) / Z80, HOST_SIGMA if link.shared else 0.0)
+
+    def factor_on(self, device: str) -> float:
+        """Return the factor on the seconds of layers and optimizer on a device, by its name."""
+        return self.time_factor * self.device_effects.get(device, 1.0)
 
     def seconds_of(self, other: Efficiency) -> float:
         """Return the ratio of the seconds of every layer to those under ``other``; 0 if the ratio differs between layers."""
@@ -211,6 +218,7 @@ _KERNELS = (
     "element_rate",
     "issue_overhead",
     "kept_calls",
+    "device_effects",
     "launch_s",
     "host_s",
     "expert_host_s",

@@ -232,6 +232,14 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
     if own := family(device):
         lazy = ", and the host records every operation of ordinary software" if own.lazy else ""
         yield Assumption("constants", f"{device.name} takes constants of {own.name}{lazy}.", own.source)
+    effect = e.device_effects.get(device.name, 1.0)
+    if abs(effect - 1) >= 0.005:
+        yield Assumption(
+            "constants",
+            f"Layers and optimizer take {effect:.2f} times as long on {device.name}: published steps of several sources took "
+            "so much more or less than other devices let expect.",
+            "benchmarks/fit_prediction.py",
+        )
     yield from _products(device, strategy.precision, e)
     if recipe := RECIPES.get(strategy.precision):
         name = strategy.precision

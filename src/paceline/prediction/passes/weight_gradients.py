@@ -28,7 +28,8 @@ def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, de
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
-    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency).kernels * efficiency.time_factor
+    kernels = operation_seconds(table, micro_batch_size, precision, device, efficiency).kernels
+    seconds = kernels * efficiency.factor_on(device.name)
     chosen = table.backward & (table.grows[table.row, _DEPTH] > 0)
     return np.bincount(table.layer[chosen], seconds[table.row[chosen]], table.layers).astype(np.float64)
 

@@ -14,7 +14,10 @@ from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
 from paceline.workload.builders.lora import EXAMPLE, LoRA, parse_lora, with_adapters
 from paceline.workload.builders.transformer import TransformerShape, transformer
-from paceline.workload.configs.huggingface import table_of
+from paceline.workload.configs.config_values import NotRead
+from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
+from paceline.workload.hub.library import library_of
+from paceline.workload.hub.networks import hub_table
 from paceline.workload.layers import LayerTable
 from paceline.workload.tracing import trace as tracing
 from paceline.workload.tracing.timm_networks import PREFIX
@@ -123,7 +126,8 @@ class Workload(LayerTable):
         name: str = "",
         fused_attention: bool = True,
     ) -> Workload:
-        """Return a transformer from its Hugging Face configuration, without its weights and without torch.
+        """Return a model from its Hugging Face configuration, without its weights. Usual language models need no torch; others
+        are built and traced by the library that defines them (``hub``).
 
         Args:
             config: a ``config.json`` or its folder, its contents as a mapping, or an object with ``to_dict()``.
@@ -136,7 +140,7 @@ class Workload(LayerTable):
         """
         settings, source = _settings(config)
         given = name or str(settings.get("_name_or_path") or settings.get("model_type", ""))
-        return cls.of(table_of(settings, seq_len, name=given, source=source, fused_attention=fused_attention))
+        return _of_settings(settings, seq_len, given, source, fused_attention)
 
     def with_lora(self, lora: LoRA | str) -> Workload:
         """Return the network with its weights frozen and adapters added: ``with_lora("r=16,targets=q_proj+v_proj")``.
@@ -177,7 +181,31 @@ def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Worklo
     file = Path(source).resolve()
     usual = file.parent.name if file.name == "config.json" else file.stem
     name = str(settings.get("_name_or_path") or usual)
-    return Workload.of(table_of(settings, seq_len, name=name, source=source, fused_attention=fused_attention))
+    return _of_settings(settings, seq_len, name, source, fused_attention)
+
+
+def _of_settings(settings: Mapping[str, Any], seq_len: int | None, name: str, source: str, fused_attention: bool) -> Workload:
+    """Return the workload of a configuration: by the package's own tables, or else by the library that defines the model."""
+    try:
+        return Workload.of(table_of(settings, seq_len, name=name, source=source, fused_attention=fused_attention))
+    except NotRead as refused:
+        library = library_of(settings)
+        if not library:
+            raise UserError(refused.message, f"{_INSTALL}; {refused.fix}") from None
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return _of_library(text, library, seq_len, name, source, fused_attention)
+
+
+_INSTALL = "transformers and diffusers read more kinds (pip install 'paceline[hub]')"
+
+
+@cache
+def _of_library(text: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool) -> Workload:
+    """Return one object per configuration, because its trace takes seconds."""
+    settings: dict[str, Any] = json.loads(text)
+    return Workload.of(
+        hub_table(settings, library, seq_len, name=name, source=source, fused_attention=fused_attention, usual=LONGEST_USUAL)
+    )
 
 
 def _settings(config: Any) -> tuple[Mapping[str, Any], str]:

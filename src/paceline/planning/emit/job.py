@@ -22,7 +22,6 @@ SCRIPT = "train.py"
 """Placeholder for the user's script."""
 PORT = 29500
 """Rendezvous port: torchrun's default."""
-_TOKENS = re.compile(r"sequence of (\d+) tokens")
 _WHERE = "ask for another target, or name sizes that it has"
 
 
@@ -57,8 +56,7 @@ class EmittedJob:
     @property
     def tokens(self) -> int:
         """Tokens of one sample if samples are sequences; else 0."""
-        length = _TOKENS.fullmatch(self.workload.sample)
-        return int(length[1]) if length else 0
+        return self.workload.tokens
 
     @property
     def parts(self) -> list[range]:

@@ -39,7 +39,7 @@ WIDE_BITS = 16
 _PRODUCTS = ("Linear", "Conv1D")
 _IN_ATTENTION = re.compile(r"(^|\.)(\w*attention|\w*attn|cross|self|attn\w*)\.", re.IGNORECASE)
 _ROUTER = re.compile(r"(^|\.)(router|shared\.scale)$")
-_SAME: tuple[tuple[str, ...], ...] = (
+SAME_PRODUCT: tuple[tuple[str, ...], ...] = (
     ("query", "q_proj", "q", "q_lin", "wq", "q_b_proj"),
     ("query_down", "q_a_proj"),
     ("key", "k_proj", "k", "k_lin", "wk"),
@@ -53,7 +53,7 @@ _SAME: tuple[tuple[str, ...], ...] = (
     ("contract", "down_proj", "fc2", "fc_out", "dense_4h_to_h", "w2", "lin2"),
 )
 """Names of one product in the tables of this package, in PEFT's and in checkpoints."""
-_SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType({fold(name): names for names in _SAME for name in names})
+_SYNONYMS: Mapping[str, tuple[str, ...]] = MappingProxyType({fold(name): names for names in SAME_PRODUCT for name in names})
 
 
 @dataclass(frozen=True, slots=True)

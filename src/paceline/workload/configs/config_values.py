@@ -20,6 +20,10 @@ block takes time and memory."""
 _FULL = "full_attention"
 
 
+class NotRead(UserError):
+    """Error for a configuration without a mistake that the tables here cannot express, or that relies on defaults."""
+
+
 def number(config: Config, *names: str, default: int | None = None) -> int:
     """Return the value of the first of ``names`` in the configuration, an integer from 1 up.
 
@@ -35,7 +39,7 @@ def number(config: Config, *names: str, default: int | None = None) -> int:
             return value
     if default is not None:
         return default
-    raise UserError(f"the configuration has no {names[0]}", "give a whole config.json")
+    raise NotRead(f"the configuration has no {names[0]}", "give a whole config.json")
 
 
 def flag(config: Config, name: str, default: bool) -> bool:
@@ -58,7 +62,7 @@ def refuse(config: Config, **plain: Any) -> None:
     """Refuse settings that would change the layer table of this kind of model; each has its usual value."""
     for name, usual in plain.items():
         if config.get(name, usual) not in (usual, None):
-            raise UserError(f"{name} {config[name]!r} in the configuration is not known here", TRACE)
+            raise NotRead(f"{name} {config[name]!r} in the configuration is not known here", TRACE)
 
 
 def sliding_window(config: Config, *, full_every: int = 0, default: int = 0) -> SlidingWindow | None:
@@ -74,7 +78,7 @@ def sliding_window(config: Config, *, full_every: int = 0, default: int = 0) -> 
         if set(kinds) == {_FULL}:
             return None
         if unknown := sorted(set(map(str, kinds)) - {_FULL, "sliding_attention"}):
-            raise UserError(f"blocks of {unknown[0]} in layer_types of the configuration are not known here", TRACE)
+            raise NotRead(f"blocks of {unknown[0]} in layer_types of the configuration are not known here", TRACE)
     if not flag(config, "use_sliding_window", True) or ("sliding_window" in config and not config["sliding_window"]):
         return None
     tokens = number(config, "sliding_window", default=default)
@@ -82,5 +86,5 @@ def sliding_window(config: Config, *, full_every: int = 0, default: int = 0) -> 
         return None
     window = SlidingWindow(tokens, full_every)
     if any((kind == _FULL) == bool(window.of_block(i)) for i, kind in enumerate(kinds)):
-        raise UserError("blocks of a sliding window that follow no period in layer_types", TRACE)
+        raise NotRead("blocks of a sliding window that follow no period in layer_types", TRACE)
     return window

@@ -7,10 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from paceline.errors import UserError
 from paceline.workload.builders.attention import SlidingWindow
 from paceline.workload.builders.transformer import TransformerShape, llama
-from paceline.workload.configs.config_values import TRACE, Config, drops, flag, number, refuse, sliding_window
+from paceline.workload.configs.config_values import TRACE, Config, NotRead, drops, flag, number, refuse, sliding_window
 
 Shaped = tuple[TransformerShape, int]
 
@@ -71,7 +70,7 @@ def qwen_window(config: Config) -> SlidingWindow | None:
     if config.get("layer_types") is None and number(config, "max_window_layers", default=28) < number(
         config, "num_hidden_layers"
     ):
-        raise UserError("blocks of a sliding window behind others without one (max_window_layers)", TRACE)
+        raise NotRead("blocks of a sliding window behind others without one (max_window_layers)", TRACE)
     return sliding_window(config) if config.get("layer_types") else None
 
 
@@ -231,7 +230,7 @@ def _mpt(config: Config) -> Shaped:
     hidden, longest = number(config, "d_model"), number(config, "max_seq_len", default=2048)
     refuse(config, no_bias=True)
     if not flag(attention, "alibi", True):
-        raise UserError("an MPT without alibi in the configuration", TRACE)
+        raise NotRead("an MPT without alibi in the configuration", TRACE)
     shape = TransformerShape(
         layers=number(config, "n_layers"),
         hidden=hidden,

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from paceline.errors import UserError
 from paceline.workload.builders.transformer import TransformerShape
-from paceline.workload.configs.config_values import TRACE, Config, drops, number, refuse
+from paceline.workload.configs.config_values import TRACE, Config, NotRead, drops, number, refuse
 from paceline.workload.configs.decoder_configs import Shaped
 
 
@@ -56,7 +56,7 @@ def _albert(config: Config) -> Shaped:
     width = number(config, "embedding_size", default=128)
     widened = replace(shape, embedding_width=width, shared_blocks=True)
     if width == shape.hidden:
-        raise UserError(f"embedding_size {width} in the configuration, as wide as the blocks of an ALBERT", TRACE)
+        raise NotRead(f"embedding_size {width} in the configuration, as wide as the blocks of an ALBERT", TRACE)
     return widened, longest
 
 

@@ -15,7 +15,7 @@ from paceline.errors import UserError, unknown
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.builders.vision_transformer import VISION, VisionShape, vision_transformer
-from paceline.workload.configs.config_values import TRACE, Config
+from paceline.workload.configs.config_values import TRACE, Config, NotRead
 from paceline.workload.configs.decoder_configs import DECODERS
 from paceline.workload.configs.encoder_configs import ENCODERS
 from paceline.workload.configs.expert_configs import EXPERT_DECODERS
@@ -44,8 +44,9 @@ def shape_of(config: Config) -> tuple[Shape, int]:
     inner = config.get("text_config")
     if isinstance(inner, Mapping) and inner.get("model_type") in KINDS:
         fix = "for its language model alone give the file's text_config as a separate config.json"
-        raise UserError(f"model_type {kind!r} has more than one tower", f"{fix}, or {TRACE}")
-    raise unknown("model_type", kind, sorted(KINDS), TRACE)
+        raise NotRead(f"model_type {kind!r} has more than one tower", f"{fix}, or {TRACE}")
+    error = unknown("model_type", kind, sorted(KINDS), TRACE)
+    raise NotRead(error.message, error.fix)
 
 
 def table_of(

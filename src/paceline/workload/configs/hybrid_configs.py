@@ -14,7 +14,7 @@ from paceline.workload.builders.hybrid import ExtraTokens, Hybrid, Mixer
 from paceline.workload.builders.rwkv import Rwkv
 from paceline.workload.builders.state_space import Mamba, Mamba2
 from paceline.workload.builders.transformer import TransformerShape, llama
-from paceline.workload.configs.config_values import MOST_LAYERS, TRACE, Config, drops, flag, number, refuse
+from paceline.workload.configs.config_values import MOST_LAYERS, TRACE, Config, NotRead, drops, flag, number, refuse
 from paceline.workload.configs.decoder_configs import Shaped, llama_like
 
 _LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
@@ -27,7 +27,7 @@ def _letters(config: Config, *names: str) -> str:
         raise UserError(f"{names[0]} {shown(kinds)} in the configuration", "it is a list of types of blocks")
     letters = [kind if kind in "M*-E" else _LETTERS.get(kind, "") for kind in map(str, kinds)]
     if "" in letters:
-        raise UserError(f"blocks of {shown(kinds[letters.index('')])} in {names[0]} are not known here", TRACE)
+        raise NotRead(f"blocks of {shown(kinds[letters.index('')])} in {names[0]} are not known here", TRACE)
     return "".join(letters)
 
 

@@ -46,12 +46,19 @@ WIDEST = _names("addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler inde
 """Operations that cast to the widest type of their inputs."""
 
 
+def autocast_key() -> Any:
+    """Return the dispatch key of operations under this autocast."""
+    import torch
+
+    return getattr(torch._C.DispatchKey, _KEY)
+
+
 @contextmanager
 def autocast() -> Iterator[None]:
     """Make operations of this thread cast their inputs as autocast to bfloat16 does."""
     import torch
 
-    key = getattr(torch._C.DispatchKey, _KEY)
+    key = autocast_key()
     with (
         torch.library._scoped_library("_", "IMPL") as others,
         torch.library._scoped_library("aten", "IMPL") as aten,

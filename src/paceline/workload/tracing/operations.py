@@ -137,6 +137,7 @@ _BOUNDED = _aten("""
     mish_backward glu_backward _prelu_kernel _prelu_kernel_backward _thnn_fused_lstm_cell
     _thnn_fused_lstm_cell_backward _thnn_fused_lstm_cell_backward_impl mean sum var var_mean std amax amin max min argmax
     argmin any all prod logsumexp linalg_vector_norm norm cumsum masked_fill masked_fill_ where
+    topk sort masked_scatter masked_scatter_backward as_strided_ polar _weight_norm_interface _weight_norm_interface_backward
     leaky_relu leaky_relu_ hardtanh hardtanh_ _embedding_bag _embedding_bag_backward
     _embedding_bag_per_sample_weights_backward
 """)

@@ -1,0 +1,174 @@
+"""Layer table of any model of transformers or diffusers, from its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.workload.builders.attention import eager
+from paceline.workload.builders.layer_builders import lay_out
+from paceline.workload.hub import inputs, roles
+from paceline.workload.hub.attention import fused_attention as as_kernel
+from paceline.workload.hub.kernels import builder
+from paceline.workload.hub.library import TEXT, built, language_model, quiet
+from paceline.workload.hub.skipped import Skipped, skipping
+from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
+from paceline.workload.tracing.trace import trace
+
+
+def hub_table(
+    settings: Mapping[str, Any],
+    library: str,
+    seq_len: int | None,
+    *,
+    name: str,
+    source: str,
+    fused_attention: bool = True,
+    usual: int = 8192,
+) -> LayerTable:
+    """Return the layer table of one training step of the model that a configuration describes.
+
+    Args:
+        library: ``library.library_of(settings)``.
+        seq_len: tokens of a sample; None: the longest of the configuration, at most ``usual``.
+        fused_attention: do not write scores to memory.
+
+    Raises:
+        UserError: as ``library.built``, ``inputs.example`` and ``trace``; a length of a model without sequences.
+    """
+    try:
+        return _traced(*built(settings, library), library, seq_len, name, source, fused_attention, usual)
+    except UserError as error:
+        alone = language_model(settings) if library == TEXT else None
+        if alone is None:
+            raise error
+        return _traced(*alone, library, seq_len, name, source, fused_attention, usual)
+
+
+def _traced(
+    module: Any, what: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool, usual: int
+) -> LayerTable:
+    """Return the table of a module. Other arguments and errors: ``hub_table``."""
+    length = seq_len or inputs.longest(module.config, usual)
+    examples = inputs.examples(module, length)
+    if seq_len is not None and "tokens" not in examples[0].sample:
+        raise UserError(f"{name} has no sequence length to choose", f"one sample is {examples[0].sample}")
+    first: UserError | None = None
+    for example, kernel in product(examples, (True, False) if library == TEXT else (False,)):
+        with ExitStack() as stack:
+            stack.enter_context(quiet())
+            if library == TEXT:
+                stack.enter_context(as_kernel(module, kernel))
+            plan = stack.enter_context(skipping(module, builder))
+            try:
+                about = f"{source}; {what}{example.remark}"
+                table = trace(module, example.given, name=name, sample=example.sample, source=about, loss=_loss)
+                break
+            except UserError as error:
+                first = first or error
+    else:
+        assert first is not None
+        raise first
+    whole = _expanded(table, plan, _vocabulary(module.config))
+    return whole if fused_attention else eager(whole)
+
+
+_EMBEDDING = "Embedding"
+
+
+def _vocabulary(config: Any) -> int:
+    own = config.get_text_config() if hasattr(config, "get_text_config") else config
+    value = getattr(own, "vocab_size", 0)
+    return value if type(value) is int else 0
+
+
+def _loss(output: Any) -> Any:
+    """Return the cross entropy of logits, of each row against a class; else the mean of all outputs."""
+    import torch
+
+    from paceline.workload.tracing.operations import tensors_in
+
+    logits = getattr(output, "logits", None)
+    if logits is None or logits.dim() > 3:
+        first = getattr(output, "last_hidden_state", None)
+        parts = [first] if first is not None else [t for t in tensors_in(output) if t.is_floating_point() and t.requires_grad]
+        return torch.stack([part.mean() for part in parts]).sum()
+    rows = logits.flatten(0, -2)
+    return torch.nn.functional.cross_entropy(rows, torch.empty(rows.shape[0], dtype=torch.int64))
+
+
+def _expanded(table: LayerTable, plan: Skipped, vocabulary: int) -> LayerTable:
+    """Return the table with the layers of skipped modules, and with the package's names."""
+    own: dict[str, list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]]] = {}  # layers and parameters, by path in the trace
+    order: list[str] = []
+    for index, layer in enumerate(table.layers):
+        order.append(layer.name)
+        weights = [(p.name, p.shape) for p in table.parameters if p.layer == index]
+        own[layer.name] = [(_windowed(layer, plan.sliding.get(layer.name, 0)), weights)]
+    for path, specs in plan.layers.items():
+        own[path] = _of_builder(path, specs)
+    rows: list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]] = []
+    for path in order:
+        if path not in plan.like:
+            rows += own[path]
+            continue
+        first = plan.like[path]
+        for inner in order:
+            if inner == first or inner.startswith(f"{first}."):
+                rows += [
+                    (_moved(layer, first, path), [(_renamed(weight, first, path), shape) for weight, shape in weights])
+                    for layer, weights in own[inner]
+                ]
+    names = roles.named([layer for layer, _ in rows], vocabulary)
+    layers = [
+        replace(layer, name=given, kind=_EMBEDDING if weights and layer.kind.endswith(_EMBEDDING) else layer.kind)
+        for (layer, weights), given in zip(rows, names, strict=True)
+    ]
+    flat = [(index, weight, shape) for index, (_, weights) in enumerate(rows) for weight, shape in weights]
+    back = sorted(range(len(flat)), key=lambda place: (-flat[place][0], -place))
+    ready = {place: turn for turn, place in enumerate(back)}
+    parameters = [Parameter(name=n, shape=shape, layer=i, ready=ready[at]) for at, (i, n, shape) in enumerate(flat)]
+    calls = sum(o.calls for layer in layers for o in layer.operations)
+    unknown = table.coverage.unknown
+    return replace(
+        table,
+        layers=tuple(layers),
+        parameters=tuple(parameters),
+        coverage=Coverage(ops=calls, known=calls - sum(unknown.values()), unknown=unknown),
+    )
+
+
+def _of_builder(path: str, specs: list[Any]) -> list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]]:
+    """Return layers and weights of a builder, inside the block of a module's path."""
+    layers, parameters = lay_out([spec.named(_block(path)) for spec in specs])
+    return [(layer, [(p.name, p.shape) for p in parameters if p.layer == index]) for index, layer in enumerate(layers)]
+
+
+def _block(path: str) -> str:
+    head = roles.block_of(path)
+    return head or f"{path}."
+
+
+def _moved(layer: Layer, before: str, after: str) -> Layer:
+    return replace(layer, name=_renamed(layer.name, before, after))
+
+
+def _renamed(name: str, before: str, after: str) -> str:
+    return after + name[len(before) :] if name == before or name.startswith(f"{before}.") else name
+
+
+def _windowed(layer: Layer, tokens: int) -> Layer:
+    """Return a layer whose attention sees the nearest ``tokens`` only; 0: all."""
+    if not tokens:
+        return layer
+
+    def narrowed(o: Operation) -> Operation:
+        if o.kind != "attention" or o.n <= tokens:
+            return o
+        return replace(o, sliding=float(tokens), flops=o.flops * tokens / o.n)
+
+    return replace(layer, operations=tuple(map(narrowed, layer.operations)))

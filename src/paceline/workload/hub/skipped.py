@@ -1,0 +1,201 @@
+"""Modules whose forward pass is not traced, because their layers are known: equal blocks, and modules with a builder.
+
+A deep network repeats a few blocks. Each kind runs once in a trace; the others give a tensor of the same shape, and their
+layers are copies. Modules with custom kernels (scans, grouped experts) would run as a slow fallback; builders give the layers
+of their kernels. Both keep their place in the graph of gradients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from paceline.workload.builders.layer_builders import LayerSpec
+from paceline.workload.tracing.autocast import autocast_key
+from paceline.workload.tracing.operations import tensors_in
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+Build = Callable[[Any, tuple[Any, ...], Mapping[str, Any], int], list[LayerSpec] | None]
+"""Builder of a module's layers, from the module, the arguments of its call and the number of samples; None: trace it."""
+_INDEX = re.compile(r"(layer|block)_?(idx|id|number|index)|^(idx|training|_is_hf_initialized)$")
+_LEAST = 3  # equal modules of a list that are worth it
+
+
+@dataclass
+class Skipped:
+    """What one trace skips.
+
+    Attributes:
+        like: for each repeated module, by its path, the path of the one that runs in its place.
+        layers: for each module with a builder, by its path, its layers.
+        sliding: for each module with a sliding window, its tokens.
+        samples: samples of the running pass.
+    """
+
+    like: dict[str, str] = field(default_factory=dict)
+    layers: dict[str, list[LayerSpec]] = field(default_factory=dict)
+    sliding: dict[str, int] = field(default_factory=dict)
+    samples: int = 1
+    builders: dict[str, Build] = field(default_factory=dict)
+    _made: dict[str, tuple[Any, list[Any]]] = field(default_factory=dict)
+
+
+_RUNNING: list[Skipped] = []
+
+
+def running() -> Skipped | None:
+    """Return what the running trace skips; None without one."""
+    return _RUNNING[-1] if _RUNNING else None
+
+
+@contextmanager
+def skipping(model: nn.Module, builder: Callable[[nn.Module], Build | None]) -> Iterator[Skipped]:
+    """Make modules of ``model`` skip their forward pass. Copies of the model skip too, inside this context.
+
+    Args:
+        builder: returns the builder of a module's layers; None: it is traced.
+    """
+    plan = Skipped()
+    for path, module in model.named_modules():
+        module._place = path  # type: ignore[assignment]  # a copy keeps it
+        build = builder(module)
+        if build is not None:
+            plan.builders[path] = build
+            module._traced_forward = module.forward  # type: ignore[assignment]
+            module.forward = MethodType(_built, module)  # type: ignore[method-assign]
+    for path, repeated in _repeats(model):
+        first = repeated[0]
+        if path(first) in plan.builders:
+            continue
+        first._traced_forward = first.forward  # type: ignore[assignment]
+        first.forward = MethodType(_noted, first)  # type: ignore[method-assign]
+        for other in repeated[1:]:
+            plan.like[path(other)] = path(first)
+            other.forward = MethodType(_repeated, other)  # type: ignore[method-assign]
+    hook = model.register_forward_pre_hook(_count_samples, with_kwargs=True)
+    _RUNNING.append(plan)
+    try:
+        yield plan
+    finally:
+        _RUNNING.pop()
+        hook.remove()
+        for module in model.modules():
+            for name in ("forward", "_place", "_traced_forward"):
+                module.__dict__.pop(name, None)
+
+
+def _repeats(model: nn.Module) -> Iterator[tuple[Callable[[Any], str], list[Any]]]:
+    """Yield equal modules of each list of modules, the outermost lists alone, in order."""
+    import torch
+
+    inside: list[str] = []
+    for path, module in model.named_modules():
+        if not isinstance(module, torch.nn.ModuleList) or any(path.startswith(f"{outer}.") for outer in inside):
+            continue
+        kinds: dict[Any, list[Any]] = {}
+        for child in module:
+            kinds.setdefault(_signature(child), []).append(child)
+        if len(module) >= _LEAST and any(len(equal) > 1 for equal in kinds.values()):
+            inside.append(path)
+            for equal in kinds.values():
+                if len(equal) > 1:
+                    yield lambda child: str(child._place), equal
+
+
+def _signature(module: nn.Module) -> Any:
+    """Return what makes two modules do the same work: classes, plain attributes but the block's number, and shapes."""
+    parts: list[Any] = []
+    for path, own in module.named_modules():
+        plain = tuple(
+            (name, repr(value))
+            for name, value in sorted(own.__dict__.items())
+            if isinstance(value, int | float | str | bool | tuple | type(None)) and not _INDEX.search(name) and name != "_place"
+        )
+        held = tuple((name, tuple(p.shape), p.requires_grad) for name, p in own.named_parameters(recurse=False))
+        buffers = tuple((name, tuple(b.shape)) for name, b in own.named_buffers(recurse=False))
+        parts.append((path, type(own), plain, held, buffers))
+    return tuple(parts)
+
+
+def _count_samples(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    plan, first = running(), next(tensors_in([args, kwargs]), None)
+    if plan is not None and first is not None:
+        plan.samples = int(first.shape[0])
+
+
+def _noted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run the module, and note the form of its result: each tensor as the argument that it is, or shape and type."""
+    result = self._traced_forward(*args, **kwargs)
+    plan = running()
+    if plan is not None:
+        given = {id(tensor): place for place, tensor in enumerate(tensors_in([args, kwargs]))}
+        form = [given.get(id(t), (tuple(t.shape), t.dtype, t.requires_grad)) for t in tensors_in(result)]
+        plan._made[self._place] = result, form
+    return result
+
+
+def _repeated(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a result of the form that the equal module before it gave."""
+    plan = running()
+    assert plan is not None
+    result, form = plan._made[plan.like[self._place]]
+    given = list(tensors_in([args, kwargs]))
+    new = [place for place in form if not isinstance(place, int)]
+    made = iter(_opaque(new, given))
+    tensors = [given[place] if isinstance(place, int) and place < len(given) else next(made) for place in form]
+    return _refilled(result, {id(old): tensor for old, tensor in zip(tensors_in(result), tensors, strict=True)})
+
+
+def _built(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a result like the first input, and note the layers of the module's builder."""
+    import torch
+
+    plan = running()
+    layers = plan.builders[self._place](self, args, kwargs, plan.samples) if plan is not None else None
+    if plan is None or layers is None:
+        return self._traced_forward(*args, **kwargs)
+    plan.layers[self._place] = layers
+    given = list(tensors_in([args, kwargs]))
+    key = autocast_key()
+    narrow = torch._C._dispatch_tls_is_dispatch_key_included(key) and not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    kind = torch.bfloat16 if narrow else given[0].dtype
+    return next(iter(_opaque([(tuple(given[0].shape), kind, True)], given)))
+
+
+def _opaque(form: list[Any], given: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return new tensors of these shapes and types. Gradients pass through to all ``given`` ones that need them."""
+    import torch
+
+    class Opaque(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
+            ctx.shapes = [(x.shape, x.dtype) for x in inputs]
+            return tuple(inputs[0].new_zeros(shape, dtype=kind) for shape, kind, _ in form)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+            like = next(g for g in gradients if g is not None)
+            return tuple(like.new_zeros(shape, dtype=kind) for shape, kind in ctx.shapes)
+
+    trained = [x for x in given if x.requires_grad] or given[:1]
+    return list(Opaque.apply(*trained)) if form else []  # type: ignore[no-untyped-call]
+
+
+def _refilled(value: Any, new: Mapping[int, Any]) -> Any:
+    """Return the same structure with other tensors."""
+    if id(value) in new:
+        return new[id(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_refilled(part, new) for part in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_refilled(part, new) for part in value)
+    if isinstance(value, Mapping):
+        return type(value)(**{key: _refilled(part, new) for key, part in value.items()})
+    return value

@@ -40,10 +40,10 @@ _PRODUCTS = ("Linear", "Conv1D")
 _IN_ATTENTION = re.compile(r"(^|\.)(\w*attention|\w*attn|cross|self|attn\w*)\.", re.IGNORECASE)
 _ROUTER = re.compile(r"(^|\.)(router|shared\.scale)$")
 SAME_PRODUCT: tuple[tuple[str, ...], ...] = (
-    ("query", "q_proj", "q", "q_lin", "wq", "q_b_proj"),
+    ("query", "q_proj", "q", "q_lin", "wq", "q_b_proj", "to_q"),
     ("query_down", "q_a_proj"),
-    ("key", "k_proj", "k", "k_lin", "wk"),
-    ("value", "v_proj", "v", "v_lin", "wv"),
+    ("key", "k_proj", "k", "k_lin", "wk", "to_k"),
+    ("value", "v_proj", "v", "v_lin", "wv", "to_v"),
     ("qkv", "qkv_proj", "c_attn", "query_key_value", "wqkv"),
     ("key_value", "kv_b_proj"),
     ("latent", "kv_a_proj_with_mqa"),

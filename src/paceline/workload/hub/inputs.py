@@ -47,28 +47,29 @@ def examples(module: Any, tokens: int) -> list[Example]:
     size = _image(config) if "pixel_values" in takes else ()
     if _towers(config) and size and not hasattr(module, "lm_head"):  # images and their captions
         short = getattr(config.text_config, "max_position_embeddings", tokens)
-        given = usual | {"pixel_values": _of(*size), "input_ids": _of(short, whole=True)}
+        given = usual | {"pixel_values": of(*size), "input_ids": of(short, whole=True)}
         return [Example(given, f"image {_by(size)}, {short} tokens")]
     if first in ("input_ids", "input_features") and {"input_ids", "decoder_input_ids"} & {*takes}:
-        given = usual | ({"decoder_input_ids": _of(tokens, whole=True)} if "decoder_input_ids" in takes else {})
+        given = usual | ({"decoder_input_ids": of(tokens, whole=True)} if "decoder_input_ids" in takes else {})
         if first == "input_features":
-            return [Example(given | {first: _of(config.num_mel_bins, 2 * config.max_source_positions)}, text)]
-        alone = given | {first: _of(tokens, whole=True)}
+            return [Example(given | {first: of(config.num_mel_bins, 2 * config.max_source_positions)}, text)]
+        alone = given | {first: of(tokens, whole=True)}
         if not _towers(config):
             return [Example(alone, text)]
-        seen = [Example(alone | {"pixel_values": _of(*size)} | _tiles(config, size, tokens), f"{text}, one image {_by(size)}")]
+        seen = [Example(alone | {"pixel_values": of(*size)} | _tiles(config, size, tokens), f"{text}, one image {_by(size)}")]
         return [*(seen if size else []), Example(alone, text, "; text alone, the tower of images does not run")]
     if first == "pixel_values" and size:
-        return [Example(usual | {first: _of(*size)}, f"image {_by(size)}")]
+        return [Example(usual | {first: of(*size)}, f"image {_by(size)}")]
     if first == "input_values":
-        return [Example(usual | {first: _of(_SECONDS * _RATE)}, f"sound of {_SECONDS} s")]
+        return [Example(usual | {first: of(_SECONDS * _RATE)}, f"sound of {_SECONDS} s")]
     raise UserError(
         f"the inputs of {type(module).__name__} ({first}) are not known here",
         "trace it: write a function that returns the module and its inputs, and name it module:function",
     )
 
 
-def _of(*shape: int, whole: bool = False) -> torch.Tensor:
+def of(*shape: int, whole: bool = False) -> torch.Tensor:
+    """Return two samples of a shape; ``whole``: of whole numbers."""
     import torch
 
     return torch.empty((2, *shape), dtype=torch.int64 if whole else torch.float32, device="meta")
@@ -79,8 +80,8 @@ def _tiles(config: Any, size: tuple[int, ...], tokens: int) -> dict[str, Any]:
     most = getattr(config.vision_config, "max_num_tiles", 0)
     if not most:
         return {}
-    seen = {"pixel_values": _of(1, most, *size), "cross_attention_mask": _of(tokens, 1, most, whole=True)}
-    return seen | {"aspect_ratio_ids": _of(1, whole=True), "aspect_ratio_mask": _of(1, most, whole=True)}
+    seen = {"pixel_values": of(1, most, *size), "cross_attention_mask": of(tokens, 1, most, whole=True)}
+    return seen | {"aspect_ratio_ids": of(1, whole=True), "aspect_ratio_mask": of(1, most, whole=True)}
 
 
 def _by(size: tuple[int, ...]) -> str:

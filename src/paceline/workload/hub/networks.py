@@ -13,6 +13,7 @@ from paceline.workload.builders.attention import eager
 from paceline.workload.builders.layer_builders import lay_out
 from paceline.workload.hub import inputs, roles
 from paceline.workload.hub.attention import fused_attention as as_kernel
+from paceline.workload.hub.diffusion_inputs import diffusion_examples
 from paceline.workload.hub.kernels import builder
 from paceline.workload.hub.library import TEXT, built, language_model, quiet
 from paceline.workload.hub.skipped import Skipped, skipping
@@ -53,9 +54,11 @@ def _traced(
     module: Any, what: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool, usual: int
 ) -> LayerTable:
     """Return the table of a module. Other arguments and errors: ``hub_table``."""
-    length = seq_len or inputs.longest(module.config, usual)
-    examples = inputs.examples(module, length)
-    if seq_len is not None and "tokens" not in examples[0].sample:
+    if library == TEXT:
+        examples = inputs.examples(module, seq_len or inputs.longest(module.config, usual))
+    else:
+        examples = diffusion_examples(module)
+    if seq_len is not None and (library != TEXT or "tokens" not in examples[0].sample):
         raise UserError(f"{name} has no sequence length to choose", f"one sample is {examples[0].sample}")
     first: UserError | None = None
     for example, kernel in product(examples, (True, False) if library == TEXT else (False,)):
@@ -72,11 +75,15 @@ def _traced(
                 first = first or error
     else:
         assert first is not None
-        raise first
+        raise UserError(first.message, _LEFT_OUT)
     whole = _expanded(table, plan, _vocabulary(module.config))
     return whole if fused_attention else eager(whole)
 
 
+_LEFT_OUT = (
+    "values that a file leaves out are the defaults of the library's class: give a whole config.json; or trace the module with "
+    "inputs of your own: write a function that returns both, and name it module:function"
+)
 _EMBEDDING = "Embedding"
 
 
@@ -92,6 +99,8 @@ def _loss(output: Any) -> Any:
 
     from paceline.workload.tracing.operations import tensors_in
 
+    if hasattr(output, "sample"):  # the noise that was added
+        return torch.nn.functional.mse_loss(output.sample, torch.empty_like(output.sample))
     logits = getattr(output, "logits", None)
     if logits is None or logits.dim() > 3:
         first = getattr(output, "last_hidden_state", None)

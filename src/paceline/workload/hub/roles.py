@@ -26,6 +26,11 @@ _PARTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(mlp|feed_forward|ffn|DenseReluDense)\.wi_0", "gate"),
         (r"(mlp|feed_forward|ffn|DenseReluDense)\.(Wo|wo|c_proj)", "contract"),
         (r"shared_expert_gate", "shared.scale"),
+        (r"attn2\.to_out\.0", "cross.project"),
+        (r"attn1?\.to_out\.0", "attention.project"),
+        (r"ff\.net\.0\.proj", "expand"),
+        (r"ff\.net\.0", "act"),
+        (r"ff\.net\.2", "contract"),
     )
 )
 _PRODUCTS = {other: names[0] for names in SAME_PRODUCT for other in names}

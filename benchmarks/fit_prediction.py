@@ -369,22 +369,40 @@ def source(point: Point) -> str:
     return rest if first == "published" else first
 
 
-def device_effects(
-    rows: Sequence[Missed], name: str, values: Array, level: SoftwareLevel, sigma: Mapping[str, float]
-) -> dict[str, float]:
-    """Factors on the seconds of devices without the rows of ``name``, from what several sources' steps took beyond ``values``.
-
-    A source counts once, with the mean of its groups' medians. The mean of the sources is shrunk to none as that of a normal
-    distribution whose prior has the sigma ``device``, where a source is off by ``base`` (posterior mean).
-    """
+def source_means(rows: Sequence[Missed], name: str, values: Array, level: SoftwareLevel) -> dict[str, dict[str, list[float]]]:
+    """Logarithms of measured over predicted seconds, medians of groups, by device and source, without the rows of ``name``."""
     logs: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         if row.point.level == level and name not in row.point.names:
             of = logs.setdefault(row.point.group[2], {}).setdefault(source(row.point), [])
             of.append(-float(np.median(_error(row.point, values))))
-    means = {device: [float(np.mean(own)) for own in sources.values()] for device, sources in logs.items()}
-    prior = (sigma["base"] / sigma["device"]) ** 2
-    return {d: float(np.exp(sum(m) / (len(m) + prior))) for d, m in sorted(means.items()) if len(m) >= SOURCES}
+    return logs
+
+
+def shrunk(sources: Sequence[Sequence[float]], sigma: Mapping[str, float]) -> float:
+    """Posterior mean of normal errors: the prior has the sigma ``device``, each source ``base``."""
+    return sum(float(np.mean(own)) for own in sources) / (len(sources) + (sigma["base"] / sigma["device"]) ** 2)
+
+
+def device_effects(
+    rows: Sequence[Missed], name: str, values: Array, level: SoftwareLevel, sigma: Mapping[str, float]
+) -> dict[str, float]:
+    """Factors on the seconds of devices without the rows of ``name``, from what several sources' steps took beyond ``values``.
+    A source counts once."""
+    found = source_means(rows, name, values, level)
+    return {d: float(np.exp(shrunk([*of.values()], sigma))) for d, of in sorted(found.items()) if len(of) >= SOURCES}
+
+
+def sources_left_out(rows: Sequence[Missed], values: Array) -> str:
+    """What the factors of others are worth: errors of each source on a device that others measured too."""
+    errors: list[tuple[float, float]] = []
+    for level, sigma in sigmas(rows, "", values).items():
+        for of in source_means(rows, "", values, level).values():
+            for left_out, logs in of.items() if len(of) > 1 else ():
+                factor = shrunk([own for name, own in of.items() if name != left_out], sigma)
+                errors.append((float(np.mean(np.abs(logs))), float(np.mean(np.abs(np.array(logs) - factor)))))
+    without, with_factor = np.mean(errors, axis=0)
+    return f"{len(errors)} sources left out: {without:.1%}, with the factor of the device from others {with_factor:.1%}"
 
 
 def parts(rows: Sequence[Missed], name: str, values: Array) -> dict[str, dict[str, Any]]:
@@ -458,6 +476,7 @@ def main(folder: Path, only: Collection[str] = ()) -> None:
         apart[_key(name)]["ordinary"]["host_s"] = own
     HELD_OUT.write_text(HEAD_HELD_OUT + "\n" + to_toml(apart), encoding="utf-8")
     print(table(read, held_out, all_rows))
+    print(sources_left_out(rows_missed, all_rows))
 
 
 if __name__ == "__main__":

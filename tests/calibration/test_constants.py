@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import tomllib
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 
 import paceline
 from each_row import each_row
-from paceline.calibration.constants import CATALOGUE, HIGH, LOW, TYPICAL, assumed, efficiency
+from paceline import hardware
+from paceline.calibration.constants import CATALOGUE, HIGH, LEVELS, LOW, TYPICAL, assumed, efficiency
 from paceline.errors import UserError
+from paceline.prediction.passes.compute import optimizer_seconds
+from paceline.strategy.optimizer import OPTIMIZERS
 
 DATA: dict[str, Any] = tomllib.loads(files("paceline.calibration").joinpath("constants.toml").read_text(encoding="utf-8"))
 FITTED = {*DATA["sigmas"], *DATA["shared"], *DATA["ordinary"], *DATA["tuned"], *DATA["ordinary"]["sigmas"]} - {"sigmas"}
@@ -83,3 +87,14 @@ def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> No
         efficiency("ordinary").of_year(2020)
     with pytest.raises(UserError, match="software of the year 21; give one from 2015 on"):
         tuned.of_year(21)
+
+
+def test_a_device_has_its_factor_with_and_without_a_bridge_and_not_without_its_chip() -> None:
+    bare, pair = hardware.device("A100 PCIe 80GB"), hardware.device("A100 PCIe 80GB NVLink")
+    e = replace(efficiency("ordinary"), device_effects={bare.name: 1.25})
+    assert (pair.board, e.factor_on(pair.board), e.factor_on("V100")) == (bare.name, 1.25, 1.0)
+    seconds = [sum(optimizer_seconds(OPTIMIZERS["adam"], 10**9, 10, bare, c)) for c in (e, replace(e, device_effects={}))]
+    assert seconds[0] / seconds[1] == pytest.approx(1.25)
+    for level in LEVELS:
+        for name in efficiency(level).device_effects:
+            assert name not in efficiency(level, hardware.device(name).chip).device_effects

@@ -139,9 +139,9 @@ class Efficiency:
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
         return math.hypot(estimate, math.log(carried) / Z80, HOST_SIGMA if link.shared else 0.0)
 
-    def factor_on(self, device: str) -> float:
-        """Return the factor on the seconds of layers and optimizer on a device, by its name."""
-        return self.time_factor * self.device_effects.get(device, 1.0)
+    def factor_on(self, board: str) -> float:
+        """Return the factor on the seconds of layers and optimizer on a device, by its board (``Device.board``)."""
+        return self.time_factor * self.device_effects.get(board, 1.0)
 
     def seconds_of(self, other: Efficiency) -> float:
         """Return the ratio of the seconds of every layer to those under ``other``; 0 if the ratio differs between layers."""

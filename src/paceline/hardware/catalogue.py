@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from paceline.errors import unknown
-from paceline.hardware.device import Device, Link
+from paceline.hardware.device import BRIDGED, Device, Link
 from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
 from paceline.hardware.spelling import counted, fold_hardware, memory_sizes, shorter, without_seller
 
@@ -113,7 +113,7 @@ def _named_longer(name: str, own: str) -> Device | None:
             return candidate
     bare = _BRIDGED.sub("", name)
     pair = _named_longer(bare, own) if bare != name else None
-    return replace(pair, name=f"{pair.name} NVLink", link=pair.bridge, bridge="") if pair and pair.bridge else None
+    return replace(pair, name=f"{pair.name}{BRIDGED}", link=pair.bridge, bridge="") if pair and pair.bridge else None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:

@@ -9,6 +9,9 @@ from typing import Literal
 from paceline.errors import unknown
 from paceline.hardware.precision import PRECISIONS, RECIPES
 
+BRIDGED = " NVLink"
+"""End of the names of boards that bridges join in pairs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -64,6 +67,11 @@ class Device:
     def __hash__(self) -> int:
         """Return the hash of name and memory. The tables of rates cannot be hashed."""
         return hash((self.name, self.memory))
+
+    @property
+    def board(self) -> str:
+        """Name of the board itself: a pair that a bridge joins is named after it."""
+        return self.name.removesuffix(BRIDGED)
 
     @property
     def chip(self) -> str:

@@ -232,7 +232,7 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
     if own := family(device):
         lazy = ", and the host records every operation of ordinary software" if own.lazy else ""
         yield Assumption("constants", f"{device.name} takes constants of {own.name}{lazy}.", own.source)
-    effect = e.device_effects.get(device.name, 1.0)
+    effect = e.device_effects.get(device.board, 1.0)
     if abs(effect - 1) >= 0.005:
         yield Assumption(
             "constants",

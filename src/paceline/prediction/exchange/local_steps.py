@@ -36,7 +36,7 @@ def outer_seconds(workload: Workload, strategy: Strategy, device: Device, effici
     launched = (
         _KERNELS * (ceil(tensors / FUSED) if efficiency.level == "tuned" else tensors) + (3 if kept else 1) * local.fragments
     )
-    factor = efficiency.factor_on(device.name) / local.sync_every
+    factor = efficiency.factor_on(device.board) / local.sync_every
     return moved * factor, launched * efficiency.launch_s[device.kind] * factor
 
 

@@ -248,7 +248,7 @@ def layer_seconds(
     table = operation_table(workload)
     last = is_channels_last(workload, memory_format, efficiency.level)
     seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, last)
-    parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.factor_on(device.name)
+    parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.factor_on(device.board)
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
 
@@ -439,5 +439,5 @@ def optimizer_seconds(
     memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
     launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
     launch = optimizer.ops * launches * efficiency.launch_s[device.kind]
-    factor = efficiency.factor_on(device.name)
+    factor = efficiency.factor_on(device.board)
     return memory * factor, launch * factor

@@ -29,7 +29,7 @@ def weight_seconds(workload: Workload, micro_batch_size: int, precision: str, de
     """
     table = operation_table(workload)
     kernels = operation_seconds(table, micro_batch_size, precision, device, efficiency).kernels
-    seconds = kernels * efficiency.factor_on(device.name)
+    seconds = kernels * efficiency.factor_on(device.board)
     chosen = table.backward & (table.grows[table.row, _DEPTH] > 0)
     return np.bincount(table.layer[chosen], seconds[table.row[chosen]], table.layers).astype(np.float64)
 

@@ -11,8 +11,9 @@ from paceline.calibration.constants import efficiency
 from paceline.hardware import Cluster
 from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.prediction import Observation, Predictor, fit
-from paceline.prediction.passes.host import launches_of_step
+from paceline.prediction.passes.host import host_launches, launches_of_step
 from paceline.strategy import Strategy
+from paceline.strategy.recompute import Recompute
 from paceline.workload import TransformerShape, Workload
 
 GPT = Workload.from_shape(TransformerShape(layers=4, hidden=1024, heads=16, vocabulary=51200), 512, name="gpt-4x1024")
@@ -45,6 +46,18 @@ def test_more_kernels_on_a_device_cost_more() -> None:
     more = HOSTS.of_candidates([(PLACE, layout) for layout in layouts], steps) - steps
     launches = [launches_of_step(GPT, layout, efficiency("ordinary"), PLACE.device) for layout in layouts]
     assert launches[0] == 2 * launches[1] == 2 * launches[2] and more[0] > more[1] > more[2] > 0
+
+
+def test_a_forward_pass_that_runs_again_launches_its_kernels_again() -> None:
+    whole = [HOSTS.launches(PLACE.device, "fp16", Recompute.of(name)) for name in ("none", "selective:mlp", "full")]
+    forward, backward = host_launches(GPT, efficiency("ordinary"), PLACE.device, "fp16")
+    last = "mlp_drop", "mlp_sum"  # nothing reads the sum of a block that runs again
+    again = np.array([layer.name.startswith("blocks.") and not layer.name.endswith(last) for layer in GPT.layers])
+    assert whole[0] == (forward + backward).sum() and whole[2] == whole[0] + forward[again].sum()
+    assert whole[0] < whole[1] < whole[2]
+    layouts = [Strategy.of(world_size=8, global_batch_size=8, precision="fp16", recompute=name) for name in ("none", "full")]
+    more = HOSTS.of_candidates([(PLACE, layout) for layout in layouts], np.full(2, 1e-4))
+    assert more[1] - 1e-4 == pytest.approx((more[0] - 1e-4) * whole[2] / whole[0])
 
 
 def test_known_hosts_and_replayed_graphs_add_nothing() -> None:

@@ -32,6 +32,7 @@ from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import Strategy
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import CHOICES
 from paceline.workload.table import Workload
 
@@ -228,9 +229,10 @@ class _LayoutScreening:
     @cached_property
     def _launches(self) -> Array:
         """Kernels of a micro batch of each slice that a host launches, (slices,)."""
-        precisions, device = [own.precision for own in self.bounds.slices], self.cluster.device
-        launches = {name: self.hosts.launches(device, name) if self.hosts else 0.0 for name in set(precisions)}
-        return np.array([launches[name] for name in precisions])
+        layers, device = self.common.get("recompute_layers", 0), self.cluster.device
+        kinds = [(own.precision, Recompute.of(own.recompute, layers if own.recompute else 0)) for own in self.bounds.slices]
+        launches = {kind: self.hosts.launches(device, *kind) if self.hosts else 0.0 for kind in set(kinds)}
+        return np.array([launches[kind] for kind in kinds])
 
     def _detours(self, shape: PipelineShape, rows: Ints, times: Ints) -> Ints:
         """Return the least number of choices that are not plain (``Strategy.detours``), shape (rows, shardings, batches)."""

@@ -20,6 +20,8 @@ from paceline.prediction import StepPredictor
 from paceline.prediction.answer.held_out_error import held_out
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.passes.host import host_launches, host_seconds
+from paceline.prediction.step.costs import run_again
+from paceline.strategy.recompute import Recompute
 from paceline.workload.table import Workload
 
 
@@ -43,11 +45,16 @@ class SlowHosts:
         missed = held_out(e.level, "gpu") if plain is predictor and plain.fitted else None
         return cls(workload, e, missed.launch_s / math.log(10) if missed else 0.0)
 
-    def launches(self, device: Device, precision: str) -> float:
-        """Return the kernels of a micro batch that the host launches on all stages; 0 for devices without launches."""
+    def launches(self, device: Device, precision: str, recomputation: Recompute) -> float:
+        """Return the kernels of a micro batch that the host launches on all stages; 0 for devices without launches.
+
+        Those of a forward pass that runs again count twice.
+        """
         if not self.extra_s or not host_seconds(device, self.constants):
             return 0.0
-        return float(host_launches(self.workload, self.constants, device, precision).sum())
+        calls = host_launches(self.workload, self.constants, device, precision)
+        again, _ = run_again(self.workload, recomputation, calls[0])
+        return float(calls.sum() + again.sum())
 
     def expected(
         self,
@@ -79,14 +86,14 @@ class SlowHosts:
         if not self.extra_s:
             return step_s
         expected = step_s.copy()
-        groups: dict[tuple[str, str], list[int]] = {}
+        groups: dict[tuple[str, str, Recompute], list[int]] = {}
         for index, (cluster, strategy) in enumerate(candidates):
-            groups.setdefault((cluster.device.name, strategy.precision), []).append(index)
-        for (_, precision), members in groups.items():
+            groups.setdefault((cluster.device.name, strategy.precision, strategy.parallelism.recomputation), []).append(index)
+        for (_, precision, recomputation), members in groups.items():
             device = candidates[members[0]][0].device
             meshes = [candidates[i][1].parallelism for i in members]
             times, stages = np.array([(m.micro_batches, m.pipeline) for m in meshes], dtype=np.float64).T
             virtual = np.array([m.virtual_stages for m in meshes])
-            launches = self.launches(device, precision)
+            launches = self.launches(device, precision, recomputation)
             expected[members] = self.expected(step_s[members], device, launches, times, stages, virtual)
         return expected

@@ -83,7 +83,9 @@ def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> No
     ages = [tuned.of_year(year).time_factor for year in (2019.5, 2021.5, 2023.9, 2026.0, 0.0)]
     assert ages == sorted(ages, reverse=True) and ages[2:] == [1.0] * 3
     assert ages[1] == pytest.approx(tuned.yearly_gain**2.4) and tuned.of_year(2020).of_year(0).time_factor == 1.0
-    with pytest.raises(UserError, match="a year of ordinary software: how it became faster is not known; give software tuned"):
+    with pytest.raises(
+        UserError, match="a year of ordinary software: how it became faster is not known; give --software tuned"
+    ):
         efficiency("ordinary").of_year(2020)
     with pytest.raises(UserError, match="software of the year 21; give one from 2015 on"):
         tuned.of_year(21)

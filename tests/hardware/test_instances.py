@@ -95,7 +95,23 @@ def test_lookup_ignores_case_and_separators(spelling: tuple[str, str], data: st.
     assert entry is not None and entry.name == name
 
 
-@each_row("text", ["", "H100", "A100", "aws", "p9.48xlarge", "DGX", "NVL72", "Azure H100"])
+@each_row(
+    "text",
+    [
+        "",
+        "H100",
+        "A100",
+        "aws",
+        "p9.48xlarge",
+        "DGX",
+        "NVL72",
+        "Azure H100",
+        "T4 NVL4",
+        "H100 NVL2",
+        "GB200 NVL0",
+        "ml.p9.48xlarge",
+    ],
+)
 def test_no_default_instance(text: str) -> None:
     assert instance(text) is None
 
@@ -133,7 +149,65 @@ def test_a_count_is_of_nodes() -> None:
 def test_the_network_of_the_user_stands_before_its_own() -> None:
     assert Cluster.named("2x p5.48xlarge", "100Gb/s").network.name == "Ethernet 100 Gb/s"
     assert Cluster.named("2x p5.48xlarge", "EFA") == Cluster.named("2x p5.48xlarge")
-    assert Cluster.named("2x g5.48xlarge", "EFA").network.name == "EFA 400 Gb/s"
+    with pytest.raises(UserError, match="'EFA' has no speed"):
+        Cluster.named("2x g5.48xlarge", "EFA")
+
+
+@each_row(
+    ("text", "gigabits"),
+    [
+        ("2x8 A100, EFA", 400),
+        ("2x8 H100, EFA", 3200),
+        ("2x4 H100, EFAv2", 3200),  # half of a p5.48xlarge
+        ("2x1 H100, EFA", 100),
+        ("2x8 H200, EFAv3", 3200),
+        ("2x HGX H100, EFA", 3200),
+        ("2x4 GB200, EFA", 1600),
+        ("2x GB200 NVL72, EFA", 28800),
+        ("1+7 H100, Elastic Fabric Adapter", 3200),
+    ],
+)
+def test_a_transport_of_one_cloud_has_the_speed_of_its_instance_with_such_devices(text: str, gigabits: float) -> None:
+    network = Cluster.named(text).network
+    assert (network.transport, network.bandwidth.value) == ("EFA", gigabits * 1e9 / 8)
+    assert "given by the user" not in network.bandwidth.source
+
+
+@each_row(
+    ("text", "what"),
+    [
+        ("2x8 MI300X, EFA", "no speed; give it too"),
+        ("2x16 H100, EFA", "no speed; give it too"),
+        ("2x8 H100, RoCE", "no speed; give it too"),
+        ("2x ND H100 v5, EFA", "no speed; give it too"),
+        ("2x16 Trainium, EFA", "differ: trn1.32xlarge EFA 800 Gb/s, trn1n.32xlarge EFA 1600 Gb/s; name one"),
+    ],
+)
+def test_a_transport_without_such_an_instance_needs_its_speed(text: str, what: str) -> None:
+    with pytest.raises(UserError, match=what):
+        Cluster.named(text)
+
+
+@each_row(
+    ("text", "devices", "nodes"),
+    [
+        ("GB200 NVL4", 4, 1),
+        ("2x NVIDIA GB200 NVL4", 4, 2),
+        ("ml.p4de.24xlarge", 8, 1),
+        ("2 AWS ml.p4de.24xlarge", 8, 2),
+        ("1 node with 8 NVIDIA H100 80GB HBM3", 8, 1),
+        ("4 servers of 2x T4", 2, 4),
+        ("3 nodes of p5.48xlarge", 8, 3),
+    ],
+)
+def test_words_for_nodes(text: str, devices: int, nodes: int) -> None:
+    found = Cluster.named(text) if nodes == 1 or "xlarge" in text else Cluster.named(text, "100Gb/s")
+    assert (found.devices_per_node, found.num_nodes) == (devices, nodes)
+
+
+def test_nodes_of_a_device_need_its_number() -> None:
+    with pytest.raises(UserError, match="4x8 H100"):
+        Cluster.named("4 nodes of H100", "100Gb/s")
 
 
 def test_its_own_network_names_its_source() -> None:

@@ -101,7 +101,6 @@ def test_any_ethernet_may_be_called_by_its_speed() -> None:
 @each_row(
     ("text", "name"),
     [
-        ("EFA", "EFA 400 Gb/s"),
         ("Slingshot", "Slingshot 11"),
         ("slingshot-11", "Slingshot 11"),
         ("4x Slingshot", "4x Slingshot 11"),
@@ -171,7 +170,7 @@ def test_a_speed_alone_may_be_either(text: str) -> None:
     assert both["RDMA"].name.replace("RoCE", "Ethernet") == network(text).name
 
 
-@each_row("text", ["100Gb/s RoCE", "TCP 100G", "EFA", "InfiniBand HDR", "8x InfiniBand NDR", "800Gb/s TCPX"])
+@each_row("text", ["100Gb/s RoCE", "TCP 100G", "EFA 400G", "InfiniBand HDR", "8x InfiniBand NDR", "800Gb/s TCPX"])
 def test_a_transport_that_is_said_leaves_nothing_open(text: str) -> None:
     assert network(text).transport and not by_transport(network(text))
 
@@ -182,7 +181,7 @@ def test_a_transport_that_is_said_leaves_nothing_open(text: str) -> None:
         ("100Gb/s RoCE", "400Gb/s", "RoCE 400 Gb/s"),
         ("TCP 100Gb/s", "400G", "TCP 400 Gb/s"),
         ("TCP 100Gb/s", "100GbE", "TCP 100 Gb/s"),
-        ("EFA", "3200Gb/s", "EFA 3.20 Tb/s"),
+        ("EFA 400G", "3200Gb/s", "EFA 3.20 Tb/s"),
         ("InfiniBand HDR", "400Gb/s", "InfiniBand NDR"),
         ("8x InfiniBand HDR", "3200Gb/s", "InfiniBand 3.20 Tb/s"),
         ("InfiniBand HDR SHARP", "400Gb/s", "InfiniBand NDR SHARP"),
@@ -279,13 +278,33 @@ def test_text_without_a_network_is_refused_as_before() -> None:
         ("Slingshot 800Gb/s", "Slingshot 800 Gb/s"),
         ("InfiniBand 800Gb/s", "InfiniBand XDR"),
         ("EFA v3 3200Gb/s", "EFA 3.20 Tb/s"),
+        ("NDR InfiniBand", "InfiniBand NDR"),
+        ("8x EDR IB", "8x InfiniBand EDR"),
+        ("NVIDIA Quantum-2 InfiniBand", "InfiniBand NDR"),
+        ("Quantum-2 NDR", "InfiniBand NDR"),
+        ("SHARP InfiniBand HDR", "InfiniBand HDR SHARP"),
+        ("NDR200", "InfiniBand HDR"),
+        ("8x NDR200 InfiniBand", "8x InfiniBand HDR"),
+        ("InfiniBand HDR100", "InfiniBand EDR"),
+        ("NDR400", "InfiniBand NDR"),
     ],
 )
 def test_number_of_links_anywhere_in_the_text(text: str, name: str) -> None:
     assert network(text).name == name
 
 
-@pytest.mark.parametrize("text", ["4x NDR x8", "2x 200Gb/s Slingshot (4 per node)", "Dual-port HDR 200Gb/s", "EFAv2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "4x NDR x8",
+        "2x 200Gb/s Slingshot (4 per node)",
+        "Dual-port HDR 200Gb/s",
+        "EFAv2",
+        "EFA",
+        "EDR200",
+        "HDR NDR",
+    ],
+)
 def test_unclear_number_of_links_is_refused(text: str) -> None:
     with pytest.raises(UserError):
         network(text)

@@ -128,9 +128,17 @@ def test_a_price_without_a_name_is_of_the_only_device() -> None:
             of_devices({"": 2.0}, several)
 
 
+def test_a_bridge_is_in_the_price_of_its_board() -> None:
+    pair, board = price("A100 PCIe 80GB NVLink"), price("A100 PCIe 80GB")
+    assert pair is not None and pair == board
+    own = price("A100 PCIe 80GB NVLink", {"A100 PCIe 80GB NVLink": 1.5})
+    assert own is not None and own.usd_per_device_hour == 1.5
+
+
 @pytest.mark.parametrize(
     ("text", "provider"),
     [
+        ("2 nodes of p5.48xlarge", "AWS p5.48xlarge"),
         ("2x p5.48xlarge", "AWS p5.48xlarge"),
         ("8 p5.48xlarge, EFA", "AWS p5.48xlarge"),
         ("BM.GPU.H100.8", None),

@@ -159,7 +159,10 @@ class Efficiency:
         if year and not FIRST_YEAR <= year < LAST_YEAR:
             raise UserError(f"software of the year {year:g}", f"give one from {FIRST_YEAR} on, such as 2021.5")
         if year and self.level != "tuned":
-            raise UserError(f"a year of {self.level} software: how it became faster is not known", "give software tuned too")
+            raise UserError(
+                f"a year of {self.level} software: how it became faster is not known",
+                "give --software tuned too (in Python software='tuned')",
+            )
         return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
 
     def _aged(self, year: float) -> float:

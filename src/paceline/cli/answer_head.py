@@ -14,6 +14,7 @@ from paceline.cli.arguments.exchange_arguments import COMPOUND
 from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
+from paceline.hardware.instances import network_of
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
@@ -82,13 +83,14 @@ def _head_alone(screen: Screen, head: Sequence[Block], p: Prediction, offers: Se
 
 def _nearest(o: argparse.Namespace, inputs: Inputs, model: StepPredictor) -> tuple[Fitting, ...]:
     most = LARGEST_BATCH if o.global_batch is None else 1
-    return nearest_fit(*inputs, predictor=model, network=_node_network(o), most_batches=most)
+    return nearest_fit(*inputs, predictor=model, network=_node_network(o, inputs[1]), most_batches=most)
 
 
-def _node_network(o: argparse.Namespace) -> Link | None:
+def _node_network(o: argparse.Namespace, machines: Cluster) -> Link | None:
     """Return the network between nodes that the options name, for a cluster of more nodes."""
     if o.network or not (o.device and hardware.instance(o.device)):
-        return hardware.network(o.network) if o.network else None
+        sizes = machines.devices_per_node
+        return hardware.network(network_of(o.network, machines.device.name, sizes)) if o.network else None
     return hardware.cluster(o.device, o.devices_per_node, 2).network
 
 

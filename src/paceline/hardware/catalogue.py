@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from paceline.errors import unknown
 from paceline.hardware.device import BRIDGED, Device, Link
 from paceline.hardware.device_rows import VARIABLE, device_of, fact, own_devices
-from paceline.hardware.spelling import counted, fold_hardware, memory_sizes, shorter, without_seller
+from paceline.hardware.spelling import counted, fold_hardware, halves, memory_sizes, shorter, without_seller, words
 
 _Named = TypeVar("_Named", bound=Device | Link)
 
@@ -86,8 +86,15 @@ def links() -> tuple[Link, ...]:
 
 
 def known_link(text: str) -> Link | None:
-    """Return the link of that name or alias, or None."""
-    return _link_index().get(fold_hardware(text))
+    """Return the link of that name or alias, whose words may stand in any order (``NDR InfiniBand``), or of two names side by
+    side (``Quantum-2 NDR``); None if unknown."""
+    return _link_of(text) or next(
+        (one for first, rest in halves(text) if (one := _link_of(first)) and one == _link_of(rest)), None
+    )
+
+
+def _link_of(text: str) -> Link | None:
+    return _link_index().get(fold_hardware(text)) or _link_words().get(words(text))
 
 
 def link_names() -> list[str]:
@@ -102,7 +109,18 @@ def _by_longer_name(name: str) -> Device | None:
 @cache
 def _named_longer(name: str, own: str) -> Device | None:
     """Return the device whose name is ``name`` without some of its last words, or None. Additions to the name are removed step
-    by step."""
+    by step; two names side by side are those of one device."""
+    if found := _named_once(name, own):
+        return found
+    twice = ((_named_once(first, own), _named_once(rest, own)) for first, rest in halves(name))
+    if found := next((one for one, other in twice if one and one == other), None):
+        return found
+    bare = _BRIDGED.sub("", name)
+    pair = _named_longer(bare, own) if bare != name else None
+    return replace(pair, name=f"{pair.name}{BRIDGED}", link=pair.bridge, bridge="") if pair and pair.bridge else None
+
+
+def _named_once(name: str, own: str) -> Device | None:
     sizes, (count, plain) = memory_sizes(name), counted(name)
     names = [name] if count else dict.fromkeys(rest for said in (name, plain) for rest in without_seller(said))
     for text in (text for said in names for text in shorter(said)):  # a count of devices is never dropped
@@ -111,9 +129,7 @@ def _named_longer(name: str, own: str) -> Device | None:
             memory_sizes(text) or all(math.isclose(size, candidate.memory.value, rel_tol=_NEAR) for size in sizes)
         ):
             return candidate
-    bare = _BRIDGED.sub("", name)
-    pair = _named_longer(bare, own) if bare != name else None
-    return replace(pair, name=f"{pair.name}{BRIDGED}", link=pair.bridge, bridge="") if pair and pair.bridge else None
+    return None
 
 
 def _find(kind: str, name: str, index: Mapping[str, _Named], fix: str) -> _Named:
@@ -204,3 +220,10 @@ def _device_index() -> dict[str, Device]:
 @cache
 def _link_index() -> dict[str, Link]:
     return _index(links())
+
+
+@cache
+def _link_words() -> dict[tuple[str, ...], Link]:
+    """Return the links by the words of their names, in alphabetical order."""
+    named = [(words(name), entry) for entry in links() for name in (entry.name, *entry.aliases)]
+    return {said: entry for said, entry in named if said and all(other == entry for key, other in named if key == said)}

@@ -22,7 +22,7 @@ from paceline.hardware.nics import Nic
 from paceline.hardware.node_sizes import check_joined, counted_nodes
 from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
 from paceline.hardware.saved_clusters import check_slip, saved_cluster
-from paceline.hardware.spelling import counted
+from paceline.hardware.spelling import counted, nodes_of
 from paceline.hardware.switches import Aggregation
 
 MOST_DEVICES = 1 << 20
@@ -119,7 +119,7 @@ class Cluster:
             network = behind.strip()
         elif comma and not own:
             raise UserError(f"{text!r} names a network, and so does {network!r}", "give one of them")
-        text = machines
+        text = _counts_first(machines)
         if behind_name := _BEHIND.match(text):  # "H100 x 4"
             text = f"{behind_name[2]}x {behind_name[1]}"
         if uneven := _UNEVEN.match(text):
@@ -350,6 +350,21 @@ class Cluster:
             nic=Nic(**_facts(card)) if card else None,
             aggregation=Aggregation(**_facts(switch)) if switch else None,
         )
+
+
+def _counts_first(text: str) -> str:
+    """Return ``2 nodes with 8 H100`` as ``2x8 H100``; any other text as it is.
+
+    Raises:
+        UserError: nodes of a device without its number.
+    """
+    said = nodes_of(text)
+    if said is None:
+        return text
+    many, each = said
+    if is_device(each):
+        raise UserError(f"{text.strip()!r}: the devices of a node are not said", f"give both numbers, such as {many}x8 {each}")
+    return f"{many}x{' ' if instance(each) else ''}{each}"
 
 
 _OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network", "leaf_nodes", "oversubscription")

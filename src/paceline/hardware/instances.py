@@ -8,16 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from paceline.errors import UserError, unknown
-from paceline.hardware.catalogue import device, device_names, is_device, is_own_device, load
+from paceline.hardware.catalogue import device, device_names, is_device, is_own_device, known_link, load
 from paceline.hardware.device import Device, Fact, Link
 from paceline.hardware.device_rows import source_text
+from paceline.hardware.networks import Transport, transport
 from paceline.hardware.networks import network as network_named
-from paceline.hardware.networks import transport
 from paceline.hardware.placement import NodeSizes, equal, sizes_text
 from paceline.hardware.spelling import counted, fold_hardware, without_seller
 from paceline.hardware.tpu_slices import DATE, SOURCE, tpu_slice
 from paceline.names import near_names
 
+_NVL = re.compile(r"(.*?[a-z0-9])[\s_-]*NVL\s?(\d{1,3})", re.IGNORECASE)
+"""``GB200 NVL4``: so many devices that NVLink joins."""
+_MAKERS = ("NVIDIA", "Intel")
+"""Who builds servers that clouds let with a network of their own."""
 _LAPTOP = re.compile(r"laptop|mobile|max-?q|notebook", re.IGNORECASE)
 
 
@@ -78,15 +82,16 @@ def instances() -> tuple[Instance, ...]:
 
 def instance(name: str) -> Instance | None:
     """Return the instance of that name or alias, in any case and with any separators. A provider may precede the name:
-    ``p5.48xlarge``, ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``. None for an
-    unknown name, and for a device of the user's own file. Raises UserError for an impossible slice."""
+    ``p5.48xlarge``, ``AWS p5.48xlarge``, ``ND H100 v5``, ``NVIDIA DGX H100``; or a slice of TPUs, ``v5e-8``, or a device with
+    the number that NVLink joins, ``GB200 NVL4``. None for an unknown name, and for a device of the user's own file. Raises
+    UserError for an impossible slice."""
     if is_own_device(name):
         return None
     index = _index()
     own = next((index[key] for key in map(fold_hardware, without_seller(name)) if key in index), None)
     slice_ = None if own else tpu_slice(name)
     if slice_ is None:
-        return own
+        return own or _joined(name)
     return Instance(
         name=slice_.name,
         provider="GCP",
@@ -95,6 +100,21 @@ def instance(name: str) -> Instance | None:
         network="",
         source=SOURCE,
         date=DATE,
+    )
+
+
+def _joined(name: str) -> Instance | None:
+    """Return the node of ``GB200 NVL4``; None for another name, and where the devices of that name are joined otherwise."""
+    said = _NVL.fullmatch(name.strip())
+    if said is None or not int(said[2]) or not is_device(said[1]) or is_device(f"{said[1]} NVL"):
+        return None
+    kind = device(said[1])
+    link = known_link(kind.link)
+    if link is None or link.kind != "nvlink":
+        return None
+    named = f"{kind.name} NVL{int(said[2])}"
+    return Instance(
+        name=named, provider="NVIDIA", device=kind.name, devices=int(said[2]), network="", source="its name", date="2026-11-29"
     )
 
 
@@ -126,7 +146,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     Args:
         devices: number per node, or one number for each node. None: that of the instance; 1 for the name of a device.
         network: network of the user; it replaces the instance's own. A transport without a speed, such as ``EFA``, is the
-            instance's own if it has that transport.
+            instance's own if it has that transport, or that of the cloud's instance with such devices.
 
     Raises:
         UserError: neither a device nor an instance; another number of devices than the instance has.
@@ -135,7 +155,7 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     if entry is None and not is_device(name):
         count, rest = counted(name)
         if count is not None and is_device(rest) and devices in (None, count):
-            return NamedHardware(rest, count, network)
+            return _on_network(rest, count, network)
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
         hint = laptop if _LAPTOP.search(name) else ""
@@ -143,12 +163,14 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
             hint = "; measure another with paceline hardware probe, or add it from its datasheet (docs/add-a-chip.md)"
         raise unknown("device", name, [*device_names(), *rented], f"paceline hardware list shows all{hint}")
     if entry is None or (devices not in (None, entry.devices) and is_device(name)):
-        return NamedHardware(name, 1 if devices is None else devices, network)
+        return _on_network(name, 1 if devices is None else devices, network)
     if devices not in (None, entry.devices):
         raise UserError(
             f"{sizes_text(devices)} devices in a node of {entry.name}, which has {entry.devices}",
             f"leave the number out, or name the device: {entry.device}",
         )
+    if entry.provider in _MAKERS and network is not None:
+        return _on_network(entry.device, entry.devices, _node_network(entry, network))
     between = _node_network(entry, network)
     own = bool(between) and between == entry.network
     return NamedHardware(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
@@ -182,8 +204,57 @@ def _node_network(entry: Instance, given: str | None) -> str | None:
     if given is None:
         return entry.network or None
     carrier = transport(given)
-    own = carrier is not None and any(entry.network.startswith(name) for name in (carrier.name, *carrier.aliases))
-    return entry.network if own else given
+    return entry.network if carrier is not None and _carries(entry, carrier) else given
+
+
+def _carries(entry: Instance, carrier: Transport) -> bool:
+    """Return whether the instance's own network has that transport."""
+    return any(entry.network.startswith(name) for name in (carrier.name, *carrier.aliases))
+
+
+def _on_network(name: str, devices: NodeSizes, given: str | None) -> NamedHardware:
+    """Return nodes of a device by name, on the user's network."""
+    found = _let_with(given, name, devices)
+    if found is None:
+        return NamedHardware(name, devices, given)
+    entry, between = found
+    return NamedHardware(name, devices, between, entry.source, entry.date)
+
+
+def network_of(text: str, name: str, devices: NodeSizes) -> str:
+    """Return a network's text with its speed where ``text`` is a transport of one cloud alone: ``EFA`` of 8 H100 is that of
+    ``p5.48xlarge``, 3,200 Gb/s. Any other text stays as it is.
+
+    Raises:
+        UserError: instances with such devices differ in their speed.
+    """
+    found = _let_with(text, name, devices)
+    return found[1] if found else text
+
+
+def _let_with(text: str | None, name: str, devices: NodeSizes) -> tuple[Instance, str] | None:
+    """Return the smallest instance that holds a node of such devices, and its network, if ``text`` is a transport without a
+    speed that one provider has. None for any other text, or without such an instance.
+
+    Raises:
+        UserError: several instances, which differ in their speed.
+    """
+    carrier = transport(text) if isinstance(text, str) and known_link(text) is None else None
+    having = [entry for entry in instances() if carrier is not None and _carries(entry, carrier)]
+    if carrier is None or len({entry.provider for entry in having}) != 1 or not is_device(name):
+        return None
+    kind, most = device(name).name, devices if isinstance(devices, int) else max(devices)
+    fitting = [entry for entry in having if entry.device == kind]
+    enough = [entry for entry in fitting if entry.devices >= most]
+    joined = [entry for entry in fitting if most <= entry.domain and most % entry.devices == 0]
+    found = [entry for entry in enough if entry.devices == min(x.devices for x in enough)] or joined
+    if len({entry.network for entry in found}) > 1:
+        several = ", ".join(f"{entry.name} {entry.network}" for entry in found)
+        raise UserError(f"network {text!r} has no speed, and instances with {kind} differ: {several}", "name one of these")
+    if not found:
+        return None
+    times = most // found[0].devices if most > found[0].devices else 1
+    return found[0], found[0].network if times == 1 else f"{times}x {found[0].network}"
 
 
 @cache

@@ -25,6 +25,8 @@ _COUNTS = re.compile(
     re.IGNORECASE,
 )
 """Numbers of links: ``8x NDR``, ``4 NICs of 200Gb/s``, ``NDR x8``, ``(8 per node)``, ``(2x)``."""
+_LANES_USED = re.compile(r"([a-z][a-z\s-]*?dr)[\s-]?([1-9]00)\b(?!\s*[GM/])(.*)", re.IGNORECASE)
+"""``HDR100``, ``NDR200 InfiniBand``: a port with a part of its generation's lanes."""
 _NESTED = re.compile(r"\s*([1-9]\d*)\s*[x×]\s*([1-9]\d*\s*[x×].*)", re.IGNORECASE)
 """``2x 4x InfiniBand NDR``: nodes that join, each with its links."""
 _LANES = re.compile(r"(?:pcie|gen\s?\d)[\w. ]*?[x×]\s*\d+", re.IGNORECASE)
@@ -210,6 +212,8 @@ def _named(text: str) -> Link:
     count, single = _split_count(text)
     if count and single:
         return _side_by_side(count, _named(single))
+    if (port := _part_of_lanes(text)) is not None:
+        return port
     if speed := _SPEED.match(text):
         bandwidth = parse_bandwidth(f"{speed['number'].replace(',', '')}{_unit(speed['unit'])}")
         words = " ".join(filter(None, (speed["before"], speed["after"])))
@@ -222,6 +226,16 @@ def _named(text: str) -> Link:
     elif (carrier := transport(text)) is not None:
         raise UserError(f"network {text!r} has no speed", f"give it too, such as 100Gb/s {carrier.name}")
     raise unknown("network", text, link_names(), "or give a bandwidth per node such as 10Gb/s, or 100Gb/s RoCE")
+
+
+def _part_of_lanes(text: str) -> Link | None:
+    """Return the InfiniBand of the speed that stands behind its generation; None for another text or a faster speed."""
+    if not (said := _LANES_USED.fullmatch(text.strip())):
+        return None
+    whole, bandwidth = known_link(f"{said[1]} {said[3]}".strip()), parse_bandwidth(f"{said[2]}Gb/s")
+    if whole is None or whole.transport != "InfiniBand" or bandwidth > whole.bandwidth.value * (1 + _SAME):
+        return None
+    return _carried_by(transports()["InfiniBand"], bandwidth, whole.reduces)
 
 
 def transport(name: str) -> Transport | None:

@@ -14,6 +14,7 @@ from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device, known_device
 from paceline.hardware.instances import Instance, instance
 from paceline.hardware.saved_clusters import saved_cluster
+from paceline.hardware.spelling import nodes_of
 from paceline.toml_file import read_toml
 
 _COUNT = re.compile(r"^\d{1,9}\s*[x×]\s*|^\d{1,9}\s+", re.IGNORECASE)
@@ -120,7 +121,8 @@ def listing_of_cluster(text: str) -> Price | None:
     unlisted instance."""
     own = saved_cluster(text)
     machines = (own.text if own else text).partition(",")[0].strip()
-    names = (machines, _COUNT.sub("", machines))
+    said = nodes_of(machines)
+    names = (machines, _COUNT.sub("", said[1] if said else machines))
     rented = next((entry for name in names if name and (entry := instance(name))), None)
     return listing_of(rented) if rented else None
 
@@ -147,6 +149,8 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> P
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
             raise UserError(f"a price of {shown(dollars)} for {owner or 'the device'}", "give dollars an hour from 0 up")
     given: dict[str, Any] = {"device": chosen, "provider": GIVEN, "date": "", "source": ""}
+    given_prices = {owner if instance(owner) else _catalogue_name(owner): dollars for owner, dollars in given_prices.items()}
+    taken = {_catalogue_name(owner): listing for owner, listing in taken.items()}
     for key, dollars in given_prices.items():
         if (rented := instance(key)) is not None and rented.device == chosen:
             each = dollars / rented.devices
@@ -199,9 +203,9 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
 
 
 def _catalogue_name(name: str) -> str:
-    """Return the catalogue's name of a device; devices outside the catalogue, such as probed ones, keep theirs."""
+    """Return the catalogue's name of the board that is let; devices outside the catalogue, such as probed ones, keep theirs."""
     known = known_device(name)
-    return known.name if known else name
+    return known.board if known else name
 
 
 @cache

@@ -17,10 +17,18 @@ _SELLER = re.compile(
 """Who builds servers and who lets them (``1CC``: Lambda's 1-Click Cluster): the name of a device or an instance follows, maybe
 behind the server's own."""
 _NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w|cts|oam)\b", re.IGNORECASE)
+_SERVICE = re.compile(r"^ml\.(?=[a-z][a-z0-9-]*\.[a-z0-9]+$)", re.IGNORECASE)
+"""What SageMaker puts before the name of EC2's instance."""
 _MARKS = re.compile(r"[®™]")
 _KIND = re.compile(r"[\s_-]+(accelerator|gpu|chip|board)s?$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*\([^()]*\)")
 _COUNT = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(?=\S)", re.IGNORECASE)
+_NODES = re.compile(
+    r"^\s*([1-9][0-9]{0,8})\s*[x×]?\s*(?:nodes?|servers?|machines?|hosts?|instances?)\s+(?:each\s+)?(?:with|of|[x×])\s*(?=\S)",
+    re.IGNORECASE,
+)
+"""``2 nodes with 8 H100``, ``4 servers of p5.48xlarge``."""
+_WORDS = re.compile(r"[\s_-]+")
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb?\b", re.IGNORECASE)
 _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
@@ -29,6 +37,26 @@ _VARIANT = re.compile(r"[\s_-]*\b(sxm|pcie)[0-9]?\b", re.IGNORECASE)
 def fold_hardware(name: str) -> str:
     """Fold a hardware name for look-ups: plain form, without the chip's maker."""
     return _MAKER.sub("", fold(name))
+
+
+def words(name: str) -> tuple[str, ...]:
+    """Return the words of a hardware name in alphabetical order, without the maker: ``NDR InfiniBand`` has those of
+    ``InfiniBand NDR``. Empty where a number stands first, which may count what follows."""
+    said = [word for word in _WORDS.split(name.strip().casefold()) if word and _MAKER.sub("", f"{word}.") != "."]
+    return () if not said or said[0][0].isdigit() else tuple(sorted(said))
+
+
+def halves(name: str) -> Iterator[tuple[str, str]]:
+    """Yield a name's beginning and rest, split between any two words, where two names may stand side by side:
+    ``Gaudi2 HL-225``."""
+    said = name.replace("_", " ").split()
+    yield from ((" ".join(said[:first]), " ".join(said[first:])) for first in range(1, len(said)))
+
+
+def nodes_of(text: str) -> tuple[int, str] | None:
+    """Split ``2 nodes with 8 H100`` into the number of nodes and what each has; None for another text."""
+    matched = _NODES.match(text)
+    return (int(matched[1]), text[matched.end() :].strip()) if matched else None
 
 
 def counted(name: str) -> tuple[int | None, str]:
@@ -45,12 +73,13 @@ def counted(name: str) -> tuple[int | None, str]:
 def without_seller(name: str) -> Iterator[str]:
     """Yield ``name`` and, if it begins with a vendor or provider, the same with one leading word after another removed.
 
-    ``Dell PowerEdge XE9680 H100 SXM5`` ends in ``H100 SXM5``.
+    ``Dell PowerEdge XE9680 H100 SXM5`` ends in ``H100 SXM5``, ``ml.p5.48xlarge`` in ``p5.48xlarge``.
     """
     yield name
-    words = name.replace("_", " ").split()
-    if words and _SELLER.fullmatch(words[0]):
-        yield from (" ".join(words[count:]) for count in range(1, len(words)))
+    said = name.replace("_", " ").split()
+    names = [" ".join(said[count:]) for count in range(1, len(said))] if said and _SELLER.fullmatch(said[0]) else []
+    yield from names
+    yield from (own for text in (name.strip(), *names) if (own := _SERVICE.sub("", text)) != text)
 
 
 def shorter(name: str) -> Iterator[str]:

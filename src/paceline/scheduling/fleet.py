@@ -20,7 +20,7 @@ from paceline.hardware.catalogue import device as device_named
 from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.cluster import MOST_IN_NODE
-from paceline.hardware.instances import instance
+from paceline.hardware.instances import instance, network_of
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.prices import of_devices, price
 from paceline.scheduling.placement import Placement, racks_of
@@ -83,7 +83,7 @@ class NodeGroup:
         """
         if min(nodes, devices_per_node) < 1:
             raise UserError("a group of 0 devices", EXAMPLE)
-        between = network_named(network) if network else UNKNOWN_NETWORK
+        between = network_named(network_of(network, device, devices_per_node)) if network else UNKNOWN_NETWORK
         if machine is not None:
             links = {"network": between} if network else {}
             cluster = machine.changed(devices_per_node=devices_per_node, num_nodes=nodes, **links)
@@ -153,7 +153,8 @@ class NodeGroup:
 
     def joined(self, network: str) -> NodeGroup:
         """Return the group with another network between the nodes. Raises UserError for an unknown network."""
-        return replace(self._changed(network=network_named(network)), network=network)
+        said = network_of(network, self.device, self.cluster.devices_per_node)
+        return replace(self._changed(network=network_named(said)), network=network)
 
     def _changed(self, **choices: Any) -> NodeGroup:
         return replace(self, cluster=self.cluster.changed(**choices))

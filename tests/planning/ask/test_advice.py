@@ -73,6 +73,14 @@ def test_waits_for_the_network_are_named(asked: Asked) -> None:
     assert "waits 50% of the time for the network" in advice(replace(asked, choice=waiting))
 
 
+@pytest.mark.parametrize(("share", "said"), [(0.05, "it waits little for links"), (0.24, "it waits 24% of the time for the ")])
+def test_without_a_larger_cluster_the_waits_are_said(asked: Asked, share: float, said: str) -> None:
+    p = asked.choice.prediction
+    exposed = {"compute": (1 - share) * p.step_time_s, "intra-node link": share * p.step_time_s}
+    waiting = replace(asked.choice, prediction=replace(p, exposed=exposed))
+    assert said in advice(replace(asked, choice=waiting, upgrades=()))
+
+
 CLUSTERS = ("1 A100", "8 H200", "2x8 A100, 100Gb/s", "4 RTX 4090", "2x4 T4, 25Gb/s RoCE")
 SINGULAR = re.compile(r"^(1 |a |the |it )")
 

@@ -22,6 +22,8 @@ LONG_S = 30 * 86400.0
 """Seconds from which a training run needs a deadline."""
 WAITS = 0.3
 """Share of the step from which the wait for links is the first thing to improve."""
+LITTLE = 0.1
+"""Share of the step below which a job waits little for links."""
 MUCH = 4.0
 """Least speedup for which other devices are named when the price of the answer is unknown."""
 _SHARDINGS = {
@@ -74,12 +76,20 @@ def advice(asked: Asked) -> str:
     if (layout := asked.divided_layout) is not None:
         words = _method(layout.choice.strategy)
         return f"{run}; {words} is {layout.speedup:.1f} times as fast, for Megatron-LM or the like: plan weighs more of them."
-    waits = sum(choice.prediction.exposed.get(link, 0.0) for link in LINKS) / choice.prediction.step_time_s
-    if waits > WAITS:
-        links = "the links between devices" if choice.cluster.num_nodes == 1 else "the network"
+    if (waits := _waits(asked)) > WAITS:
         what = "layouts that divide the network and compression" if asked.may_divide else "compression"
-        return f"{run}; it waits {waits:.0%} of the time for {links}: paceline plan tries {what}."
+        return f"{run}; it waits {waits:.0%} of the time for {_links(asked)}: paceline plan tries {what}."
     return f"{run}; {_scaling(asked)}."
+
+
+def _waits(asked: Asked) -> float:
+    """Return the share of the step that waits for links of any kind."""
+    prediction = asked.choice.prediction
+    return sum(prediction.exposed.get(link, 0.0) for link in LINKS) / prediction.step_time_s
+
+
+def _links(asked: Asked) -> str:
+    return "the links between devices" if asked.choice.cluster.num_nodes == 1 else "the network"
 
 
 def holding(asked: Asked, named: Cluster) -> str:
@@ -179,7 +189,8 @@ def _scaling(asked: Asked) -> str:
     """Describe whether more devices are worth their price."""
     grown = next((u for u in asked.upgrades if u.change.startswith(("nodes", "devices-per-node"))), None)
     if grown is None:
-        return "it waits little for links"
+        waits = _waits(asked)
+        return "it waits little for links" if waits < LITTLE else f"it waits {waits:.0%} of the time for {_links(asked)}"
     share = grown.speedup / (grown.choice.cluster.world_size / asked.choice.cluster.world_size)
     less = "more devices pay less and less" if share >= 0.6 else "more devices do not pay"
     worth = "more devices pay" if share >= 0.85 else less

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from paceline import hardware
 from paceline.errors import UserError, unknown
 from paceline.hardware import Cluster
+from paceline.hardware.instances import network_of
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.placement import parse_sizes
 from paceline.planning.compare.strategy_text import ALIASES, EXAMPLES, WORDS, fixed
@@ -158,7 +159,8 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
     if change.name == "aggregation":
         return cluster.changed(aggregation=hardware.aggregation(change.value))
     if change.name == "network":
-        return cluster.changed(network=hardware.network(change.value, like=cluster.network))
+        said = network_of(change.value, cluster.device.name, cluster.devices_per_node)
+        return cluster.changed(network=hardware.network(said, like=cluster.network))
     if hardware.instance(change.value):  # an instance defines its devices and its network
         leaves = (cluster.leaf_nodes, cluster.oversubscription)
         return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)

@@ -133,6 +133,8 @@ def test_a_bridge_is_in_the_price_of_its_board() -> None:
     assert pair is not None and pair == board
     own = price("A100 PCIe 80GB NVLink", {"A100 PCIe 80GB NVLink": 1.5})
     assert own is not None and own.usd_per_device_hour == 1.5
+    of_board = price("A100 PCIe 80GB NVLink", {"A100 PCIe 80GB": 1.25})
+    assert of_board is not None and of_board.usd_per_device_hour == 1.25
 
 
 @pytest.mark.parametrize(

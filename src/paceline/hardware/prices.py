@@ -90,13 +90,14 @@ class Price:
 
 
 def listings(name: str) -> tuple[Price, ...]:
-    """Return all listings of a device, with the one in use first; empty if it is not listed. ``name``: as in the catalogue.
+    """Return all listings of a device, with the one in use first; empty if it is not listed. ``name``: as in the catalogue. A
+    pair that a bridge joins has the listings of its board unless it has its own.
 
     Raises:
         UserError: the file that ``PACELINE_PRICES`` names is not one of prices.
     """
-    wanted = _catalogue_name(name)
-    return tuple(listing for listing in every_listing() if listing.device == wanted)
+    own, board = (tuple(x for x in every_listing() if x.device == wanted) for wanted in _catalogue_names(name))
+    return own or board
 
 
 def every_listing() -> tuple[Price, ...]:
@@ -140,7 +141,7 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> P
     ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the
     listing that is taken of a device.
     """
-    chosen = _catalogue_name(name)
+    chosen, board = _catalogue_names(name)
     if own_prices is not None and not isinstance(own_prices, Mapping):
         raise UserError(f"prices {shown(own_prices)}", "give a mapping of devices to dollars an hour")
     taken = {owner: dollars for owner, dollars in (own_prices or {}).items() if isinstance(dollars, Price)}
@@ -149,15 +150,14 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> P
         if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < math.inf:
             raise UserError(f"a price of {shown(dollars)} for {owner or 'the device'}", "give dollars an hour from 0 up")
     given: dict[str, Any] = {"device": chosen, "provider": GIVEN, "date": "", "source": ""}
-    given_prices = {owner if instance(owner) else _catalogue_name(owner): dollars for owner, dollars in given_prices.items()}
-    taken = {_catalogue_name(owner): listing for owner, listing in taken.items()}
     for key, dollars in given_prices.items():
-        if (rented := instance(key)) is not None and rented.device == chosen:
+        if (rented := instance(key)) is not None and rented.device in (chosen, board):
             each = dollars / rented.devices
             return Price(usd_per_device_hour=each, machines=((rented.devices, dollars),), **given)
-    if chosen in given_prices:
-        return Price(usd_per_device_hour=given_prices[chosen], **given)
-    return taken[chosen] if chosen in taken else next(iter(listings(chosen)), None)
+    for owner in (chosen, board):
+        if owner in given_prices:
+            return Price(usd_per_device_hour=given_prices[owner], **given)
+    return next((taken[owner] for owner in (chosen, board) if owner in taken), None) or next(iter(listings(chosen)), None)
 
 
 def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) -> Mapping[str, _Price] | None:
@@ -202,10 +202,11 @@ def parse_prices(texts: Iterable[str]) -> dict[str, float]:
     return prices
 
 
-def _catalogue_name(name: str) -> str:
-    """Return the catalogue's name of the board that is let; devices outside the catalogue, such as probed ones, keep theirs."""
+def _catalogue_names(name: str) -> tuple[str, str]:
+    """Return the catalogue's names of a device and of its board; devices outside the catalogue, such as probed ones, keep
+    theirs."""
     known = known_device(name)
-    return known.board if known else name
+    return (known.name, known.board) if known else (name, name)
 
 
 @cache

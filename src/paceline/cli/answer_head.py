@@ -191,6 +191,7 @@ def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:
     each = strategy.global_batch_size // (strategy.world_size * micro)
     share = f"{each:,} for each device{' and micro step' if micro > 1 else ''}"
     rule = "the largest power of two up to 1,024 that fits its memory"
-    if each == 1 and not plain_predictor(o).many(workload, [(cluster, strategy)]).fits[0]:
-        rule = "which does not fit its memory, and neither does any larger batch"
+    fit = plain_predictor(o).step(workload, cluster, strategy).fit if each == 1 else "fits"
+    if fit != "fits":
+        rule = f"the smallest batch, which {fit} its memory"
     return f"No --global-batch was given: {strategy.global_batch_size:,} samples were taken, {share}, {rule}."

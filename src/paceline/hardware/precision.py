@@ -41,6 +41,8 @@ ALIASES: Mapping[str, str] = MappingProxyType(
 MIXED = ("amp", "mixed", "autocast")
 WIDE = "bf16"
 """Precision of everything that a recipe does not quantise."""
+DELAYED = "fp8"
+"""Recipe whose scales are those of the steps before."""
 _HALF = 2.0
 
 
@@ -95,7 +97,7 @@ ANY_LAYOUT = ("Blackwell",)
 Performance considerations, Handling transposes)."""
 RECIPES: Mapping[str, QuantisationRecipe] = MappingProxyType(
     {
-        "fp8": QuantisationRecipe(
+        DELAYED: QuantisationRecipe(
             title="8 bits, one scale a tensor from the steps before (delayed scaling)",
             peak="fp8",
             width=1.0,

@@ -15,6 +15,7 @@ from paceline.prediction.step.memory import fit_of, memory_range, numbers_of, sa
 from paceline.strategy import Strategy
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
 from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
+from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.validation.case import Case
 from paceline.validation.sets import llmfoundry
@@ -116,6 +117,30 @@ def test_gpt2_under_autocast_keeps_its_loss_and_residuals_at_fp32() -> None:
     kept = sample_bytes(net, "autocast", FULL)["activations"]
     # The inputs of the blocks are fp32; one block is recomputed at a time.
     assert kept == pytest.approx(expected - (layers - 1) * block + layers * norm, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("precision", "input_bytes", "second_copy"), [("fp8", 1, 1), ("fp8-current", 1, 0), ("nvfp4", 0.5625, 0)]
+)
+def test_fused_products_store_their_inputs_quantised(precision: str, input_bytes: float, second_copy: float) -> None:
+    """A block of Llama 3 8B: 3 inputs of products, of 4,096, 4,096 and 14,336 numbers a token; delayed scaling copies a 4th."""
+    net = Workload.named("llama-3-8b", 64)
+    plain, other = (sample_bytes(net, "fused", precision=name)["activations"] for name in ("bf16", precision))
+    quantised = (2 - input_bytes) * (4096 + 4096 + 14336) - second_copy * 4096
+    assert plain - other == pytest.approx(32 * 64 * quantised)
+    assert sample_bytes(net, "narrow", precision=precision) == sample_bytes(net, "narrow")
+    dropped = [sample_bytes(net, "fused", Recompute.of("selective:mlp"), name)["activations"] for name in ("bf16", precision)]
+    assert dropped[1] < dropped[0] < plain
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "copies"), [("B200", "fp8-current", 1), ("H100-SXM", "fp8-current", 2), ("B200", "mxfp8", 66 / 32)]
+)
+def test_blackwell_needs_no_transposed_weights_of_scales_by_tensor(device: str, precision: str, copies: float) -> None:
+    net, on = Workload.named("gpt2"), named_cluster(device, 4, 1)
+    of = strategy(4, precision=precision, sharding="distributed_optimizer")
+    weights, plain = (predict(net, on, one).memory["weights"] for one in (of, of.changed(precision="bf16")))
+    assert weights - plain == pytest.approx(copies * net.num_parameters)
 
 
 def test_a_loss_of_plain_pytorch_needs_twelve_bytes_a_logit() -> None:

@@ -323,10 +323,10 @@ class _SameExchange:
             key = s.precision, s.optimizer, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
-                parts = fixed_bytes(workload, s, plan)
+                parts = fixed_bytes(workload, s, plan, self.cluster.device)
                 fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
                 update = update_bytes(workload, s) - parts["gathered"] if model.eager else 0.0
-                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, eager=model.eager)
+                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, s.precision, eager=model.eager)
                 row = bytes_of[key] = fixed, sum(of_sample.values()), update
             rows.append(row)
         table = np.array(rows)

@@ -342,7 +342,8 @@ class LayoutBounds(Prepared):
     def _element_bytes(self, inner: Strategy, local: Places) -> tuple[float, float, float]:
         def needed(tensors: int, frozen: int = 0) -> float:
             probe = probe_network(self.model.workload, tensors, frozen)
-            return sum(fixed_bytes(probe, inner, exchange_plan(probe, inner, local), divided=True).values())
+            plan = exchange_plan(probe, inner, local)
+            return sum(fixed_bytes(probe, inner, plan, self.cluster.device, divided=True).values())
 
         two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
         unit, of_frozen = 2 * (two - four), 0.0
@@ -371,7 +372,7 @@ class LayoutBounds(Prepared):
         known: dict[int, tuple[float, float, float]] = {}
         for segment in segments.workloads:
             if id(segment) not in known:
-                first, second = (sum(sample_bytes(segment, numbers, again, n).values()) for n in (1.0, 2.0))
+                first, second = (sum(sample_bytes(segment, numbers, again, own.precision, n).values()) for n in (1.0, 2.0))
                 waiting = weight_bytes(segment, numbers, own.tensor if own.sequence else 1)
                 known[id(segment)] = second - first, 2 * first - second, waiting
         rows = np.array([known[id(segment)] for segment in segments.workloads])

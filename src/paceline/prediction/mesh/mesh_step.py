@@ -219,7 +219,8 @@ class MeshStep(Step):
         micro = step.strategy.micro_batch_size
         numbers, mesh = numbers_of(self.strategy), self.strategy.parallelism
         sharers = mesh.tensor if mesh.sequence else 1
-        of_sample = sample_bytes(step.workload, numbers, step.strategy.parallelism.recomputation, held)
+        again = step.strategy.parallelism.recomputation
+        of_sample = sample_bytes(step.workload, numbers, again, self.strategy.precision, held)
         of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers, sharers)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 

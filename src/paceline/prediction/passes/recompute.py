@@ -2,7 +2,8 @@
 
 Sources: Korthikanti et al. 2022, arXiv:2205.05198, sections 4 and 5 (bytes of each part of a block); PyTorch,
 ``torch.utils.checkpoint`` (blocks, and ``early_stop``); Megatron-Core, ``--recompute-modules``; torchtitan,
-``activation_checkpoint`` (activations that its policy by operation stores).
+``activation_checkpoint`` (activations that its policy by operation stores); Transformer Engine, ``module/linear.py`` (operands
+that a product saves).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from paceline.array_types import Array, Ints
 from paceline.errors import UserError
+from paceline.hardware.precision import DELAYED, RECIPES, WIDE
 from paceline.prediction.passes.blocks import after_blocks, part_sizes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
@@ -26,6 +28,9 @@ from paceline.workload.table import Workload
 
 _EXPERTS = re.compile(r"(^|\.)(router|route|dispatch|experts\.\w+|combine|shared\.\w+|shared_sum)$")
 _SHARED = re.compile(r"(^|\.)shared\.\w+$")
+_WIDE_INPUT = re.compile(r"(^|\.)(router|query_down)$")
+"""Products whose saved input keeps 16 bits: the router's, which no recipe quantises, and that of queries of latent attention,
+where two products save a copy of 8 bits each."""
 _MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
 
 
@@ -48,13 +53,14 @@ class Recomputed:
     names: tuple[tuple[int, str], ...]
 
 
-def recomputed(workload: Workload, choice: Recompute, numbers: Numbers = "fp32") -> Recomputed:
+def recomputed(workload: Workload, choice: Recompute, numbers: Numbers = "fp32", precision: str = WIDE) -> Recomputed:
     """Return the effect of ``choice`` on ``workload``, by the names of its layers, such as ``layers.3.mlp``; cached.
 
     Args:
         numbers: as for ``Layer.kept_bytes``.
+        precision: a recipe stores the inputs of fused layers' products quantised (``_stored``).
     """
-    return _recomputed(workload, choice, numbers)
+    return _recomputed(workload, choice, numbers, precision if precision in RECIPES and numbers == "fused" else WIDE)
 
 
 def saved_bytes(workload: Workload, choice: Recompute, numbers: Numbers = "fp32") -> float:
@@ -107,9 +113,9 @@ class _OperationCosts:
 
 
 @once
-def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Recomputed:
+def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers, precision: str) -> Recomputed:
     layers = workload.layers
-    sizes = [layer.kept_bytes(numbers) for layer in layers]
+    sizes = _stored(workload, numbers, precision)
     table = _OperationCosts(layers, numbers, sizes, np.zeros(len(layers)), np.arange(len(layers)))
     if choice:
         for name, members in _chosen(workload, choice.layers):
@@ -120,6 +126,28 @@ def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers) -> Reco
             else:
                 _modules(table, members, choice.parts)
     return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
+
+
+def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]:
+    """Return bytes of one sample that each layer stores if nothing is recomputed.
+
+    Under a recipe, a product of Transformer Engine saves its input quantised, by columns alone (``update_usage`` in
+    ``module/linear.py``, ``layernorm_linear.py``, ``grouped_linear.py``). The product after attention saves the 16-bit result
+    that attention has saved (Megatron-Core, ``set_save_original_input``), except with delayed scaling, which adds a quantised
+    copy. Adapters are not products of Transformer Engine.
+    """
+    layers, recipe = workload.layers, RECIPES.get(precision)
+    sizes = [layer.kept_bytes(numbers) for layer in layers]
+    if recipe is None or workload.frozen:
+        return sizes
+    for i, layer in enumerate(layers):
+        product = forward_product(layer)
+        if layer.kind != "Linear" or product is None or layer.is_logits or _WIDE_INPUT.search(layer.name):
+            continue
+        sizes[i] *= recipe.operand / 2
+        if not sizes[i] and i and layers[i - 1].kind == "Attention" and precision == DELAYED:
+            sizes[i] = recipe.operand * product.m * product.k * product.batch
+    return sizes
 
 
 def check_recompute(workload: Workload, mesh: Parallelism) -> None:
@@ -224,7 +252,7 @@ def _modules(table: _OperationCosts, members: Sequence[int], modules: Sequence[s
     }
     for module, own in whole.items():
         if module in modules and own:
-            table.drop(own, table.sizes[own[0]], _needed(table, own), names[own[0]])
+            table.drop(own, table.layers[own[0]].kept_bytes(table.numbers), _needed(table, own), names[own[0]])
     if "moe_act" in modules and "moe" not in modules:
         _between_products(table, [i for i in experts if not _SHARED.search(names[i])])
     if "mla_up_proj" in modules:

@@ -43,7 +43,7 @@ class ExpertReplicas:
     def fixed_bytes(self) -> dict[str, float]:
         """Return bytes by purpose on one device that do not grow with the batch. Frozen weights count with the other
         parameters, outside the experts."""
-        return fixed_bytes(self.workload, self.strategy, self.plan(), divided=True)
+        return fixed_bytes(self.workload, self.strategy, self.plan(), self.cluster.device, divided=True)
 
 
 def expert_replicas(workload: Workload, cluster: Cluster, strategy: Strategy) -> tuple[Workload, ExpertReplicas | None]:

@@ -10,7 +10,7 @@ from math import ceil, prod
 from typing import Literal
 
 from paceline.hardware.device import Device
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
 from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
@@ -49,8 +49,10 @@ def memory_breakdown(
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, eager=eager)
-    fixed = fixed_bytes(workload, strategy, plan, divided)
+    of_sample = sample_bytes(
+        workload, numbers_of(strategy), strategy.parallelism.recomputation, strategy.precision, eager=eager
+    )
+    fixed = fixed_bytes(workload, strategy, plan, device, divided)
     passes = {name: size * micro for name, size in of_sample.items()}
     beyond = update_bytes(workload, strategy) - fixed["gathered"] - sum(passes.values()) if eager else 0.0
     return {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
@@ -100,17 +102,19 @@ def fit_of(needed: float, device: Device) -> Fit:
     return "fits" if needed <= usable_bytes(device) else "may not fit"
 
 
-def fixed_bytes(workload: Workload, strategy: Strategy, plan: BucketSizes, divided: bool = False) -> dict[str, float]:
+def fixed_bytes(
+    workload: Workload, strategy: Strategy, plan: BucketSizes, device: Device, divided: bool = False
+) -> dict[str, float]:
     """Return bytes by purpose that do not grow with the batch.
 
     Weights, gradients and optimizer state are fp32, except those of ``unwidened`` elements. A 16-bit precision also stores a
-    16-bit copy of the fp32 weights, as autocast does. A recipe stores that copy, unless weights travel quantised, and two
-    quantised ones, by rows and by columns, as Transformer Engine does. DDP holds the gradients a second time in its buckets.
-    Error feedback stores ``residual_bytes``. A compressed exchange holds one group and the chunks in flight. ``zero2`` holds
-    all weights from the forward to the end of the backward pass. ``zero3`` holds two units of weights and two units of
-    gradients, at the width of the precision. ``zero1`` gathers updated weights in a buffer for the largest group, in addition
-    to a rank's part of it. Frozen weights have only that width; ``zero3`` shards and gathers them with the others, and
-    elsewhere every device has all of them.
+    16-bit copy of the fp32 weights, as autocast does. A recipe stores that copy, unless weights travel quantised, and a
+    quantised one, or two, by rows and by columns (``QuantisationRecipe.copies``), as Transformer Engine does. DDP holds the
+    gradients a second time in its buckets. Error feedback stores ``residual_bytes``. A compressed exchange holds one group and
+    the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3`` holds two
+    units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated weights in a buffer
+    for the largest group, in addition to a rank's part of it. Frozen weights have only that width; ``zero3`` shards and gathers
+    them with the others, and elsewhere every device has all of them.
 
     A divided network, and ``distributed_optimizer``, follow Megatron-Core: 18 bytes a parameter with Adam in 16 bits, the
     weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a
@@ -126,7 +130,7 @@ def fixed_bytes(workload: Workload, strategy: Strategy, plan: BucketSizes, divid
     level, workers = mesh.sharding, mesh.sharers
     whole = _update_width(workload, width)
     recipe = RECIPES.get(strategy.precision)
-    copies = 2 * recipe.operand if recipe else 0.0
+    copies = recipe.copies(device.architecture) * recipe.operand if recipe else 0.0
     quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
     megatron = divided or mesh.sharding is DISTRIBUTED
     master = whole / (workers if megatron and level.optimizer else 1)
@@ -219,20 +223,22 @@ def sample_bytes(
     workload: Workload,
     numbers: Numbers,
     choice: Recompute = NO_RECOMPUTE,
+    precision: str = WIDE,
     in_flight: float = 1.0,
     *,
     eager: bool = False,
 ) -> dict[str, float]:
-    """Return bytes by purpose of one sample of a micro batch: activations and the input. Recipes store as much as bf16.
+    """Return bytes by purpose of one sample of a micro batch: activations and the input.
 
     Recomputed activations are not stored (``prediction/passes/recompute.py``), except the largest part during recomputation.
 
     Args:
+        precision: as for ``recomputed``; recipes store as much as bf16 unless layers are fused.
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
         eager: whether the loss is that of plain PyTorch, as in ordinary software. Tuned software and Megatron-Core compute
             it in place (``tensor_parallel/cross_entropy.py``) or in parts.
     """
-    plan = recomputed(workload, choice, numbers)
+    plan = recomputed(workload, choice, numbers, precision)
     largest = plan.largest_bytes
     if eager and numbers != "fused":
         stored = loss_bytes(workload, numbers)

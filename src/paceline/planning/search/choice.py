@@ -157,6 +157,7 @@ class Plan(Tabular):
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
         learning_rates: learning rates of the best in words, or why they are unknown; empty if not requested.
         deciding: runs that would decide between layouts that the model does not tell apart, the best first; empty if it does.
+        may_not_fit: a simpler strategy as fast as the best that fragments of memory may exclude, in words; empty without one.
     """
 
     workload: str
@@ -178,6 +179,7 @@ class Plan(Tabular):
     critical_batch: float | None = None
     learning_rates: str = ""
     deciding: tuple[DecidingRun, ...] = ()
+    may_not_fit: str = ""
     layouts: str = ""
     memory_format: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
@@ -217,6 +219,7 @@ class Plan(Tabular):
             "memory_format": self.memory_format,
             "ties": self.ties,
             "deciding": [run.to_json() for run in self.deciding],
+            "may_not_fit": self.may_not_fit,
             "prices": list(self.prices),
             "why_not": self.why_not,
             "asked": self.asked.to_json() if self.asked else None,

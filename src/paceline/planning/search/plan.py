@@ -39,6 +39,7 @@ from paceline.planning.search.ranking import (
 from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
+from paceline.planning.search.tight_layouts import simpler_if_it_fits
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
@@ -177,6 +178,7 @@ def plan(
         critical_batch=target.curve.critical_batch if target.curve and math.isfinite(target.curve.critical_batch) else None,
         learning_rates=_learning_rates(target, best),
         deciding=deciding_runs(best, [choice for choice in ranking if choice.tied], targets),
+        may_not_fit=simpler_if_it_fits(workload, best, legal, steps, predictor),
     )
 
 

@@ -286,7 +286,7 @@ class _UnresolvedLayouts:
     def ties(self, index: int, fastest: int) -> bool:
         """Return whether a layout ties with the fastest of its devices, on the same batch and at the same precision."""
         own, first = self.table.candidates[index], self.table.candidates[fastest]
-        if not first[1].simplicity[0] or own[0] != first[0] or _job(own[1]) != _job(first[1]):
+        if not first[1].simplicity[0] or own[0] != first[0] or job_choices(own[1]) != job_choices(first[1]):
             return False
         ratio = float(self.score[index] / self.score[fastest])
         if index == fastest or ratio <= least_resolved_ratio():
@@ -297,7 +297,7 @@ class _UnresolvedLayouts:
         return self.known[index, fastest]
 
 
-def _job(strategy: Strategy) -> tuple[object, ...]:
+def job_choices(strategy: Strategy) -> tuple[object, ...]:
     """Return the choices that two layouts of one job share."""
     return strategy.global_batch_size, strategy.precision, strategy.optimizer, strategy.gradient_exchange.is_plain
 

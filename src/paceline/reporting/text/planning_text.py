@@ -75,6 +75,9 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
         yield Paragraph("= is a tie: --why says of what.", "faint")
     yield GAP
     yield from _deciding(plan, commands)
+    if plan.may_not_fit:
+        yield Paragraph(plan.may_not_fit)
+        yield GAP
     sizes = _sizes(plan)
     which = "each number" if len(sizes) == len(plan.by_devices) else f"{len(sizes)} of {len(plan.by_devices)} numbers"
     yield heading(f"The best of {which} of devices{BEYOND if plan.critical_batch else ''}:")

@@ -89,7 +89,7 @@ COMMANDS = {
     "hardware show": "NAME --brief --why --json --help",
     "hardware probe": "--workers --brief --why --json --help",
     "workload": "--help",
-    "workload list": "--brief --why --json --help",
+    "workload list": "WORD --group --brief --why --json --help",
     "workload show": "WORKLOAD --seq-len --args --input --lora --brief --why --json --help",
     "serve": "--host --schedule --port --json --help",
     "report": "DIR --brief --json --help",

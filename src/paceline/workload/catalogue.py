@@ -12,10 +12,12 @@ from types import MappingProxyType
 
 from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
+from paceline.workload.builders.attention import eager
 from paceline.workload.builders.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
+from paceline.workload.hub.kept import kept_models, kept_name, kept_table
 from paceline.workload.layers import LayerTable
 from paceline.workload.spelling import spellings
 from paceline.workload.tracing.timm_networks import PREFIX, is_timm, timm_names, timm_table
@@ -110,7 +112,12 @@ def canonical(name: str) -> str:
         return name
     if name.startswith(PREFIX):
         return name if is_timm(name) else with_image_size(name.removeprefix(PREFIX)) or name
-    return next((entry for text in spellings(name) if (entry := look_up(text, names(), ALIASES))), name)
+    if own := kept_name(name):
+        return own
+    every = tuple(spellings(name))
+    if own := next((entry for text in every if (entry := look_up(text, names(), ALIASES))), ""):
+        return own
+    return next((entry for text in every if (entry := kept_name(text))), name)
 
 
 def takes_image_size(name: str) -> bool:
@@ -146,7 +153,7 @@ def _unknown(name: str) -> UserError:
         own = canonical(plain)
         fix = f"{own}, without {PREFIX}, is a network of the package" if own in names() else OWN
         return unknown("network of timm", plain, sorted(known), fix)
-    return unknown("workload", name, (*names(), *sorted(known)), OWN)
+    return unknown("workload", name, (*names(), *kept_models(), *sorted(known)), OWN)
 
 
 def layer_table(
@@ -179,6 +186,13 @@ def layer_table(
         if seq_len is not None:
             raise UserError(f"{name} has no sequence length to choose", "--input 3x288x288 chooses the size of its images")
         return timm_table(name, inputs, fused_attention)
+    if name in kept_models():
+        if seq_len is not None and seq_len != kept_table(name).tokens:
+            raise UserError(
+                f"{name} is kept for samples of one size ({kept_models()[name].sample})",
+                "for another length give its config.json, with transformers installed (pip install 'paceline[hub]')",
+            )
+        return kept_table(name) if fused_attention else eager(kept_table(name))
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from paceline.hardware import Device, Fact, Instance, Link
 from paceline.hardware.device_rows import RECALLED
@@ -20,10 +22,13 @@ from paceline.units import (
     format_seconds,
 )
 from paceline.workload import Workload
+from paceline.workload.hub.kept import Kept
 
+_NONE: Mapping[str, Kept] = MappingProxyType({})
 DENSE_SHOWN = 12
 """Tensors that stay dense by name; the others are counted."""
 _MARK = "*"
+_COLUMNS = "workload", "parameters", "FLOPs forward", "activations", "one sample"
 Facts = list[tuple[str, Fact, str]]
 
 
@@ -185,8 +190,13 @@ def _reason_blocks(facts: Facts) -> Iterator[Block]:
     yield from (item(f"{name}, {text}: {_dated(fact)}") for name, fact, text in facts)
 
 
-def workloads_screen(workloads: Iterable[Workload]) -> Screen:
-    """Return a screen with one line for each network, and the sources behind ``--why``."""
+def workloads_screen(workloads: Iterable[Workload], models: Mapping[str, Kept] = _NONE, *, listed: bool = True) -> Screen:
+    """Return a screen with one line for each network, and the sources behind ``--why``.
+
+    Args:
+        models: kept models of transformers and diffusers by name.
+        listed: one line for each of them too; else how many each group has.
+    """
     every = list(workloads)
     rows = [
         (
@@ -200,13 +210,19 @@ def workloads_screen(workloads: Iterable[Workload]) -> Screen:
     ]
     tables = [f"{w.name} {format_count(w.tables.elements)}" for w in every if w.tables is not None]
     notes = ["FLOPs count a multiply-add as two; activations: fp32 bytes kept for one sample."]
+    sizes = Counter(kept.group for kept in models.values())
+    further = [(name, format_count(kept.parameters), kept.sample) for name, kept in models.items()] if listed else []
+    if models and not listed:
+        each = ", ".join(f"{group} ({number})" for group, number in sorted(sizes.items()))
+        notes.append(f"{len(models)} more of transformers and diffusers, by --group: {each}.")
     if tables:
         notes.append(f"{_MARK} and numbers in embedding tables: {', '.join(tables)}.")
+    shown: list[Block] = [Table(_COLUMNS, rows, frozenset({0, 4})), GAP] if rows else []
+    shown += [Table(("model", "parameters", "one sample"), further, frozenset({0, 2})), GAP] if further else []
     return Screen(
-        title=count(len(every), "network"),
+        title=count(len(rows) + len(further), "network"),
         answer=(
-            Table(("workload", "parameters", "FLOPs forward", "activations", "one sample"), rows, frozenset({0, 4})),
-            GAP,
+            *shown,
             *map(Paragraph, notes),
         ),
         brief=f"{count(len(every), 'network')}: {', '.join(w.name for w in every)}",

@@ -58,16 +58,21 @@ def fused_attention(model: Any, chosen: bool) -> Iterator[None]:
     Args:
         chosen: False leaves attention as transformers runs it.
     """
+    import torch
+
+    spread: Any = torch.distributions.Distribution
     base: Any = import_module("transformers.modeling_utils")
     masks: Any = import_module("transformers.masking_utils")
     configs = {id(own): own for module in model.modules() if (own := getattr(module, "config", None)) is not None}
     before = {key: getattr(own, "_attn_implementation_internal", None) for key, own in configs.items()}
+    validates = spread._validate_args
     packed = masks.find_packed_sequence_indices
     warning = base.PreTrainedModel.warn_if_padding_and_no_attention_mask
     base.ALL_ATTENTION_FUNCTIONS.register(_NAME, _fused)
     try:
         base.PreTrainedModel.warn_if_padding_and_no_attention_mask = _says_nothing
         masks.find_packed_sequence_indices = _says_nothing
+        spread.set_default_validate_args(False)
         for own in configs.values():
             if chosen and hasattr(own, "_attn_implementation_internal"):
                 own._attn_implementation_internal = _NAME
@@ -75,6 +80,7 @@ def fused_attention(model: Any, chosen: bool) -> Iterator[None]:
     finally:
         base.PreTrainedModel.warn_if_padding_and_no_attention_mask = warning
         masks.find_packed_sequence_indices = packed
+        spread.set_default_validate_args(validates)
         for key, own in configs.items():
             if before[key] is not None:
                 own._attn_implementation_internal = before[key]

@@ -60,26 +60,28 @@ def _traced(
         examples = diffusion_examples(module)
     if seq_len is not None and (library != TEXT or "tokens" not in examples[0].sample):
         raise UserError(f"{name} has no sequence length to choose", f"one sample is {examples[0].sample}")
+    trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     first: UserError | None = None
-    for example, kernel in product(examples, (True, False) if library == TEXT else (False,)):
+    for example, (kernel, shortened) in product(examples, _WAYS):
         with ExitStack() as stack:
             stack.enter_context(quiet())
             if library == TEXT:
                 stack.enter_context(as_kernel(module, kernel))
-            plan = stack.enter_context(skipping(module, builder))
+            plan = stack.enter_context(skipping(module, builder, repeats=shortened))
             try:
                 about = f"{source}; {what}{example.remark}"
                 table = trace(module, example.given, name=name, sample=example.sample, source=about, loss=_loss)
-                break
             except UserError as error:
                 first = first or error
-    else:
-        assert first is not None
-        raise UserError(first.message, _LEFT_OUT)
-    whole = _expanded(table, plan, _vocabulary(module.config))
-    return whole if fused_attention else eager(whole)
+                continue
+        whole = _expanded(table, plan, _vocabulary(module.config))
+        if whole.num_parameters == trained:  # else blocks share weights, and are no copies
+            return whole if fused_attention else eager(whole)
+    raise UserError((first or UserError(f"{name} shares weights in ways that are not known here")).message, _LEFT_OUT)
 
 
+_WAYS = ((True, True), (False, True), (True, False), (False, False))
+"""Attention as the kernel or as the library runs it, and whether equal blocks run once; the first that works."""
 _LEFT_OUT = (
     "values that a file leaves out are the defaults of the library's class: give a whole config.json; or trace the module with "
     "inputs of your own: write a function that returns both, and name it module:function"

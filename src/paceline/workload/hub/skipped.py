@@ -56,11 +56,12 @@ def running() -> Skipped | None:
 
 
 @contextmanager
-def skipping(model: nn.Module, builder: Callable[[nn.Module], Build | None]) -> Iterator[Skipped]:
+def skipping(model: nn.Module, builder: Callable[[nn.Module], Build | None], *, repeats: bool = True) -> Iterator[Skipped]:
     """Make modules of ``model`` skip their forward pass. Copies of the model skip too, inside this context.
 
     Args:
         builder: returns the builder of a module's layers; None: it is traced.
+        repeats: whether equal blocks run once.
     """
     plan = Skipped()
     for path, module in model.named_modules():
@@ -70,7 +71,7 @@ def skipping(model: nn.Module, builder: Callable[[nn.Module], Build | None]) -> 
             plan.builders[path] = build
             module._traced_forward = module.forward  # type: ignore[assignment]
             module.forward = MethodType(_built, module)  # type: ignore[method-assign]
-    for path, repeated in _repeats(model):
+    for path, repeated in _repeats(model) if repeats else ():
         first = repeated[0]
         if path(first) in plan.builders:
             continue

@@ -1,0 +1,96 @@
+"""Write the layer tables of models of transformers and diffusers, for those who have neither library nor torch.
+
+    python benchmarks/hub_tables.py
+
+It writes `src/paceline/workload/zoo/hub.zip`: the models of `hub_models.json` (values of their config.json on huggingface.co)
+by their names, and each kind of model that a library defines with the defaults of its configuration class, by the name of the
+kind. Kinds that do not trace, that are a part of another model, or whose FLOPs are not known for 97 % of the operations are
+left out. Needs `pip install 'paceline[hub]'`. Takes ten minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import zipfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UserError
+from paceline.workload import Workload
+from paceline.workload.hub import kept
+from paceline.workload.hub.library import quiet
+
+MODELS = Path(__file__).with_name("hub_models.json")
+PARTS = "vision|text|audio|encoder|decoder|vq\\w*|model|qformer|talker\\w*|thinker|prompt\\w*|projector|tokenizer|codec"
+PART = re.compile(rf"({PARTS})(_\w+)?$")
+"""Kinds that are one part of another kind."""
+SECONDS, KNOWN = 20, 0.97
+LEAST = 1_000_000
+DENOISERS = re.compile(r"(Transformer[23]DModel|^UNet2D\w*Model|^AutoencoderKL|^ControlNetModel)$")
+
+
+def configurations() -> dict[str, dict[str, Any]]:
+    """Return configurations by name, those with values of their own first."""
+    transformers: Any = import_module("transformers")
+    diffusers: Any = import_module("diffusers")
+    own: dict[str, dict[str, Any]] = json.loads(MODELS.read_text())
+    kinds = {f"transformers/{kind}": {"model_type": kind} for kind in transformers.CONFIG_MAPPING if not PART.search(kind)}
+    denoisers = {f"diffusers/{kind}": {"_class_name": kind} for kind in sorted(dir(diffusers)) if DENOISERS.search(kind)}
+    return own | kinds | denoisers
+
+
+def group(table: Workload, settings: dict[str, Any]) -> str:
+    """Return the group in which a user looks for a model."""
+    if "_class_name" in settings:
+        return "diffusion"
+    if "sound" in table.sample or "Whisper" in table.source or "Speech" in table.source:
+        return "speech"
+    if "image" in table.sample:
+        return "images and text" if "tokens" in table.sample else "images"
+    causal = any(o.causal for layer in table.layers for o in layer.operations if o.kind == "attention")
+    scans = any(layer.kind == "Scan" for layer in table.layers)
+    mixed = any(".experts." in layer.name for layer in table.layers)
+    return "hybrids" if scans else "mixtures" if mixed else "language" if causal else "encoders"
+
+
+def traced(settings: dict[str, Any], name: str) -> Workload | None:
+    """Return the table of a configuration; None if it does not trace in time."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        with quiet():
+            return Workload.from_config(settings, name=name)
+    except (UserError, Exception):
+        return None
+    finally:
+        signal.alarm(0)
+
+
+def main() -> None:
+    """Trace all and write the file."""
+    index: dict[str, Any] = {}
+    with zipfile.ZipFile(kept.FILE, "w", zipfile.ZIP_LZMA) as file:
+        for name, settings in configurations().items():
+            table = traced(settings, name)
+            if table is None or table.coverage.share < KNOWN or not table.counts_half or table.num_parameters < LEAST:
+                print(f"{name}: left out", flush=True)
+                continue
+            what = table.source.partition("; ")[2]
+            defaults = "" if "/" not in name else "; the defaults of its configuration class"
+            row = table.to_json() | {"source": what + defaults}
+            text = json.dumps(row, separators=(",", ":"))
+            file.writestr(zipfile.ZipInfo(f"{name}.json", (1980, 1, 1, 0, 0, 0)), text, zipfile.ZIP_LZMA)
+            index[name] = [group(table, settings), table.num_parameters, table.sample]
+        file.writestr(zipfile.ZipInfo(kept.INDEX, (1980, 1, 1, 0, 0, 0)), json.dumps(index, indent=0), zipfile.ZIP_LZMA)
+    print(f"{len(index)} models, {kept.FILE.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

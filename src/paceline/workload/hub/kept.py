@@ -1,0 +1,61 @@
+"""Layer tables of models of transformers and diffusers that the package keeps, which need neither library nor torch.
+
+Models whose values are published have their own names. Others are a kind with the defaults of its configuration class, by the
+library's name of the kind: ``transformers/deberta-v2``. Written by ``benchmarks/hub_tables.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+
+from paceline.names import fold
+from paceline.workload.layers import LayerTable
+
+FILE = Path(str(files("paceline.workload") / "zoo" / "hub.zip"))
+INDEX = "index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Group, number of parameters and sample of a kept model."""
+
+    group: str
+    parameters: int
+    sample: str
+
+
+@cache
+def kept_models() -> Mapping[str, Kept]:
+    """Return what is known of each kept model without its table, by name."""
+    rows = json.loads(_archive().read(INDEX))
+    return MappingProxyType({name: Kept(*row) for name, row in rows.items()})
+
+
+@cache
+def kept_name(name: str) -> str:
+    """Return the kept model of a name in any case, with any separators; empty without one."""
+    return _folded().get(fold(name), "")
+
+
+@cache
+def kept_table(name: str) -> LayerTable:
+    """Return the layer table of a kept model, by one of ``kept_models``."""
+    return LayerTable.from_json(json.loads(_archive().read(f"{name}.json")))
+
+
+@cache
+def _folded() -> Mapping[str, str]:
+    return {fold(name): name for name in kept_models()}
+
+
+@cache
+def _archive() -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BytesIO(FILE.read_bytes()))

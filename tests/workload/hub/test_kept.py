@@ -1,0 +1,49 @@
+"""Kept tables of models of transformers and diffusers, which need no library."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from paceline.errors import UserError
+from paceline.workload import Workload
+from paceline.workload.catalogue import canonical
+from paceline.workload.hub.kept import kept_models, kept_name
+
+PUBLISHED = {
+    "smollm3-3b": 3.08,  # Hugging Face 2025, SmolLM3
+    "glm-4.5-air": 106.85,  # Zeng et al. 2025, arXiv:2508.06471: 106B
+    "ernie-4.5-21b-a3b": 21.83,  # Baidu 2025, ERNIE 4.5: 21B
+    "minimax-m2": 228.69,  # MiniMax 2025, MiniMax-M2: 230B
+    "esm2-650m": 0.65,  # Lin et al. 2023, Science 379
+    "dinov2-large": 0.30,  # Oquab et al. 2023, arXiv:2304.07193
+    "flux.1-dev-12b": 11.90,  # Black Forest Labs 2024: 12B
+    "wan2.1-t2v-14b": 14.29,  # Wan team 2025, arXiv:2503.20314
+    "modernbert-large": 0.40,  # Warner et al. 2024, arXiv:2412.13663: 395M
+}
+"""Parameters in billions."""
+
+
+def test_parameters_are_the_published_ones() -> None:
+    assert {name: round(kept_models()[name].parameters / 1e9, 2) for name in PUBLISHED} == PUBLISHED
+
+
+def test_a_table_is_what_the_index_says() -> None:
+    for name in ("smollm3-3b", "transformers/deberta-v2"):
+        table, kept = Workload.named(name), kept_models()[name]
+        assert (table.num_parameters, table.sample) == (kept.parameters, kept.sample) and "transformers 5" in table.source
+    assert "defaults" in Workload.named("transformers/deberta-v2").source
+
+
+def test_many_models_of_every_group_are_found_by_the_names_that_people_write() -> None:
+    groups = Counter(kept.group for kept in kept_models().values())
+    assert len(kept_models()) >= 300 and len(groups) == 8 and min(groups.values()) > 5
+    assert canonical("HuggingFaceTB/SmolLM3-3B") == canonical("SmolLM3 3B") == kept_name("smollm3_3b") == "smollm3-3b"
+    assert canonical("llama-3-8b") == "llama-3-8b"
+
+
+def test_another_length_needs_the_library() -> None:
+    assert Workload.named("smollm3-3b", 8192).tokens == 8192
+    with pytest.raises(UserError, match=r"one size \(sequence of 8192 tokens\).*paceline\[hub\]"):
+        Workload.named("smollm3-3b", 4096)

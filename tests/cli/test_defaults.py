@@ -65,3 +65,8 @@ def test_without_a_batch_the_answer_says_which_was_taken(name: str, verb: str, c
     assert f"No --global-batch was given: {batch:,} samples were taken, {batch // 2:,} for each device, " in text
     assert ("which does not fit its memory" in text) == (batch == 2)
     assert "No --global-batch" not in run(capsys, f"{words} --global-batch 8")[1]
+
+
+def test_the_sentence_on_a_batch_of_one_agrees_with_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(run(capsys, "predict llama-3-8b --cluster '1 A100' --lora r=16,bits=4")[1].split())
+    assert text.startswith("MAY NOT FIT") and "the smallest batch, which may not fit its memory." in text

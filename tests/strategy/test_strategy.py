@@ -227,3 +227,23 @@ def test_an_exchange_that_was_named_stays_with_another_sharding() -> None:
     halves = Strategy.of(world_size=4, global_batch_size=8, compression="topk", sharding="zero3", shard_devices=2)
     assert halves.gradient_exchange.exchange.name == "allgather"  # between the copies
     assert halves.changed(world_size=2).gradient_exchange.exchange.name == "sharded"
+
+
+def test_the_simpler_strategy_divides_less_and_an_optimizer_shared_out_next_to_a_pipeline_is_usual() -> None:
+    common = {"world_size": 256, "global_batch_size": 512, "precision": "bf16"}
+    order = [
+        Strategy.of(**common, **more)  # type: ignore[arg-type]
+        for more in (
+            {"sharding": "zero3", "recompute": "full"},
+            {"tensor": 8, "pipeline": 4, "sharding": "zero1", "grad_accum_steps": 8},
+            {"tensor": 8, "pipeline": 4, "sharding": "zero1", "grad_accum_steps": 16},
+            {"tensor": 8, "pipeline": 4, "sharding": "zero3", "grad_accum_steps": 8},
+            {"tensor": 8, "pipeline": 16, "grad_accum_steps": 64},
+            {"tensor": 2, "context": 2, "pipeline": 2, "grad_accum_steps": 8},
+        )
+    ]
+    ranks = [strategy.simplicity for strategy in order]
+    assert ranks == sorted(set(ranks))
+    assert order[1].detours == order[1].changed(sharding="ddp").detours
+    alone = [Strategy.of(**common, sharding=name).detours for name in ("zero1", "ddp")]  # type: ignore[arg-type]
+    assert alone[0] == alone[1] + 1, "without tensor groups or a pipeline it is a choice"

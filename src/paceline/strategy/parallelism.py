@@ -270,7 +270,7 @@ class Parallelism:
         grouped_by=lambda sharding: (sharding.weights, sharding.by_rows, sharding.frozen),
         emit=WRITTEN,
         strategy_needs=(check_gathered, check_exchanged),
-        detour=True,
+        detour=lambda mesh: not mesh.sharding.is_usual(mesh.tensor * mesh.pipeline > 1),
     )
     shard_devices: int = choice(
         0,

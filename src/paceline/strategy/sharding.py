@@ -58,6 +58,14 @@ class Sharding(Value, ABC):
         """True if any state is sharded."""
         return self.optimizer
 
+    def is_usual(self, divided: bool) -> bool:
+        """Return whether a strategy with it is as simple as without: one that shares out nothing, or only the optimizer.
+
+        Args:
+            divided: whether tensor groups or a pipeline divide the network, as in Megatron-LM, whose recipes share it out.
+        """
+        return not self.optimizer or (divided and not self.gradients)
+
     @property
     def divided(self) -> Sharding:
         """Sharding to use when several devices hold a replica."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from operator import attrgetter, is_not
@@ -457,9 +458,13 @@ class Strategy:
         return unusual + sum(detour(getattr(self, part) if part else self) for part, detour in _DETOURS)
 
     @property
-    def simplicity(self) -> tuple[int, int]:
-        """Rank by simplicity, the simplest least: dimensions that divide the network, then choices that are not the usual."""
-        return sum(getattr(self.parallelism, name) > 1 for name in DIVIDING), self.detours
+    def simplicity(self) -> tuple[int, int, int, int]:
+        """Rank by simplicity, the simplest least.
+
+        Dimensions that divide the network, the product of their sizes, choices that are not the usual, and micro steps.
+        """
+        sizes = _dividing(self.parallelism)
+        return sum(size > 1 for size in sizes), math.prod(sizes), self.detours, self.parallelism.micro_batches
 
     @property
     def grouping(self) -> tuple[Hashable, ...]:
@@ -512,6 +517,7 @@ _PLAIN_DETOURS = [item for item in CHOICES.values() if item.detour is True]
 _simple: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*map(_path, _PLAIN_DETOURS))
 _SIMPLEST = tuple(item.default for item in _PLAIN_DETOURS)
 """Defaults, which strategies share as objects: values of families, and small numbers."""
+_dividing: Callable[[Parallelism], tuple[int, ...]] = values_of(DIVIDING)
 _DETOURS = tuple((item.part, item.detour) for item in CHOICES.values() if callable(item.detour))
 _told_apart: Callable[[Strategy], tuple[Any, ...]] = attrgetter(*(_path(item) for item in CHOICES.values() if item.told_apart))
 """Choices by which a ranking tells strategies apart."""

@@ -41,8 +41,8 @@ KEPT = 8
 Progress = Callable[[str], None]
 Division = tuple[int, str, int, int, int, int]
 """Batch, precision, tensor, context, expert, pipeline."""
-_LEVEL = 100
-"""More than the choices of a layout that are not the usual. A rank by simplicity is the dimensions times this, plus those."""
+_SIZES, _DETOURS, _TIMES = 2**31, 2**7, 2**20
+"""More than the devices that divide a network, the choices that are not the usual, and the micro steps of a layout."""
 _UNEVEN = "the batch does not divide among the replicas and micro batches, or not in rounds of the stages"
 _SLOWER = "provably slower than those that were predicted: a bound of its step is above them"
 
@@ -216,8 +216,9 @@ class _LayoutScreening:
         place = np.column_stack((np.full(len(at), number), rows[at[:, 0]], at[:, 1], at[:, 2]))
         own = [bounds.slices[row] for row in rows.tolist()]
         dimensions = np.array([sum(size > 1 for size in (of.tensor, of.context, of.expert, shape.stages)) for of in own])
-        simple: Ints = (dimensions[:, None, None] * _LEVEL + detours)[tuple(at.T)]
-        return score[tuple(at.T)], place, simple
+        sizes = np.array([of.tensor * of.context * of.expert * shape.stages for of in own])
+        ranks = _rank(dimensions[:, None, None], sizes[:, None, None], detours, times[rows][:, None, :])
+        return score[tuple(at.T)], place, ranks[tuple(at.T)]
 
     def _expected(self, shape: PipelineShape, rows: Ints, times: Ints, seconds: Array) -> Array:
         """Return expected seconds from predicted ones or their bounds, shape (rows, shardings, batches)."""
@@ -240,8 +241,12 @@ class _LayoutScreening:
         sizes = [(of.tensor, of.context, of.expert, 1 + bool(of.recompute), shape.stages) for of in own]
         rare = (shape.schedule is not ONE_FORWARD_ONE_BACKWARD) + (shape.ends != (0, 0)) + bool(self.common.get("offload"))
         of_row = np.array([sum(size > 1 for size in of) + rare for of in sizes])
-        of_sharding = np.array([shares.sharding.shares_out + shares.in_node for shares in self.shared])
-        counted: Ints = of_row[:, None, None] + of_sharding[None, :, None] + (times > 1)[:, None, :]
+        divided = [of.tensor * shape.stages > 1 for of in own]
+        of_sharding = {
+            whole: [(not shares.sharding.is_usual(whole)) + shares.in_node for shares in self.shared] for whole in (False, True)
+        }
+        shared = np.array([of_sharding[of] for of in divided])
+        counted: Ints = of_row[:, None, None] + shared[:, :, None] + (times > 1)[:, None, :]
         return counted
 
     def _note_least(self, number: int, needed: Array, times: Ints) -> None:
@@ -323,7 +328,7 @@ class _LayoutScreening:
         times = self._times(number, row, batch)
         scheduled = np.array([[[self.bounds.scheduled_seconds(shape, times, row, sharding)]]])
         seconds = float(self._expected(shape, np.array([row]), np.array([[times]]), scheduled)[0, 0, 0])
-        return max(bound, seconds * float(self.weights[batch]) * (1 + PLAIN * (int(self.simple[index]) % _LEVEL)))
+        return max(bound, seconds * float(self.weights[batch]) * (1 + PLAIN * int(_detours_of(self.simple[index]))))
 
     def _times(self, number: int, row: int, batch: int) -> int:
         """Return the micro batches of a step of one layout."""
@@ -339,7 +344,7 @@ class _LayoutScreening:
         _, row, _, batch = self.place[first].tolist()
         limit = self._seconds(candidate, step) * self.weights[batch] * least_resolved_ratio()
         precisions = np.array([own.precision == self.bounds.slices[row].precision for own in self.bounds.slices])
-        bound = self.score / (1 + PLAIN * (self.simple % _LEVEL))
+        bound = self.score / (1 + PLAIN * _detours_of(self.simple))
         job = (self.place[:, 3] == batch) & precisions[self.place[:, 1]]
         tried = np.flatnonzero(job & (bound <= limit) & (self.simple < self.simple[first]))
         for level in np.unique(self.simple[tried]).tolist():
@@ -391,3 +396,15 @@ class _LayoutScreening:
         if real not in self.steps_of:
             self.steps_of[real] = self.predictor.many(self.workload, [(cluster, real)])
         return self.steps_of[real]
+
+
+def _rank(dimensions: Ints, sizes: Ints, detours: Ints, times: Ints) -> Ints:
+    """Return the places of layouts by ``Strategy.simplicity`` as whole numbers, from arrays that broadcast."""
+    ranks: Ints = ((dimensions * _SIZES + sizes) * _DETOURS + detours) * _TIMES + np.minimum(times, _TIMES - 1)
+    return ranks
+
+
+def _detours_of(ranks: Ints) -> Ints:
+    """Return the choices that are not the usual, from ranks."""
+    detours: Ints = ranks // _TIMES % _DETOURS
+    return detours

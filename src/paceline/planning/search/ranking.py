@@ -197,7 +197,8 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
         f"neither shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job "
         "tie with one that divides the network if the model tells which is faster with less than 80 % probability. The "
         "simplest comes first: "
-        f"the fewest dimensions, then the fewest choices that are not the usual. All others follow by {what}."
+        "the fewest dimensions, then the least product of their sizes, then the fewest choices that are not the usual, then "
+        f"the fewest micro steps. All others follow by {what}."
     )
 
 

@@ -157,7 +157,7 @@ class StrategyChoice:
         plan: how ``plan`` searches it; None: every strategy has the default.
         told_apart: True if a ranking lists strategies that differ in it, not only the best of them.
         detour: True if another value than the default makes a strategy less simple, or a function that returns whether the
-            owner's value does. Of two equally fast strategies a plan takes the simpler one.
+            owner's value does. Of two equally fast strategies a plan takes the simpler one (``Strategy.simplicity``).
         of_layout: True if a search of layouts decides it.
         title: text of a description for other values than the default, formatted as the texts of ``Need``, or a function that
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.

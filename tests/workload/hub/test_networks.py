@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import paceline
 from config_cases import CASES, DEEPSEEK, LLAMA
 from paceline.errors import UserError
 from paceline.workload import Workload
@@ -86,6 +87,17 @@ def test_roles_divide_a_model_that_no_table_describes() -> None:
     assert table.with_lora("r=4,targets=q_proj").num_parameters == 4 * 4 * (96 + 96)
     names = {layer.name for layer in table.layers}
     assert {"model.layers.3.router", "model.layers.3.dispatch", "model.layers.3.experts.gate", "head.logits"} <= names
+
+
+def test_a_division_takes_as_long_as_that_of_the_table_by_hand() -> None:
+    given = {"model_type": "qwen3", **BASE, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 8}
+    pair = [Workload.of(traced(given, 1024)), Workload.of(table_of(given, 1024, name="net"))]
+    for choices in ({"recompute": "full"}, {"tensor": 2, "sequence": True, "pipeline": 2, "grad_accum_steps": 4}):
+        steps = [
+            paceline.predict(w, "8 A100", precision="bf16", global_batch_size=32, **choices).step_time_s  # type: ignore[arg-type]
+            for w in pair
+        ]
+        assert steps[0] == pytest.approx(steps[1], rel=0.02)
 
 
 def test_a_length_of_a_model_without_sequences_is_refused() -> None:

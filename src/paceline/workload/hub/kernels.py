@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.workload.builders.delta_rule import GatedDelta
 from paceline.workload.builders.experts import Experts, expert_layers
-from paceline.workload.builders.layer_builders import LayerSpec
+from paceline.workload.builders.layer_builders import LayerSpec, normalisation
 from paceline.workload.builders.state_space import Mamba, Mamba2
 from paceline.workload.hub.skipped import Build
 
@@ -98,6 +98,12 @@ def _gated_delta(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
     return [part.named("mixer.") for part in own.layers(tokens, width)]
 
 
+def _rms_norm(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    """Return the norm as one kernel, as the tables by hand count it and the times of kernels were fitted."""
+    rows, width = _tokens(args, kwargs, samples)
+    return [normalisation("", rows, width, rms=True)]
+
+
 _KERNELS: tuple[tuple[re.Pattern[str], Build], ...] = tuple(
     (re.compile(pattern), build)
     for pattern, build in (
@@ -105,5 +111,6 @@ _KERNELS: tuple[tuple[re.Pattern[str], Build], ...] = tuple(
         (r"Mamba2Mixer$|^BambaMixer$|^FalconH1Mixer$|HybridMambaLayer$", _mamba2),
         (r"^(Jamba|Falcon)?Mamba(Mamba)?Mixer$", _mamba),
         (r"GatedDeltaNet$", _gated_delta),
+        (r"RMSNorm$", _rms_norm),
     )
 )

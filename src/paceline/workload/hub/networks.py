@@ -119,7 +119,7 @@ def _expanded(table: LayerTable, plan: Skipped, vocabulary: int) -> LayerTable:
     for index, layer in enumerate(table.layers):
         order.append(layer.name)
         weights = [(p.name, p.shape) for p in table.parameters if p.layer == index]
-        own[layer.name] = [(_windowed(layer, plan.sliding.get(layer.name, 0)), weights)]
+        own[layer.name] = [(_windowed(_turning(layer), plan.sliding.get(layer.name, 0)), weights)]
     for path, specs in plan.layers.items():
         own[path] = _of_builder(path, specs)
     rows: list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]] = []
@@ -155,7 +155,7 @@ def _expanded(table: LayerTable, plan: Skipped, vocabulary: int) -> LayerTable:
 
 def _of_builder(path: str, specs: list[Any]) -> list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]]:
     """Return layers and weights of a builder, inside the block of a module's path."""
-    layers, parameters = lay_out([spec.named(_block(path)) for spec in specs])
+    layers, parameters = lay_out([spec.named(_block(path)) if spec.name else replace(spec, name=path) for spec in specs])
     return [(layer, [(p.name, p.shape) for p in parameters if p.layer == index]) for index, layer in enumerate(layers)]
 
 
@@ -170,6 +170,31 @@ def _moved(layer: Layer, before: str, after: str) -> Layer:
 
 def _renamed(name: str, before: str, after: str) -> str:
     return after + name[len(before) :] if name == before or name.startswith(f"{before}.") else name
+
+
+def _turning(layer: Layer) -> Layer:
+    """Return attention whose rotation of queries and keys is one kernel in each pass, as the tables by hand count it."""
+    mixing = next((o for o in layer.operations if o.kind == "attention" and not o.backward), None)
+    if mixing is None:
+        return layer
+
+    sums = _WORD * mixing.m * mixing.batch  # of the softmax
+    once = mixing.bytes - sums  # queries and keys are read and written
+
+    def turned(o: Operation) -> Operation:
+        return replace(o, calls=1, bytes=once) if o.kind == "memory" and o.calls >= _SEVERAL and o.bytes > once else o
+
+    kept, half = layer.activation_bytes, layer.activation_bytes_half
+    return replace(
+        layer,
+        operations=tuple(map(turned, layer.operations)),
+        activation_bytes=min(kept, mixing.bytes),
+        activation_bytes_half=None if half is None else min(half, once / 2 + sums),
+    )
+
+
+_WORD = 4.0
+_SEVERAL = 4  # kernels of a rotation that is not fused, at least
 
 
 def _windowed(layer: Layer, tokens: int) -> Layer:

@@ -166,7 +166,8 @@ def _built(self: Any, *args: Any, **kwargs: Any) -> Any:
     given = list(tensors_in([args, kwargs]))
     key = autocast_key()
     narrow = torch._C._dispatch_tls_is_dispatch_key_included(key) and not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    kind = torch.bfloat16 if narrow else given[0].dtype
+    wide = torch.float32 if layers[-1].kind.endswith("Norm") else torch.bfloat16
+    kind = wide if narrow else given[0].dtype
     return next(iter(_opaque([(tuple(given[0].shape), kind, True)], given)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -57,24 +58,24 @@ def alone(device: str, name: str = "resnet-50", precision: str = "fp32", **given
 
 
 def test_a_device_that_was_never_fitted_has_a_wider_range():
-    assert "Ampere GA100" in TYPICAL.seen and "Blackwell" not in TYPICAL.seen
-    assert alone("B200", precision="fp16") > alone("A100", precision="fp16") * 1.05
+    assert "Ampere GA100" in TYPICAL.seen and "CDNA 3" not in TYPICAL.seen
+    assert alone("MI300X", precision="fp16") > alone("A100", precision="fp16") * 1.05
     unseen = efficiency(without="Ampere GA100")
     assert unseen.seen == TYPICAL.seen - {"Ampere GA100"}
     half = {"precision": "fp16", "constants": unseen}
-    assert alone("A100", **half) == pytest.approx(alone("B200", **half))
+    assert alone("A100", **half) == pytest.approx(alone("MI300X", **half))
 
 
 @each_row("name", sorted(TYPICAL.seen))
 def test_every_name_that_was_seen_can_be_left_out(name):
     without = efficiency("tuned", name)
-    assert without.seen == TYPICAL.seen - {name} and without.sigmas != efficiency("tuned").sigmas
+    assert without.seen == TYPICAL.seen - {name} and replace(without, seen=TYPICAL.seen, without="") != efficiency("tuned")
     assert without.matrix_share == pytest.approx(efficiency("tuned").matrix_share, rel=0.2)
 
 
 def test_a_model_that_was_never_fitted_has_a_wider_range():
     assert "hdc" not in TYPICAL.seen
-    assert alone("A100", "hdc") > alone("A100", "bert-large") * 1.01
+    assert alone("A100", "hdc") > alone("A100", "bert-large") * 1.005
 
 
 def test_a_calibration_narrows_the_range():

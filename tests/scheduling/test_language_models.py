@@ -15,7 +15,7 @@ from paceline.scheduling.verb import scenario
 from schedule_toys import ROOT
 from scheduling_toys import audit
 
-DATA_PARALLEL = {"llama-2-7b": "zero3", "gpt2-xl": "zero1", "bert-large": "ddp", "resnet-50": "ddp"}
+DATA_PARALLEL = {"llama-2-7b": "zero3+recompute=full", "gpt2-xl": "zero1", "bert-large": "ddp", "resnet-50": "ddp"}
 """What each network needs of data parallelism so that its state fits."""
 
 
@@ -56,7 +56,7 @@ def test_what_fits_no_device_is_divided_and_never_runs_where_it_does_not_fit(
 def test_why_and_the_saved_run_name_the_strategy_and_its_change(simulated: Mapping[str, SimulatedSchedule]) -> None:
     answer = why(simulated["rubick"], "chat")
     first, second, *_ = answer.stretches
-    assert first.what == "on 8 A100 SXM 40GB (n1 x8) as zero3, 4 micro steps"
+    assert first.what == "on 8 A100 SXM 40GB (n1 x8) as zero3, tensor 2 with sequence, 4 micro steps"
     assert f"Its strategy changed: it ran as {first.strategy} before." in second.why
     assert answer.to_json()["stretches"][0]["strategy"] == first.strategy
     assert answer.asked.endswith("batch 32, strategy of the predictor's choice")
@@ -72,5 +72,5 @@ def test_a_policy_without_strategies_keeps_the_best_of_the_devices_asked_for(fre
     for policy in ("optimus", "rubick"):
         (outcome,) = alone.run(policy).schedule.outcomes
         of_policy[policy] = {span.strategy for span in outcome.spans}
-    assert of_policy["optimus"] == {"zero3, 4 micro steps"}  # 16 devices are slower with it
+    assert of_policy["optimus"] == {"zero3, tensor 2 with sequence, 4 micro steps"}  # 16 devices are slower with it
     assert of_policy["rubick"] == {"zero1, tensor 2 with sequence, pipeline 2, 8 micro steps"}

@@ -9,8 +9,8 @@ The result is relative to the other sites: if all throttle equally, no lender is
 one differs. A lender that was found no longer counts among the others, and the rest are tested again.
 
 Sigma is 0.13 (``MEASURED_SIGMA``), between two measurements. Predictions of 36 steps of ``benchmarks/results/predict_lab.csv``,
-each from a run on one device, scatter by 0.10 (``plain_error``); those of the 26 published runs of ``unseen_runs.csv`` in the
-same folder by 0.11 within a model and by 0.16 overall, so part of it is the bias of models. It was the sigma of 36 steps before
+each from a run on one device, scatter by 0.10 (``plain_error``); those of the 19 published runs of ``unseen_runs.csv`` in the
+same folder by 0.11 within a model and by 0.14 overall, so part of it is the bias of models. It was the sigma of 36 steps before
 the exchange was made faster (the same file at commit 15ea627f). Their tails were heavy: excess kurtosis 4.4, as of Student's t
 with 5.4 degrees of freedom; now it is 1.8.
 

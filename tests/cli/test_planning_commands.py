@@ -73,7 +73,7 @@ def test_a_mistake_is_one_line(command: str, said: str, capsys: pytest.CaptureFi
 def test_what_does_not_fit_is_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("predict", "explain"):
         code, out, _ = run(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
-        assert code == 0 and out.startswith("DOES NOT FIT: 1,11") and out.splitlines()[0].endswith("on each device.")
+        assert code == 0 and out.startswith("DOES NOT FIT: 1,31") and out.splitlines()[0].endswith("on each device.")
         data = answer(capsys, f"{command} mpt-70b --device T4 --global-batch 1")
         assert not data["fits"] and data["missing_bytes"] > 2**39 and data["memory"]["reserve"] == 1.5 * 2**30
 

@@ -217,6 +217,7 @@ class LayerTable(Prepared):
         unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
+        drops_scores: whether dropout, if the network has any, applies to the weights of attention too.
     """
 
     name: str
@@ -231,6 +232,7 @@ class LayerTable(Prepared):
     unwidened: int = 0
     tables: EmbeddingTables | None = None
     routed_share: float = 1.0
+    drops_scores: bool = True
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the results derived from them: the results may hold functions."""

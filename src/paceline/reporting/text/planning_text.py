@@ -38,7 +38,7 @@ def plan_screen(plan: Plan, steps: Mapping[str, Metrics] | None = None, commands
     behind = [count(len(plan.ranking) - SHOWN, "more strategy", "more strategies")] if _is_partial(plan) else []
     left = len(plan.by_devices) - len(_sizes(plan))
     behind += [count(left, "more number of devices", "more numbers of devices")] if left else []
-    behind += [f"{count(len(plan.excluded), 'reason')} for exclusions"] if plan.excluded else []
+    behind += [count(len(plan.excluded), "exclusion")] if plan.excluded else []
     brief = f"{plan.workload}: {best.title}: {seconds(best.time_s)} ({_time_range(best)}), {cost(best)}, {step} a step"
     return Screen(
         title=f"{plan.workload}, {plan.target}; goal {plan.goal}",

@@ -136,7 +136,7 @@ def _scores_bytes(forward: Operation, drop: bool) -> tuple[float, float]:
 def eager(table: Table, *, fused_softmax: bool = False) -> Table:
     """Return the network with the scores of its attention written to memory; the table itself without fused attention.
 
-    Dropout applies to the weights of attention if the network has dropout anywhere.
+    Dropout applies to the weights of attention if the network has dropout anywhere, unless it says otherwise.
 
     Args:
         fused_softmax: whether scale, mask and softmax are one kernel (Megatron-LM, ``fused_kernels``; apex,
@@ -144,7 +144,7 @@ def eager(table: Table, *, fused_softmax: bool = False) -> Table:
     """
     if not table.fuses_attention:
         return table
-    drop = any(layer.kind == "Dropout" for layer in table.layers)
+    drop = table.drops_scores and any(layer.kind == "Dropout" for layer in table.layers)
     return replace(table, layers=tuple(_eager_layer(layer, drop, fused_softmax) for layer in table.layers))
 
 

@@ -203,6 +203,8 @@ def transformer(
     parts = [*start(shape, seq_len), *repeated, *further, *end(shape, seq_len)]
     name = name or f"transformer-{shape.layers}x{shape.hidden}"
     table = as_table(parts, name, source, f"sequence of {seq_len} tokens", INDEX * seq_len)
+    if shape.dropout and not shape.drops_weights:
+        table = replace(table, drops_scores=False)
     return table if shape.experts is None else replace(table, routed_share=shape.experts.limited / shape.experts.groups)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import sharded_cases
 import sharded_models
 from distributed import launch_once
 from paceline.training.attach.shards.fsdp_units import is_sharded
@@ -19,5 +20,5 @@ def test_a_plain_model_is_not_sharded() -> None:
 @pytest.mark.long
 def test_a_sharded_model_is_found_through_what_wraps_it() -> None:
     """``attach`` took the compiled model, whose gradients are those of the eager one."""
-    alone, attached = launch_once(sharded_models.composed, 2)[0]["compiled"]
+    alone, attached = launch_once(sharded_cases.composed, 2)[0]["compiled"]
     assert alone.keys() == attached.keys() == dict(sharded_models.network().named_parameters()).keys()

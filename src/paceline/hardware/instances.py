@@ -21,7 +21,7 @@ from paceline.names import near_names
 _NVL = re.compile(r"(.*?[a-z0-9])[\s_-]*NVL\s?(\d{1,3})", re.IGNORECASE)
 """``GB200 NVL4``: so many devices that NVLink joins."""
 _MAKERS = ("NVIDIA", "Intel")
-"""Who builds servers that clouds let with a network of their own."""
+"""Makers of servers that a cloud lets with its own network."""
 _LAPTOP = re.compile(r"laptop|mobile|max-?q|notebook", re.IGNORECASE)
 
 

@@ -18,7 +18,7 @@ _SELLER = re.compile(
 behind the server's own."""
 _NOISE = re.compile(r"[\s_-]+(hbm[0-9][a-z]?|gen[0-9]|[0-9]+w|cts|oam)\b", re.IGNORECASE)
 _SERVICE = re.compile(r"^ml\.(?=[a-z][a-z0-9-]*\.[a-z0-9]+$)", re.IGNORECASE)
-"""What SageMaker puts before the name of EC2's instance."""
+"""Prefix of SageMaker before the name of an EC2 instance."""
 _MARKS = re.compile(r"[®™]")
 _KIND = re.compile(r"[\s_-]+(accelerator|gpu|chip|board)s?$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*\([^()]*\)")

@@ -69,7 +69,7 @@ class EmittedJob:
 
     @property
     def pipelines_tensors(self) -> bool:
-        """Whether exchanges of a tensor group overlap products piece by piece, as predictions of tuned software assume."""
+        """True if exchanges of a tensor group overlap products piece by piece, as predictions of tuned software assume."""
         mesh = self.strategy.parallelism
         return self.tuned and mesh.tensor > 1 and mesh.sequence
 

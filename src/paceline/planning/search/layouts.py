@@ -306,7 +306,7 @@ class _LayoutScreening:
         return self.best[division][0] if division in self.best else inf
 
     def _by_bound(self) -> Iterator[tuple[float, int]]:
-        """Yield layouts in the order of their bounds. Those next in turn are bounded by the schedule of their passes first."""
+        """Yield layouts in the order of their bounds. The schedule of its passes bounds a layout before its turn."""
         closer = list[tuple[float, int, int]]()
         for number, index in enumerate(self.order.tolist()):
             bound = float(self.score[index])

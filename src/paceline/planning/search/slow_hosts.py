@@ -48,7 +48,7 @@ class SlowHosts:
     def launches(self, device: Device, precision: str, recomputation: Recompute) -> float:
         """Return the kernels of a micro batch that the host launches on all stages; 0 for devices without launches.
 
-        Those of a forward pass that runs again count twice.
+        Kernels of a forward pass that runs again count twice.
         """
         if not self.extra_s or not host_seconds(device, self.constants):
             return 0.0

@@ -30,7 +30,7 @@ _LEAST = 3  # equal modules of a list that are worth it
 
 @dataclass
 class Skipped:
-    """What one trace skips.
+    """Modules that one trace skips.
 
     Attributes:
         like: for each repeated module, by its path, the path of the one that runs in its place.

@@ -1,4 +1,4 @@
-"""What a script with FSDP2 may do besides a step, each case with an exchange attached; run by every rank."""
+"""Cases of FSDP2 scripts that do more than a step, each with an exchange attached; run by every rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sharded_models import CLASSES, INPUTS, Grads, backward, gradients, loss, ne
 
 
 def composed(rank: int, workers: int) -> dict[str, Any]:
-    """Pairs of outcomes that must be alike: with a dense exchange attached, and without."""
+    """Return pairs of outcomes that must be equal: without an exchange, and with a dense one attached."""
 
     def dense(model: Any, **options: Any) -> Any:
         return attach(model, "dense", exchange="sharded", **options)
@@ -24,17 +24,17 @@ def composed(rank: int, workers: int) -> dict[str, Any]:
 
 
 Attach = Callable[..., Any]
-"""Of a model, with further keywords of ``attach``."""
+"""Function that takes a model and further keywords of ``attach``."""
 
 
 def cases() -> dict[str, Callable[[int, Attach], Grads]]:
-    """What an FSDP2 script may do beside: of a rank, and what it attaches. Each has two exchanges at least, and what comes of
-    the second is returned."""
+    """Return the cases by name. Each takes a rank and what it attaches, runs at least two exchanges and returns the outcome of
+    the second."""
     return {name.removeprefix("_case_"): function for name, function in globals().items() if name.startswith("_case_")}
 
 
 def outcome(case: Callable[[int, Attach], Grads], rank: int, hook: Attach) -> Grads:
-    """What comes of a case on one rank."""
+    """Return the outcome of a case on one rank."""
     torch.manual_seed(5)
     return case(rank, hook)
 

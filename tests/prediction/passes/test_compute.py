@@ -109,7 +109,7 @@ def test_element_wise_work_waits_for_slow_vector_units(ideal):
 
 @pytest.mark.parametrize(("kind", "results"), [("matmul", 8 * 1024 * 512), ("attention", 8 * 1024 * 512)])
 def test_slow_vector_units_fetch_the_results_of_products(ideal, kind, results):
-    """Of attention the scores, once in the two products of a forward pass."""
+    """Attention leaves its scores, once in the two products of a forward pass."""
     device = replace(make_cluster(1, 1).device, peak_flops={"fp32": fact(1e13), "bf16": fact(1e13)})
     flops = (2 if kind == "attention" else 1) * 2 * 8 * 1024 * 512 * 128.0
     workload = one(kind, flops=flops, moved=1.0, m=1024, n=512, k=128, batch=8)

@@ -17,7 +17,7 @@ MORE_UNITS = {("RTX A5500", "RTX A5000")}
 
 
 def dominates(one: Device, other: Device) -> bool:
-    """Whether no number of a board is below the other's, where both are stated."""
+    """Return True if no number of a board is below the other's, where both are stated."""
     rates = set(other.peak_flops) <= set(one.peak_flops) and all(
         one.peak_flops[name].value >= fact.value for name, fact in other.peak_flops.items()
     )

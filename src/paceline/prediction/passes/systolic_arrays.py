@@ -58,8 +58,8 @@ def turned_elements(table: OperationTable, m: Array, n: Array, k: Array, batch: 
 
     Both operands of a product lie along its depth in the memory of the array. Inputs and gradients lie along the features for
     all other products, and gradients of weights sum over the tokens. A transposition is a product with a unit matrix, whose
-    results are fetched (the guide above, Layout, Alternative Use Case). That a compiler always does so was chosen in sight of
-    AWS Neuron's rows.
+    results are fetched (the guide above, Layout, Alternative Use Case). The choice that a compiler always transposes
+    them was made in sight of AWS Neuron's rows.
     """
     over_tokens = (table.kind == MATMUL) & (table.grows[:, 2] > 0)
     elements: Array = np.where(over_tokens, table.calls * batch * (m + n) * k, 0.0)

@@ -2,7 +2,7 @@
 
 Sizes are the usual ones of each pipeline: the configuration's ``sample_size``, or else images of 1024 x 1024 and clips of 81
 frames of 480 x 832, in latents of one in eight pixels and one in four frames (Rombach et al. 2022, arXiv:2112.10752; Wan team
-2025, arXiv:2503.20314, section 4.1). The text encoders and the autoencoder are networks of their own, and are not part of it.
+2025, arXiv:2503.20314, section 4.1). Text encoders and the autoencoder are other networks and are not counted.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ class Skipped:
     """Modules that one trace skips.
 
     Attributes:
-        like: for each repeated module, by its path, the path of the one that runs in its place.
-        layers: for each module with a builder, by its path, its layers.
-        sliding: for each module with a sliding window, its tokens.
+        like: paths of repeated modules, with the path of the module that runs instead.
+        layers: paths of modules with a builder, with their layers.
+        sliding: modules with a sliding window, with its tokens.
         samples: samples of the running pass.
     """
 

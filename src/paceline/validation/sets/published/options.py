@@ -185,8 +185,8 @@ def sharing_devices(row: Row, replicas: int, per_node: int) -> int:
 def _scripts_recompute(row: Row) -> bool:
     """Return whether the source's scripts recompute whole blocks.
 
-    QwenLM/Qwen recomputes (finetune/*.sh: ``--gradient_checkpointing``). So does NVIDIA-NeMo/Automodel where it fine-tunes
-    with a pipeline (examples/llm_finetune, ``qwen2_5_32b_peft_benchmark.yaml``; examples/benchmark/configs/peft,
+    QwenLM/Qwen recomputes (finetune/*.sh: ``--gradient_checkpointing``). NVIDIA-NeMo/Automodel does where it fine-tunes with a
+    pipeline (examples/llm_finetune, ``qwen2_5_32b_peft_benchmark.yaml``; examples/benchmark/configs/peft,
     ``llama_3_3_70b_instruct_squad_peft_pp.yaml``: ``activation_checkpointing: true``). LitGPT does on several devices
     (finetune/lora.py, ``FSDPStrategy``: ``activation_checkpointing_policy={Block}``).
     """

@@ -60,6 +60,11 @@ def wait_shares(exposed: Mapping[str, float], step_s: float) -> dict[str, float]
     return {kind: sum(exposed.get(name, 0.0) for name in names) / step_s for kind, names in WAITS.items()}
 
 
+def ratio_in_words(ratio: float) -> str:
+    """Say how much slower or faster a step is than another, from the ratio of their seconds."""
+    return f"{abs(ratio - 1):.1%} {'faster' if ratio < 1 else 'slower'}" if abs(math.log(ratio)) >= 0.0005 else "as fast"
+
+
 def resolved_ratio(p: Prediction, q: Prediction) -> float:
     """Return the smallest ratio of two steps, above 1, whose direction the model tells with 80 % probability."""
     shares = [wait_shares(x.exposed, x.step_time_s) for x in (p, q)]

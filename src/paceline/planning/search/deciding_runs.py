@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
-from paceline.planning.compare.layout_difference import resolved_ratio
+from paceline.planning.compare.layout_difference import ratio_in_words, resolved_ratio
 from paceline.planning.search.choice import Choice, DecidingRun
 from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.strategy import Strategy
@@ -58,7 +57,7 @@ def _told(choice: Choice, best: Choice) -> str:
     """Return what the step of a choice tells: the predicted ratio, what the model resolves, and how a run decides."""
     one, other = choice.prediction, best.prediction
     ratio, resolved = one.step_time_s / other.step_time_s, resolved_ratio(one, other)
-    words = f"{abs(ratio - 1):.1%} {'faster' if ratio < 1 else 'slower'}" if abs(math.log(ratio)) >= 0.0005 else "as fast"
+    words = ratio_in_words(ratio)
     return (
         f"predicted {words} ({format_seconds(one.step_time_s)} against {format_seconds(other.step_time_s)} a step), and the "
         f"model tells apart {resolved - 1:.0%}; the better if its step is shorter than that of run 1"

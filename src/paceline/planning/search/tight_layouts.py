@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.planning.compare.layout_difference import resolved_ratio
+from paceline.planning.compare.layout_difference import ratio_in_words, resolved_ratio
 from paceline.planning.compare.strategy_text import describe
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.ranking import job_choices
@@ -43,8 +43,7 @@ def simpler_if_it_fits(
         p = predictor.step(workload, cluster, strategy)
         if p.fit != "may not fit" or p.step_time_s > best.prediction.step_time_s * resolved_ratio(p, best.prediction):
             continue
-        behind = p.step_time_s / best.prediction.step_time_s - 1
-        ratio = f"{abs(behind):.1%} {'faster' if behind < 0 else 'slower'}" if abs(behind) >= 0.0005 else "as fast"
+        ratio = ratio_in_words(p.step_time_s / best.prediction.step_time_s)
         return (
             f"Simpler, but may not fit: {describe(cluster, strategy)}, {format_seconds(p.step_time_s)} a step, predicted "
             f"{ratio}, which the model does not tell apart. It needs {format_memory(p.memory_bytes)} of "

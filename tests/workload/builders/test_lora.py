@@ -207,3 +207,18 @@ def test_embeddings_may_be_trained_whole() -> None:
     assert parse_lora("r=8,embeddings=whole").text == "r=8,targets=attention,embeddings=whole"
     with pytest.raises(UserError, match="embeddings 'half'"):
         parse_lora("r=8,embeddings=half")
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "outside"),
+    [
+        ("flux1", 2 * 19 * 2 + 38, "mlp"),  # a fused product of queries, keys and values, and one behind attention
+        ("stable-diffusion", 2 * 16 * 4, "contract"),  # self-attention and attention to the text in 16 blocks
+        ("diffusers/UNet2DModel", 16 * 4, "resnets"),
+        ("diffusers/FluxTransformer2DModel", 19 * 8 + 38 * 3, "ff"),  # image and text have their own; single blocks share
+    ],
+)
+def test_attention_of_denoisers_is_found(name: str, products: int, outside: str) -> None:
+    table = Workload.named(name).with_lora("r=4")
+    ends = {p.name.removesuffix(".down.weight") for p in table.parameters if p.name.endswith(".down.weight")}
+    assert len(ends) == products and not any(outside in end.split(".") for end in ends)

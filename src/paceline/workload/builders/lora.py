@@ -37,7 +37,12 @@ SCALE_BITS = 0.5
 WIDE_BITS = 16
 """Bits of a weight as a product reads it, and of frozen weights that stay as they are."""
 _PRODUCTS = ("Linear", "Conv1D")
-_IN_ATTENTION = re.compile(r"(^|\.)(\w*attention|\w*attn|cross|self|attn\w*)\.", re.IGNORECASE)
+_IN_ATTENTION = re.compile(
+    r"(^|\.)(\w*attention|\w*attn\w*|cross|self|own)\.|attentions\.\d+\.to_\w"
+    r"|(^|\.)(image|text)\.(qkv|project)$|(^|\.)singles\.\d+\.expand$"  # FLUX, which has no module of attention
+    r"|mixer\.[qkvo]_proj$",
+    re.IGNORECASE,
+)
 _ROUTER = re.compile(r"(^|\.)(router|shared\.scale)$")
 SAME_PRODUCT: tuple[tuple[str, ...], ...] = (
     ("query", "q_proj", "q", "q_lin", "wq", "q_b_proj", "to_q"),

@@ -44,6 +44,8 @@ class Recomputed:
         kept_bytes: saved bytes of one sample of each micro batch in flight.
         largest_bytes: further bytes of the largest part during its recomputation.
         names: index of the last layer of each recomputed part, with the part's name.
+        kept: saved bytes of one sample by layer; they sum to ``kept_bytes``.
+        parts: layers of each recomputed part, with its further bytes during its recomputation.
     """
 
     again: Array
@@ -51,6 +53,8 @@ class Recomputed:
     kept_bytes: float
     largest_bytes: float
     names: tuple[tuple[int, str], ...]
+    kept: tuple[float, ...]
+    parts: tuple[tuple[tuple[int, ...], float], ...]
 
 
 def recomputed(workload: Workload, choice: Recompute, numbers: Numbers = "fp32", precision: str = WIDE) -> Recomputed:
@@ -99,6 +103,7 @@ class _OperationCosts:
     before: Ints
     largest: float = 0.0
     names: list[tuple[int, str]] = field(default_factory=list)
+    parts: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
 
     def drop(self, members: Sequence[int], kept_bytes: float, again: Sequence[int], name: str) -> None:
         """Store ``kept_bytes`` for ``members`` together, and recompute ``again`` before the last member's backward pass."""
@@ -110,6 +115,7 @@ class _OperationCosts:
         self.before[list(members)] = members[-1]
         self.largest = max(self.largest, freed)
         self.names.append((members[-1], name))
+        self.parts.append((tuple(members), freed))
 
 
 @once
@@ -125,7 +131,8 @@ def _recomputed(workload: Workload, choice: Recompute, numbers: Numbers, precisi
                 _by_operation(table, name, members)
             else:
                 _modules(table, members, choice.parts)
-    return Recomputed(table.again, table.before, sum(table.sizes), table.largest, tuple(table.names))
+    kept = tuple(table.sizes)
+    return Recomputed(table.again, table.before, sum(kept), table.largest, tuple(table.names), kept, tuple(table.parts))
 
 
 def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]:
@@ -214,6 +221,7 @@ def _recompute_block(table: _OperationCosts, name: str, members: Sequence[int]) 
     held = sum(table.sizes[i] for i in members)
     table.drop(members, first, _needed(table, members), name)
     table.largest = max(table.largest, held)
+    table.parts[-1] = tuple(members), held
 
 
 def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -278,38 +278,25 @@ def events(
     """
     plan, shared = costs.exchange.plan, bool(placed.forward_starts)
     last = int(parts.micro_steps) - 1
-    forward = (costs.forward.total * costs.slowest).tolist()
-    backward = (costs.backward.total * costs.slowest).tolist()
-    again = (costs.again * costs.slowest).tolist()
     waits = [(np.zeros(len(names)) + part.near + part.far) * split for part in (costs.forward, costs.backward)]
     waited, waited_back = (wait.tolist() for wait in waits)
     blocks_of = dict(blocks)
-    bounds = columns(plan, len(names), shared).tolist() if shared else [0, len(names)]
-    at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
-    spans = list(zip(bounds, bounds[1:], *at, strict=False))
-    for micro in range(last + 1):
+    for micro, passes in enumerate(layer_passes(costs, parts, placed)):
         begin, suffix = micro * placed.micro_step, f", micro step {micro + 1}" if last else ""
-        for start, stop, after, _ in spans:
-            clock = begin + after
-            for layer in range(start, stop):
-                own = forward[layer] - waited[layer]
-                yield Event(name=f"forward {names[layer]}{suffix}", lane="compute", start_s=clock, duration_s=own)
-                if waited[layer]:
-                    yield _all_to_all_event(f"forward {names[layer]}{suffix}", clock + own, waited[layer])
-                clock += forward[layer]
-        for start, stop, _, after in reversed(spans):
-            clock = begin + after
-            for layer in reversed(range(start, stop)):
-                if again[layer]:
-                    name = f"recompute {blocks_of[layer]}{suffix}"
-                    yield Event(name=name, lane="compute", start_s=clock, duration_s=again[layer])
-                    clock += again[layer]
-                first = waited_back[layer]
-                if first:
-                    yield _all_to_all_event(f"backward {names[layer]}{suffix}", clock, first)
-                own, begins = backward[layer] - first, clock + first
-                yield Event(name=f"backward {names[layer]}{suffix}", lane="compute", start_s=begins, duration_s=own)
-                clock += backward[layer]
+        for p in passes:
+            if p.kind == "recompute":
+                name = f"recompute {blocks_of[p.layer]}{suffix}"
+                yield Event(name=name, lane="compute", start_s=p.start_s, duration_s=p.seconds)
+                continue
+            name, first = f"{p.kind} {names[p.layer]}{suffix}", p.kind == "backward"
+            wait = waited_back[p.layer] if first else waited[p.layer]
+            own = p.seconds - wait
+            if wait and first:
+                yield _all_to_all_event(name, p.start_s, wait)
+            begins = p.start_s + wait if first else p.start_s
+            yield Event(name=name, lane="compute", start_s=begins, duration_s=own)
+            if wait and not first:
+                yield _all_to_all_event(name, p.start_s + own, wait)
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
     yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
@@ -317,6 +304,49 @@ def events(
         yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:
         yield input_event(parts.feed)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPass:
+    """One pass of a micro batch through one layer. ``recompute`` is that of the part whose last layer it is."""
+
+    kind: Literal["forward", "recompute", "backward"]
+    layer: int
+    start_s: float
+    seconds: float
+
+    @property
+    def end_s(self) -> float:
+        """End in seconds after the start of the step."""
+        return self.start_s + self.seconds
+
+
+def layer_passes(costs: StepCosts, parts: StepDurations, placed: Schedule) -> Iterator[Iterator[LayerPass]]:
+    """Yield the passes of each micro step through the layers, with the waits within them, in order."""
+    layers = len(costs.again)
+    bounds = columns(costs.exchange.plan, layers, True).tolist() if placed.forward_starts else [0, layers]
+    at = placed.forward_starts or (0.0,), placed.backward_starts or (parts.forward,)
+    spans = list(zip(bounds, bounds[1:], *at, strict=False))
+    seconds = costs.forward.total, costs.backward.total, costs.again
+    forward, backward, again = ((own * costs.slowest).tolist() for own in seconds)
+
+    def passes(begin: float) -> Iterator[LayerPass]:
+        for start, stop, after, _ in spans:
+            clock = begin + after
+            for layer in range(start, stop):
+                yield LayerPass("forward", layer, clock, forward[layer])
+                clock += forward[layer]
+        for start, stop, _, after in reversed(spans):
+            clock = begin + after
+            for layer in reversed(range(start, stop)):
+                if again[layer]:
+                    yield LayerPass("recompute", layer, clock, again[layer])
+                    clock += again[layer]
+                yield LayerPass("backward", layer, clock, backward[layer])
+                clock += backward[layer]
+
+    for micro in range(int(parts.micro_steps)):
+        yield passes(micro * placed.micro_step)
 
 
 def _all_to_all_event(name: str, start: float, seconds: float) -> Event:

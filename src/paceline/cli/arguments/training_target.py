@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.calibration.records import run_records
+from paceline.cli.arguments.failure_arguments import add_failure_arguments, failures_of
 from paceline.cli.arguments.prediction_inputs import workload_of
 from paceline.errors import UserError
 from paceline.planning.search.goal import Goal
@@ -38,6 +39,7 @@ def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", metavar="T", type=parse_count, help=tokens)
     data = "samples of an epoch, such as 1.2M (default: of the data set that the network was published with)"
     parser.add_argument("--data", metavar="N", type=parse_count, help=data)
+    add_failure_arguments(parser)
 
 
 def workload_and_target(o: argparse.Namespace, goal: Goal) -> tuple[Workload, TrainingTarget]:
@@ -58,7 +60,7 @@ def training_target(o: argparse.Namespace, network: Workload, goal: Goal) -> Tra
     target = "mlperf" if by_default else o.target
     runs = [record for record in run_records(o.records or ()) if record.workload == network.name]
     training = _to_target(target, network, runs, by_default, o.seq_len) if target is not None else _amount(o, network, goal)
-    training = replace(training, penalties=parse_penalties(o.penalty or []))
+    training = replace(training, penalties=parse_penalties(o.penalty or []), failures=failures_of(o))
     own = None if target == "mlperf" else of_records(network.name, runs)
     recipes = own or Recipes(network.name, target="mlperf" if target == "mlperf" else "")
     return replace(training, recipes=recipes) if given or by_default else training

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paceline.cli.arguments.choice_arguments import add_choice_arguments, given_choices
+from paceline.cli.arguments.failure_arguments import FAILURES
 from paceline.cli.arguments.prediction_arguments import (
     add_price_argument,
     add_records_argument,
@@ -37,7 +38,7 @@ EXAMPLE = """example:
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
 _SHARED = (
-    *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data"),
+    *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data", *FAILURES),
     *("price", "software", "compile", "attention", "software_year", "records", "memory_format"),
 )
 """Options that ``plan`` takes too."""

@@ -10,6 +10,7 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.layout_view import LayoutView
 from paceline.planning.compare.scaling import curves
 from paceline.planning.compare.strategy_text import describe
+from paceline.planning.failures.failures import FailureCost
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.tally import Excluded
 from paceline.prediction import Prediction
@@ -28,6 +29,7 @@ class Choice:
         meets: probability of meeting the goal's limit; None without one.
         beyond_least: share of the samples that a small batch would not need; None without a convergence curve.
         recipe: learning rates with their source; None without a source.
+        failures: what failures and checkpoints add to the time; None if none count.
         difference: how it differs from the best choice; empty if they were not compared.
         tied: True if it ties with the best by the definition in ``Plan.ties``.
         preference: why it is the best although another is faster or cheaper; else empty.
@@ -46,6 +48,7 @@ class Choice:
     meets: float | None = None
     beyond_least: float | None = None
     recipe: Recipe | None = None
+    failures: FailureCost | None = None
     difference: str = ""
     tied: bool = False
     preference: str = ""
@@ -102,7 +105,8 @@ class Choice:
             "strategy",
         ]
         recipe = self.recipe.to_json() if self.recipe else None
-        return {**{k: getattr(self, k) for k in numbers}, "recipe": recipe, **{k: getattr(p, k) for k in step}}
+        failures = {"failures": self.failures.to_json()} if self.failures else {}
+        return {**{k: getattr(self, k) for k in numbers}, "recipe": recipe, **failures, **{k: getattr(p, k) for k in step}}
 
 
 @dataclass(frozen=True, slots=True)

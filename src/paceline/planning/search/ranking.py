@@ -87,10 +87,15 @@ class RankedTable:
         cluster, strategy = self.candidates[index]
         p = self.step(index)
         samples = self.target.samples(strategy)
-        time = p.step_time_s * samples / strategy.global_batch_size
+        failures = self.target.failures.on(cluster)
+        time = p.step_time_s * samples / strategy.global_batch_size * (failures.factor if failures else 1.0)
         of_samples = self.target.spread(strategy.global_batch_size)
         ends = (math.log(end / p.step_time_s) for end in (p.low_s, p.high_s))
-        low, high = (math.exp(sign * math.hypot(end, Z80 * of_samples)) for sign, end in zip((-1, 1), ends, strict=True))
+        of_failures = (math.log(end / failures.factor) for end in (failures.low, failures.high)) if failures else (0.0, 0.0)
+        low, high = (
+            math.exp(sign * math.hypot(end, Z80 * of_samples, failing))
+            for sign, end, failing in zip((-1, 1), ends, of_failures, strict=True)
+        )
         price = self.prices[cluster.device.name]
         usd = price.usd_per_hour(cluster.node_sizes) * time / 3600 if price else math.nan
         amount = usd if self.goal.kind == "budget" else time
@@ -108,6 +113,7 @@ class RankedTable:
             meets=self.goal.chance(amount, amount * low, amount * high),
             beyond_least=self.target.beyond_least(strategy.global_batch_size),
             recipe=self.target.recipe(strategy),
+            failures=failures,
         )
         return replace(choice, difference=difference(choice, best)) if best else choice
 
@@ -125,6 +131,10 @@ def table_of(
     """Return the table of time and cost of the whole run. ``step_s``: seconds of each candidate's step."""
     steps = np.array([target.samples(s) / s.global_batch_size for _, s in candidates])
     clusters = {id(cluster): cluster for cluster, _ in candidates}
+    costs = {key: target.failures.on(cluster) for key, cluster in clusters.items()}
+    if any(costs.values()):
+        factors = {key: cost.factor if cost else 1.0 for key, cost in costs.items()}
+        steps = steps * np.array([factors[id(cluster)] for cluster, _ in candidates])
     rate = {key: _usd_per_second(prices[cluster.device.name], cluster) for key, cluster in clusters.items()}
     dollars = np.array([rate[id(cluster)] for cluster, _ in candidates])
     known = np.array([target.known(s.gradient_exchange.compression) for _, s in candidates])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import UserError
+from paceline.planning.failures.failures import USUAL, Failures
 from paceline.planning.search.learning_rates import TUNED, Recipes
 from paceline.prediction.learning.convergence import Convergence
 from paceline.prediction.learning.published_batches import PublishedBatch
@@ -29,6 +30,7 @@ class TrainingTarget:
         penalties: measured factor on the samples to a target, by compression; without an entry the factor is unknown.
         epoch_samples: samples of one epoch; 0 if unknown.
         recipes: learning rates by batch; None if not requested.
+        failures: rate of failures, checkpoints and restarts; by default published rates on many devices.
         published: largest published batch, a bound if there is no curve and the user names no batch; None: no bound.
     """
 
@@ -39,6 +41,7 @@ class TrainingTarget:
     epoch_samples: int = 0
     recipes: Recipes | None = None
     published: PublishedBatch | None = None
+    failures: Failures = USUAL
 
     @classmethod
     def reaching(cls, curve: Convergence, sample: str = "", seq_len: int | None = None) -> TrainingTarget:

@@ -59,6 +59,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("network", transport_line(asked.by_transport))
     span = time_range(choice.time_low_s, choice.time_high_s, choice.time_s)
     yield Pair("takes", f"{seconds(choice.time_s)} ({span}){_chance(asked.by_s, asked.in_time, seconds)}")
+    yield Pair("failures", choice.failures.sentence(choice.time_s) if choice.failures else "")
     if math.isnan(choice.usd):
         budget = "" if asked.budget_usd is None else ", so the budget is not checked"
         yield Pair("costs", f"unknown: no price of {choice.cluster.device.name} is listed{budget}; --price 2.50 names yours")

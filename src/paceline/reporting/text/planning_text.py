@@ -57,6 +57,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
         yield GAP
     yield Pair("best", best.title)
     yield Pair("time", f"{seconds(best.time_s)} ({_time_range(best)})")
+    yield Pair("failures", best.failures.sentence(best.time_s) if best.failures else "")
     yield Pair("cost", cost(best))
     if best.meets is not None:
         yield Pair("goal", f"within {plan.goal.amount(plan.goal.limit)}: {likely(best.meets)} likely")

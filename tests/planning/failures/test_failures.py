@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
-from paceline.cli import main
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
@@ -92,12 +90,3 @@ def test_a_plans_time_cost_and_range_have_the_failures_in_them(toy: Workload) ->
         assert getattr(with_failures, name) == pytest.approx(getattr(without, name) * cost.factor), name
     assert with_failures.to_json()["failures"]["mean_s"] == 3600.0
     assert "one each 60 min" in cost.sentence(with_failures.time_s)
-
-
-def test_command_line_states_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["ask", "resnet-50", "--on", "8 A100", "--epochs", "90", "--mtbf", "node=10h", "--checkpoint-time", "10s"]
-    assert main([*command, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["choice"]["failures"]["mean_s"] == 36000.0
-    assert "--mtbf node=10h --checkpoint-time 10s" in answer["deeper"]
-    assert main(["ask", "resnet-50", "--on", "8 A100", "--mtbf", "rarely"]) == 2

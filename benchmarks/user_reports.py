@@ -246,12 +246,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="CSV of the rows")
     parser.add_argument("--as-typed", action="store_true", help="leave the options of user_reports.toml out")
     parser.add_argument("--sealed", action="store_true", help="score the sealed reports alone")
+    parser.add_argument("--found", action="store_true", help="leave the reports of the shared file out")
     parser.add_argument("--kinds", default="abcd", help="kinds of reports to score, such as ab")
     parser.add_argument("--show", action="store_true", help="print each row too")
     options = parser.parse_args()
     users = Path(os.environ.get("PACELINE_SHARED", HERE.parents[1] / "shared")) / "data" / "users"
     here = users if users.is_dir() else HERE
-    of = [report for report in reports(users, options.sealed) if report.kind in options.kinds]
+    every = reports(users, options.sealed)
+    of = [report for report in every if report.kind in options.kinds and not (options.found and report.group == "gathered")]
     rows = [row(report, here, options.as_typed) for report in of]
     for report, result in zip(of, rows, strict=True):
         if options.show:

@@ -148,5 +148,5 @@ def test_an_instance_is_a_cluster() -> None:
 
 
 def test_an_option_of_the_predictor_is_pointed_to() -> None:
-    with pytest.raises(UserError, match=r"predictor=paceline\.Predictor\(software='tuned'\)"):
-        paceline.predict("gpt2", "8 H100", software="tuned")
+    with pytest.raises(UserError, match=r"predictor=paceline\.Predictor\(framework='tuned'\)"):
+        paceline.predict("gpt2", "8 H100", framework="tuned")

@@ -84,7 +84,7 @@ def test_older_tuned_software_is_slower_and_what_is_not_known_is_refused() -> No
     assert ages == sorted(ages, reverse=True) and ages[2:] == [1.0] * 3
     assert ages[1] == pytest.approx(tuned.yearly_gain**2.4) and tuned.of_year(2020).of_year(0).time_factor == 1.0
     with pytest.raises(
-        UserError, match="a year of ordinary software: how it became faster is not known; give --software tuned"
+        UserError, match="a year of ordinary software: how it became faster is not known; give --framework tuned"
     ):
         efficiency("ordinary").of_year(2020)
     with pytest.raises(UserError, match="software of the year 21; give one from 2015 on"):

@@ -35,21 +35,24 @@ SLIM = (
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
     " --compression --exchange --servers"
-    " --option --grad-accum --bucket --sharding --recompute --optimizer --software --attention --loader --records --seq-len"
+    " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"
+    " --seq-len --loss"
     " --args --input --lora"
-    " --compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout" + EXCHANGE
+    " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
+    + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
-    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --software --attention"
-    " --compile --software-year --memory-format --layout"
+    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --framework --software"
+    " --attention --loss"
+    " --compile --no-compile --software-year --memory-format --layout"
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
     " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
-    " --attention --compile --software --software-year --records --memory-format --layout"
+    " --attention --compile --no-compile --framework --software --software-year --records --memory-format --layout"
 )
 SCHEDULED = (
     "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"

@@ -70,17 +70,17 @@ def test_slow_links_lengthen_a_step_by_more_than_fast_ones_shorten_it(micro: int
 
 def test_software_decides_the_constants_and_the_constants_the_software() -> None:
     assert Predictor().constants == TYPICAL and Predictor().software == "ordinary"
-    assert Predictor(software="tuned").constants == efficiency("tuned")
+    assert Predictor(framework="tuned").constants == efficiency("tuned")
     assert Predictor(constants=efficiency("tuned")).software == "tuned"
     assert Predictor(constants=CATALOGUE).typical == TYPICAL and Predictor(constants=IDEAL).software == "ordinary"
-    assert Predictor(constants=TYPICAL, software="ordinary") == ORDINARY
+    assert Predictor(constants=TYPICAL, framework="ordinary") == ORDINARY
 
 
 @pytest.mark.parametrize(
     ("knowledge", "message"),
     [
-        ({"constants": TYPICAL, "software": "tuned"}, "constants of ordinary software for tuned software; give one"),
-        ({"software": "tune"}, "tune"),
+        ({"constants": TYPICAL, "framework": "tuned"}, "constants of ordinary software for tuned software; give one"),
+        ({"framework": "tune"}, "tune"),
         ({"loader": -1.0}, "a loader of -1 samples/s"),
         ({"loader": math.nan}, "a loader of nan samples/s"),
         ({"free": frozenset({"netwrok"})}, "did you mean network"),
@@ -102,7 +102,7 @@ def test_the_verb_is_the_predictors_step() -> None:
 PREDICTORS = {
     "plain": ORDINARY,
     "fed": Predictor(loader=20.0),
-    "serial": Predictor(overlap=False, software="tuned"),
+    "serial": Predictor(overlap=False, framework="tuned"),
     "three constants": Predictor(constants=(LOW, TYPICAL, HIGH)),
     "calibrated": Predictor(calibration=CALIBRATION),
     "without a resource": ORDINARY.without("network"),
@@ -202,7 +202,7 @@ def test_equal_predictors_are_one_key() -> None:
     calibration = Calibration.from_json(CALIBRATION.to_json())
     distinct = [
         Predictor(),
-        Predictor(software="tuned"),
+        Predictor(framework="tuned"),
         Predictor(loader=5.0),
         Predictor(constants=(LOW, TYPICAL, HIGH)),
         Predictor(calibration=calibration),
@@ -239,7 +239,7 @@ def test_the_kernel_of_attention_is_a_choice() -> None:
         Predictor(attention=name).step(workload, hopper, strategy).step_time_s for name in ("", "sdpa", "fa2", "fa3")
     )
     assert fa2 > usual == sdpa > fa3  # ordinary software
-    tuned, cudnn = (Predictor(software="tuned", attention=name).step(workload, hopper, strategy) for name in ("", "cudnn"))
+    tuned, cudnn = (Predictor(framework="tuned", attention=name).step(workload, hopper, strategy) for name in ("", "cudnn"))
     assert tuned.step_time_s == cudnn.step_time_s
     assert any("Attention runs as cudnn" in text for text in tuned.assumptions)
     plain = Predictor().step(workload, ampere, strategy)
@@ -268,7 +268,7 @@ def test_eager_attention_writes_its_scores() -> None:
     assert any("Attention is not fused" in text for text in written.assumptions)
     many = Predictor(attention="eager").many(workload, [(cluster, strategy)])
     assert many.step_s[0] == pytest.approx(written.step_time_s) and many.memory_bytes[0] == pytest.approx(written.memory_bytes)
-    older, newer = (Predictor(software="tuned", year=year).step(workload, cluster, strategy) for year in (2021.4, 2021.5))
+    older, newer = (Predictor(framework="tuned", year=year).step(workload, cluster, strategy) for year in (2021.4, 2021.5))
     assert older.memory["activations"] > newer.memory["activations"] and older.step_time_s > newer.step_time_s
     with pytest.raises(UserError, match="attention kernel eager: resnet-50 has no attention"):
         Predictor(attention="eager").step(Workload.named("resnet-50"), cluster, strategy)
@@ -297,7 +297,7 @@ def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:
     kept = efficiency("tuned").kept_share
     assert kept * plain.exposed["memory bandwidth"] < fused.exposed["memory bandwidth"] < plain.exposed["memory bandwidth"]
     assert any(f"Compiled: {kept:.0%} of element-wise bytes and launches stay" in line for line in fused.assumptions)
-    assert Predictor(software="tuned", compile=True) == replace(Predictor(software="tuned"), compile=True)
-    assert Predictor(software="tuned", compile=True).constants == efficiency("tuned")
+    assert Predictor(framework="tuned", compile=True) == replace(Predictor(framework="tuned"), compile=True)
+    assert Predictor(framework="tuned", compile=True).constants == efficiency("tuned")
     with pytest.raises(UserError, match="compile='yes'; give True or False"):
         Predictor(compile="yes")  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ def test_a_faster_link_is_never_slower_and_gains_no_more_than_its_speed(
     speed: float, more: float, transport: str, software: str
 ) -> None:
     """No jump: over one transport a link that is ``x`` times as fast makes the step at most ``x`` times as fast."""
-    check(speed, more, transport, Predictor(software=software))
+    check(speed, more, transport, Predictor(framework=software))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -17,9 +17,8 @@ from paceline.calibration.protocols import BARE, Protocol, nccl
 from paceline.calibration.uncertainty import Z80, Sigmas
 from paceline.errors import UserError, unknown
 from paceline.hardware.device import Link
+from paceline.strategy.frameworks import FRAMEWORKS, LEVELS, ORDINARY, Framework, SoftwareLevel
 
-SoftwareLevel = Literal["ordinary", "tuned"]
-LEVELS: tuple[SoftwareLevel, ...] = ("ordinary", "tuned")
 ONE_DEVICE, SEVERAL_DEVICES, SEVERAL_NODES = "one device", "several devices", "several nodes"
 """Scales whose constants the file also holds from a fit without them."""
 
@@ -73,6 +72,7 @@ class Efficiency:
             beyond these constants (``benchmarks/fit_prediction.py``). They are not in constants fitted without its chip.
         yearly_gain: factor by which such software became faster in a year, until ``NEWEST_YEAR``.
         year: year of the software; 0 is the newest measured one.
+        framework: the software (``under``); of constants as fitted, the plain one of their level.
     """
 
     level: SoftwareLevel = "ordinary"
@@ -113,6 +113,7 @@ class Efficiency:
     sigmas: Sigmas = field(default_factory=Sigmas)
     seen: frozenset[str] = frozenset()
     without: str = ""
+    framework: Framework = ORDINARY
 
     def __hash__(self) -> int:
         """Hash only numbers that differ from fit to fit. Equal constants share them, and the tables cannot be hashed."""
@@ -161,7 +162,7 @@ class Efficiency:
         if year and self.level != "tuned":
             raise UserError(
                 f"a year of {self.level} software: how it became faster is not known",
-                "give --software tuned too (in Python software='tuned')",
+                "give --framework tuned too (in Python framework='tuned')",
             )
         return replace(self, year=year, time_factor=self.time_factor * self._aged(year) / self._aged(self.year))
 
@@ -179,6 +180,27 @@ class Efficiency:
             return self
         kept = efficiency("tuned").kept_share
         return replace(self, kept_share=min(self.kept_share, kept), kept_calls=kept)
+
+    def under(self, framework: Framework, *, compiled: bool = False) -> Efficiency:
+        """Return the constants of a framework, from those of its level.
+
+        Tuned software whose kernels are not queued ahead launches them as ordinary software does.
+        """
+        queued = framework.graphs or (compiled and framework.compiled_graphs)
+        if framework.plain:
+            return self
+        if self.level == "tuned":
+            launched = efficiency("tuned" if queued else "ordinary", self.without)
+            self = replace(self, launch_s=launched.launch_s)
+        if self.framework is framework:  # adapted before
+            return self
+        return replace(
+            self,
+            framework=framework,
+            attention_kernel=self.attention_kernel or framework.attention,
+            host_s=self.host_s * framework.host,
+            expert_host_s=self.expert_host_s * framework.host,
+        )
 
     def timed(self, factor: float) -> Efficiency:
         """Return the constants with every second of layers and optimizer multiplied by ``factor``."""
@@ -225,6 +247,7 @@ _KERNELS = (
     "launch_s",
     "host_s",
     "expert_host_s",
+    "framework",
     "year",
 )
 """Attributes that determine the seconds of layers, except ``time_factor``; a test checks that the list is complete."""
@@ -278,6 +301,7 @@ def efficiency(level: SoftwareLevel = "ordinary", without: str = "") -> Efficien
     launch = MappingProxyType({"gpu": gpu, "tpu": assumed("tpu_launch_share") * gpu, "accelerator": gpu, "cpu": cpu})
     return Efficiency(
         level=level,
+        framework=FRAMEWORKS[level],
         expert_host_s=host if level == "tuned" else 0.0,
         joules=joules,
         matrix_joules=matrix_joules,

@@ -6,11 +6,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, final, get_args
+from typing import Any, Self, final
 
 from paceline.calibration.attention import KERNELS
 from paceline.calibration.calibration import Calibration
-from paceline.calibration.constants import Efficiency, SoftwareLevel, efficiency
+from paceline.calibration.constants import Efficiency, efficiency
 from paceline.errors import UserError, check_name, shown
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.result import Prediction
@@ -27,13 +27,15 @@ from paceline.prediction.layouts.batch import (
     refused_steps,
 )
 from paceline.prediction.mesh.mesh_step import mesh_step
-from paceline.prediction.passes.attention_kernel import check_kernel, with_scores
+from paceline.prediction.passes.attention_kernel import check_kernel
 from paceline.prediction.passes.compute import RESOURCES, Resource
+from paceline.prediction.passes.computed_layers import as_computed
 from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel
 from paceline.strategy.compression.formats import PayloadBound
+from paceline.strategy.frameworks import FRAMEWORKS, Framework, framework_of
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
@@ -102,7 +104,7 @@ class StepPredictor(ABC):
         plain = self.uncorrected
         refused = plain.without_kernel(workload, candidates) if plain.attention else {}
         whole = [i for i, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole and i not in refused]
-        network = with_scores(workload, plain.typical)
+        network = as_computed(workload, plain.typical)
         if len(whole) == len(candidates):
             return self.evaluation(network, divided=False).steps(candidates, fitting=fitting)
         apart = refused.keys() | set(whole)
@@ -120,14 +122,15 @@ class Predictor(StepPredictor):
     """Model of training steps. ``fit`` returns one corrected by observed steps.
 
     Attributes:
-        constants: reached shares of the peak rates of device and links; by default the fitted ones of ``software``. Three of
-            them, low, typical and high, set the range instead of the 80 % interval.
+        constants: reached shares of the peak rates of device and links; by default those of ``framework``. Three of them,
+            low, typical and high, set the range instead of the 80 % interval.
         calibration: measurements of this machine, which replace the catalogue's estimates.
         loader: samples/s that the input pipeline delivers to all workers together; 0: unknown, and never a limit.
         overlap: whether the exchange overlaps the backward pass; None: as calibrated, else yes, as in DDP.
-        software: ``ordinary`` or ``tuned``, the level of ``constants``; empty takes theirs, else ``ordinary``.
-        attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual of level and year.
-        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``). In tuned software they always are.
+        framework: software that trains, or its name in ``FRAMEWORKS``; empty takes that of ``constants``, else ``ordinary``.
+        attention: kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual of framework and year.
+        compile: whether chains of element-wise kernels are fused (``Efficiency.compiled``); None: as the framework does by
+            default. In tuned software they always are.
         year: year of tuned software, such as 2021.5, which was slower than the newest; 0: the newest.
         free: resources that cost no time (``without``).
 
@@ -139,37 +142,40 @@ class Predictor(StepPredictor):
     calibration: Calibration | None = None
     loader: float = 0.0
     overlap: bool | None = None
-    software: SoftwareLevel | str = ""
+    framework: Framework | str = ""
     free: frozenset[Resource] = frozenset()
     attention: str = ""
-    compile: bool = False
+    compile: bool | None = None
     year: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.software:
-            check_name("software level", self.software, get_args(SoftwareLevel))
         if self.attention:
             check_name("attention kernel", self.attention, KERNELS)
-        given = self.constants or efficiency(self.software or "ordinary")  # type: ignore[arg-type]
-        bounds = tuple(map(self._adapted, given)) if isinstance(given, tuple) else (self._adapted(given),)
-        level = bounds[len(bounds) // 2].level
-        if self.software not in ("", level):
+        named = framework_of(self.framework) if self.framework else None
+        given = self.constants or efficiency(named.level if named else "ordinary")
+        typical = given[1] if isinstance(given, tuple) else given
+        framework = named or typical.framework
+        if framework.level != typical.level:
             raise UserError(
-                f"constants of {level} software for {self.software} software", "give one of the two: it decides the other"
+                f"constants of {typical.level} software for {framework} software", "give one of the two: it decides the other"
             )
+        object.__setattr__(self, "framework", framework)
+        bounds = tuple(map(self._adapted, given)) if isinstance(given, tuple) else (self._adapted(given),)
         if not 0 <= self.loader < math.inf:
             raise UserError(f"a loader of {self.loader:g} samples/s", "give a positive number, or 0 if unknown")
         for name in self.free:
             check_name("resource", name, RESOURCES)
         object.__setattr__(self, "constants", bounds if len(bounds) > 1 else bounds[0])
-        object.__setattr__(self, "software", level)
 
     def _adapted(self, constants: Efficiency) -> Efficiency:
         """Return the constants under the other choices; adapted ones are unchanged. Raises UserError for an impossible year."""
         if self.attention:
             constants = replace(constants, attention_kernel=self.attention)
-        if self.compile:
+        framework = framework_of(self.framework)
+        compiles = framework.compiles if self.compile is None else self.compile
+        constants = constants.under(framework, compiled=compiles)
+        if compiles:
             constants = constants.compiled()
         return constants.of_year(self.year) if self.year else constants
 
@@ -182,9 +188,9 @@ class Predictor(StepPredictor):
             ("calibration", isinstance(self.calibration, Calibration | None), "give a paceline.prediction.Calibration"),
             ("loader", number, "give samples/s, or 0 if unknown"),
             ("overlap", isinstance(self.overlap, bool | None), "give True, False or None"),
-            ("software", isinstance(self.software, str), "give ordinary or tuned"),
+            ("framework", isinstance(self.framework, str | Framework), f"give one of {', '.join(FRAMEWORKS)}"),
             ("attention", isinstance(self.attention, str), f"give one of {', '.join(KERNELS)}"),
-            ("compile", isinstance(self.compile, bool), "give True or False"),
+            ("compile", isinstance(self.compile, bool | None), "give True, False or None"),
             ("year", isinstance(self.year, int | float) and not isinstance(self.year, bool), "give a year, such as 2021.5"),
             ("free", isinstance(self.free, frozenset), "use Predictor.without"),
         ):
@@ -195,6 +201,11 @@ class Predictor(StepPredictor):
     def typical(self) -> Efficiency:
         """Constants of the expected step time."""
         return self._bounds[1]
+
+    @property
+    def software(self) -> str:
+        """Level of the constants, ``ordinary`` or ``tuned``."""
+        return self.typical.level
 
     @property
     def overlaps(self) -> bool:
@@ -243,7 +254,7 @@ class Predictor(StepPredictor):
     def model(self, workload: Workload) -> StepModel:
         """Return the model of a workload's steps."""
         return StepModel(
-            workload=with_scores(workload, self.typical),
+            workload=as_computed(workload, self.typical),
             constants=self.typical,
             calibration=self.calibration,
             overlap=self.overlaps,

@@ -42,6 +42,7 @@ from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import Traffic, codes_in_place
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
+from paceline.strategy.loss import LOSSES
 from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
 from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
 from paceline.strategy.memory_format import RULE as FORMAT_RULE
@@ -104,6 +105,7 @@ class Strategy:
         local: steps each worker takes alone between exchanges, and the outer step that applies the mean (``local_steps``).
         memory_format: a name of ``MEMORY_FORMATS``; empty: the usual one of the software (``usual_memory_format``).
         optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).
+        loss: a name of ``LOSSES``; empty: that of the framework.
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
 
@@ -166,6 +168,28 @@ class Strategy:
         train=RUNS,
         plan=Searched("optimizer", single=True, help="{help}"),
         emit=WRITTEN,
+    )
+    loss: str = choice(
+        "",
+        Name("loss", LOSSES, optional=True),
+        "how the loss over the vocabulary is computed, {legal} (default {default})",
+        rule="the framework's own",
+        metavar="L",
+        example="chunked",
+        later=True,
+        title="{value} loss",
+        title_rank=5,
+        affects=("time", "memory"),
+        plan=Searched(single=True, help="{help}"),
+        strategy_needs=(
+            Need(
+                lambda strategy: strategy.parallelism.whole,
+                "a loss {value} and layers divided among devices, which compute parts of the logits",
+                "leave loss out",
+            ),
+        ),
+        emit=EmitRule("loss {value}", "the script computes its loss"),
+        source="Hsu et al. 2024, arXiv:2410.10989; Wijmans et al. 2024, arXiv:2411.09009",
     )
     first_bucket_bytes: int = choice(
         FIRST_BUCKET_BYTES,

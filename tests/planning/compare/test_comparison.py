@@ -20,7 +20,7 @@ from paceline.workload import Workload
 @pytest.mark.parametrize("software", ["ordinary", "tuned"])
 def test_what_is_left_out_is_compared_by_the_predictor_of_the_best(software: str) -> None:
     """Steps were observed that wait ten times as long as predicted: compression gains more than the catalogue says."""
-    net, place, plain = Workload.named("vgg-16"), cluster("V100", 4, 2, "10Gb/s"), Predictor(software=software)
+    net, place, plain = Workload.named("vgg-16"), cluster("V100", 4, 2, "10Gb/s"), Predictor(framework=software)
     seen = []
     for batch in (256, 512, 1024):
         strategy = Strategy.of(world_size=8, global_batch_size=batch, precision="fp16")

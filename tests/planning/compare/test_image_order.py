@@ -34,7 +34,7 @@ def test_the_gain_is_the_ratio_of_the_two_steps() -> None:
 @pytest.mark.parametrize("order", ["contiguous", "channels_last"])
 def test_a_named_order_and_networks_and_software_without_a_gain_say_nothing(order: str) -> None:
     assert not said("resnet-50", memory_format=order)
-    assert not said("gpt2") and not said("resnet-50", ORDINARY.changed(constants=None, software="tuned"))
+    assert not said("gpt2") and not said("resnet-50", ORDINARY.changed(constants=None, framework="tuned"))
 
 
 def test_ask_takes_an_order_and_else_names_it() -> None:

@@ -104,7 +104,7 @@ def test_experts_that_the_host_launches_are_said() -> None:
         plan = Strategy.of(
             data=8, global_batch_size=64, micro_batches=8, precision=precision, expert=8, sharding="distributed_optimizer"
         )
-        answer = Predictor(software=software).step(workload, machines, plan)
+        answer = Predictor(framework=software).step(workload, machines, plan)
         return any("the host launches their blocks" in str(assumption) for assumption in answer.assumptions)
 
     assert said("tuned", "bf16") and not said("tuned", "mxfp8") and not said("ordinary", "bf16")

@@ -104,7 +104,7 @@ def test_predictions_that_records_correct_are_another_kind() -> None:
 
 def test_a_chip_and_a_network_that_no_constant_was_fitted_on_are_less_certain() -> None:
     net = Workload.named("resnet-50")
-    step = Predictor(software="tuned").model(net).step(ONE, strategy(ONE).settled(net, ONE))
+    step = Predictor(framework="tuned").model(net).step(ONE, strategy(ONE).settled(net, ONE))
     known, unknown = (
         fitted_factors(e, StepInputs(net, ONE, strategy(ONE)), step) for e in (TUNED, replace(TUNED, seen=frozenset()))
     )
@@ -121,7 +121,7 @@ def test_the_step_stays_inside() -> None:
 
 def test_software_after_the_newest_may_be_faster_the_later_it_is() -> None:
     """A year after the newest measured one widens the fast side alone; other years do not."""
-    ends = [Predictor(software="tuned", year=year).step(NET, ONE, strategy(ONE)) for year in (0.0, 2026.0, 2027.0, 2028.0)]
+    ends = [Predictor(framework="tuned", year=year).step(NET, ONE, strategy(ONE)) for year in (0.0, 2026.0, 2027.0, 2028.0)]
     lows, highs, steps = ([getattr(one, name) for one in ends] for name in ("low_s", "high_s", "step_time_s"))
     assert steps == pytest.approx([steps[0]] * 4) and highs == pytest.approx([highs[0]] * 4)
     assert lows[0] == pytest.approx(lows[1]) and lows[1] > 1.05 * lows[2] and lows[2] > 1.05 * lows[3]

@@ -14,7 +14,7 @@ from paceline.workload import Workload
 
 NET, PLACE = Workload.named("resnet-50"), cluster("V100", 8, 1)
 STRATEGY = Strategy.of(world_size=8, global_batch_size=512, precision="fp16")
-TUNED = Predictor(software="tuned")
+TUNED = Predictor(framework="tuned")
 
 
 def seen(times: float, predictor: Predictor = TUNED) -> list[Observation]:

@@ -48,7 +48,7 @@ def test_steps_that_show_none_have_a_fast_one_and_one_step_says_nothing() -> Non
 
 
 def test_tuned_software_launches_graphs() -> None:
-    tuned = Predictor(software="tuned")
+    tuned = Predictor(framework="tuned")
     assert fit(observed(5e-5), tuned).correction.host_s(CLUSTER.device) == 0.0
 
 

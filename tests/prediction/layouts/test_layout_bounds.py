@@ -107,13 +107,13 @@ SHARED = (*map(Shares, SHARDINGS.values()), *(Shares(level, True) for level in S
     [
         (SMALL, TWO_NODES, Predictor(), "bf16", {}),
         (SMALL, TWO_NODES, Predictor(), "bf16", {"offload": "optimizer"}),
-        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", {"gather_bits": 16, "gradient_bits": 16}),
-        (SMALL, TWO_NODES, Predictor(software="tuned"), "bf16", {}),
+        (SMALL, TWO_NODES, Predictor(framework="tuned"), "bf16", {"gather_bits": 16, "gradient_bits": 16}),
+        (SMALL, TWO_NODES, Predictor(framework="tuned"), "bf16", {}),
         (SMALL, TWO_NODES, Predictor(overlap=False), "fp32", {}),
         (SMALL, SLOW_NODES, Predictor(), "fp16", {}),
         (MIXTURE, TWO_NODES, Predictor(), "bf16", {}),
-        (MIXTURE, TWO_NODES, Predictor(software="tuned"), "bf16", {}),
-        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(software="tuned"), "fp8", {}),
+        (MIXTURE, TWO_NODES, Predictor(framework="tuned"), "bf16", {}),
+        (LLAMA, Cluster.named("4x8 H100", network="8x InfiniBand NDR"), Predictor(framework="tuned"), "fp8", {}),
     ],
 )
 def test_no_bound_is_above_the_step_or_its_memory(

@@ -19,7 +19,7 @@ from paceline.workload import TransformerShape
 
 GPT = Workload.from_shape(TransformerShape(layers=16, hidden=2048, heads=16, vocabulary=51200, tied=False), 512)
 ON = Cluster.named("2x8 A100", network="4x InfiniBand HDR")
-TUNED = Predictor(software="tuned")
+TUNED = Predictor(framework="tuned")
 
 
 def strategy(**choices: object) -> Strategy:

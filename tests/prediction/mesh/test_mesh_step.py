@@ -48,7 +48,7 @@ def test_what_is_waited_for_sums_to_the_step(
 ) -> None:
     tensor, pipeline, virtual = mesh
     p = step(
-        predictor=Predictor(software=software),
+        predictor=Predictor(framework=software),
         gradient_bits=bits if sharding != "ddp" else 0,
         gather_bits=min(bits, 16) if sharding != "ddp" else 0,  # the weights are bf16
         tensor=tensor,
@@ -201,7 +201,7 @@ def test_a_wait_for_sends_is_no_bubble(software: str, schedule: str) -> None:
     deep = Workload.from_shape(TransformerShape(layers=16, hidden=1024, heads=16, vocabulary=256), 512)
     slow = Cluster.named("2x8 A100", network="1Gb/s")
     fast = Cluster.named("2x8 A100", network="100Tb/s")
-    usual = Predictor(software=software)
+    usual = Predictor(framework=software)
     before, after = (step(cluster, deep, usual, **choices) for cluster in (slow, fast))
     assert before.bottleneck == "pipeline send" and "sends between stages" in before.critical_path
     assert before.exposed["pipeline bubble"] == pytest.approx(after.exposed["pipeline bubble"], rel=0.02)
@@ -237,7 +237,7 @@ def test_tuned_software_hides_the_collectives_of_sequence_parallelism_beside_the
     shares = {}
     for software in ("ordinary", "tuned"):
         for sequence in (False, True):
-            p = step(tensor=8, global_batch_size=32, sequence=sequence, predictor=Predictor(software=software))
+            p = step(tensor=8, global_batch_size=32, sequence=sequence, predictor=Predictor(framework=software))
             shares[software, sequence] = p.exposed["intra-node link"] / p.comm_s
     assert shares["tuned", True] < 0.7 * shares["tuned", False]
     assert shares["ordinary", True] > 0.9 * shares["ordinary", False] > shares["tuned", True]
@@ -271,6 +271,6 @@ def test_one_stage_waits_for_no_other(sharding: str, times: int, software: str) 
     strategy = Strategy.of(
         world_size=8, global_batch_size=48, precision="bf16", expert=8, sharding=sharding, grad_accum_steps=times
     )
-    p = Predictor(software=software).step(Workload.named("mixtral-8x7b"), cluster, strategy)
+    p = Predictor(framework=software).step(Workload.named("mixtral-8x7b"), cluster, strategy)
     assert p.exposed["pipeline bubble"] == 0
     assert sum(p.exposed.values()) == pytest.approx(p.step_time_s)

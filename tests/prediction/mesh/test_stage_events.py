@@ -13,7 +13,7 @@ NET = Workload.from_shape(TransformerShape(layers=8, hidden=1024, heads=16, voca
 
 def step(software: str = "ordinary", **choices: object) -> Prediction:
     whole = {"world_size": 16, "global_batch_size": 256, "precision": "bf16", "pipeline": 4, "grad_accum_steps": 8, **choices}
-    return Predictor(software=software).step(NET, Cluster.named("2x8 A100", "100Gb/s RoCE"), Strategy.of(**whole))
+    return Predictor(framework=software).step(NET, Cluster.named("2x8 A100", "100Gb/s RoCE"), Strategy.of(**whole))
 
 
 def seconds(p: Prediction, name: str) -> float:

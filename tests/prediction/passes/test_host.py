@@ -106,7 +106,7 @@ def test_where_graphs_hold_everything_the_host_costs_nothing() -> None:
 
 def test_small_experts_wait_for_the_host_and_large_micro_batches_do_not() -> None:
     workload, cluster = Workload.named("qwen-3-30b-a3b"), paceline.Cluster.named("8 H100")
-    model = Predictor(software="tuned")
+    model = Predictor(framework="tuned")
 
     def launching(micro_batch: int, experts: int = 8) -> float:
         strategy = Strategy.of(

@@ -161,7 +161,7 @@ def test_ordinary_software_has_that_loss_however_it_shares_out() -> None:
     net, on = Workload.named("gpt2"), named_cluster("A100", 4, 1)
     for sharding, differ in (("ddp", True), ("zero3", True), ("distributed_optimizer", False)):
         of = strategy(4, precision="bf16", sharding=sharding)
-        ordinary, tuned = (Predictor(software=level).step(net, on, of).memory for level in ("ordinary", "tuned"))
+        ordinary, tuned = (Predictor(framework=level).step(net, on, of).memory for level in ("ordinary", "tuned"))
         assert (ordinary["activations"] > tuned["activations"]) is differ
 
 
@@ -173,7 +173,7 @@ def test_adam_of_pytorch_holds_the_roots_of_all_moments_during_the_update() -> N
         assert held == pytest.approx(4 * net.num_parameters / shared)
     for choices in ({"optimizer": "lamb"}, {"optimizer": "adam", "sharding": "distributed_optimizer"}):
         assert "update" not in Predictor().step(net, on, strategy(4, precision="bf16", **choices)).memory
-    assert "update" not in Predictor(software="tuned").step(net, on, strategy(4, precision="bf16", optimizer="adam")).memory
+    assert "update" not in Predictor(framework="tuned").step(net, on, strategy(4, precision="bf16", optimizer="adam")).memory
 
 
 def test_copies_of_embeddings_are_trained_in_their_own_width() -> None:
@@ -217,7 +217,7 @@ def test_every_published_run_of_mpt_fits() -> None:
     rows = [llmfoundry.case(row) for row in read(MEASURED / "llmfoundry_mpt_fsdp.csv", llmfoundry.TEXTS + llmfoundry.NUMBERS)]
     cases = [case for case in rows if isinstance(case, Case)]
     on = [(case.workload, case.setting.cluster, case.setting.strategy) for case in cases]
-    tuned = Predictor(software="tuned")  # with a fused loss (llm-foundry, ``loss_fn: fused_crossentropy``)
+    tuned = Predictor(framework="tuned")  # with a fused loss (llm-foundry, ``loss_fn: fused_crossentropy``)
     assert len(cases) > 300 and [case.keys for case, of in zip(cases, on, strict=True) if not tuned.step(*of).fits] == []
 
 

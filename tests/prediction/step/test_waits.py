@@ -64,7 +64,7 @@ def test_the_sum_of_the_bars_is_the_step(
 ) -> None:
     tensor, pipeline, virtual = mesh
     place = Cluster.named("2x8 A100", network)
-    predictor = Predictor(software=software, loader=loader, overlap=overlap, free=free)  # type: ignore[arg-type]
+    predictor = Predictor(framework=software, loader=loader, overlap=overlap, free=free)  # type: ignore[arg-type]
     try:
         strategy = Strategy.of(
             world_size=16,

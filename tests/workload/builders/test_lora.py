@@ -112,7 +112,7 @@ def test_tuned_software_fuses_the_kernels_around_adapters() -> None:
     plain, dropped = (Workload.named("llama-3-8b", 512, lora=f"r=8{more}") for more in ("", ",dropout=0.05"))
     choices = {"precision": "bf16", "global_batch_size": 2}
     ordinary, tuned = (
-        [predict(net, "1 A100", predictor=Predictor(software=level), **choices).step_time_s for net in (plain, dropped)]
+        [predict(net, "1 A100", predictor=Predictor(framework=level), **choices).step_time_s for net in (plain, dropped)]
         for level in ("ordinary", "tuned")
     )
     assert ordinary[1] > ordinary[0] and tuned[1] == tuned[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from paceline.calibration import attention
-from paceline.calibration.constants import LEVELS
 from paceline.cli.arguments.choice_arguments import PREDICTED, add_choice_arguments
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments
 from paceline.errors import UserError
@@ -13,6 +12,7 @@ from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
 from paceline.strategy.codec_place import IN_CARD, PLACES
 from paceline.strategy.exchanges import EXCHANGES
+from paceline.strategy.frameworks import FRAMEWORKS, LEVELS
 from paceline.units import parse_tokens
 
 
@@ -86,10 +86,13 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for the efficiency of the software on devices and links."""
-    levels = "ordinary framework code, or tuned as for a benchmark: fused kernels, graphs, layouts (default ordinary)"
-    parser.add_argument("--software", metavar="S", default="ordinary", help=levels)
+    names = (
+        f"software that trains: {', '.join(FRAMEWORKS)}. ordinary is framework code as people write it, tuned code as for a "
+        "benchmark: fused kernels, graphs, layouts (default ordinary)"
+    )
+    parser.add_argument("--framework", "--software", metavar="F", default="ordinary", help=names)
     fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
-    parser.add_argument("--compile", action="store_true", help=fused)
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None, help=fused)
     usual = ", ".join(f"{attention.usual(level)} for {level} software" for level in LEVELS)
     kernels = f"kernel of attention: {', '.join(attention.KERNELS)} (default {usual}, eager before mid-2021)"
     parser.add_argument("--attention", metavar="K", default="", help=kernels)

@@ -66,7 +66,7 @@ def predictor(o: argparse.Namespace, loader: float = 0.0) -> StepPredictor:
 
 def plain_predictor(o: argparse.Namespace, loader: float = 0.0) -> Predictor:
     """Return a predictor that uses no records."""
-    return Predictor(software=o.software, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
+    return Predictor(framework=o.framework, loader=loader, attention=o.attention, compile=o.compile, year=o.software_year)
 
 
 def measured_steps(o: argparse.Namespace) -> Sequence[Observation]:

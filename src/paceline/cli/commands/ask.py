@@ -39,7 +39,7 @@ AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
 _SHARED = (
     *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data", *FAILURES),
-    *("price", "software", "compile", "attention", "software_year", "records", "memory_format"),
+    *("price", "framework", "compile", "attention", "software_year", "records", "memory_format"),
 )
 """Options that ``plan`` takes too."""
 

@@ -25,7 +25,7 @@ BatchScaling = Literal["strong", "weak"]
 OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
 OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
 """Changes of the links between nodes, which no device listing prices."""
-OF_PREDICTOR = ("attention", "software")
+OF_PREDICTOR = ("attention", "framework")
 OF_STRATEGY = {word: item for word, item in WORDS.items() if item.name != "world_size"}
 """Changes of the strategy; the devices follow from the cluster."""
 _COUNTED = ("nodes", "devices-per-node", "leaf-nodes", *(word for word, item in OF_STRATEGY.items() if item.values.counted))
@@ -110,9 +110,9 @@ def is_upgrade(changes: Iterable[Change], before: Cluster, after: Cluster) -> bo
 
 
 def changed_predictor(changes: Iterable[Change], predictor: StepPredictor) -> StepPredictor:
-    """Return the predictor after changes of the attention kernel and the software. Raises UserError as ``Predictor``."""
+    """Return the predictor after changes of the attention kernel and the framework. Raises UserError as ``Predictor``."""
     choices: dict[str, Any] = {change.name: change.value for change in changes if change.name in OF_PREDICTOR}
-    return predictor.changed(**({"constants": None} if "software" in choices else {}), **choices) if choices else predictor
+    return predictor.changed(**({"constants": None} if "framework" in choices else {}), **choices) if choices else predictor
 
 
 def _on_leaves(leaves: Mapping[str, Change], cluster: Cluster) -> Cluster:

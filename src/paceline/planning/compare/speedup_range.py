@@ -44,7 +44,7 @@ def moved_share(p: Prediction, base: Prediction, cluster: Cluster, before: Clust
     Another link moves all waits for a link. Another number of devices or level of software moves everything.
     """
     sizes = {(x.num_nodes, x.world_size) for x in (cluster, before)}
-    if len(sizes) > 1 or p.software != base.software:
+    if len(sizes) > 1 or p.framework != base.framework:
         return 1.0
     shorter = min(p.step_time_s, base.step_time_s)
     numbers = {(x.strategy["precision"], x.attention) for x in (p, base)}

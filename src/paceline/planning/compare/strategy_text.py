@@ -22,14 +22,14 @@ Wanted = Mapping[str, object]
 WORDS: Mapping[str, StrategyChoice] = {item.word: item for item in CHOICES.values() if item.word}
 """Choices of a strategy by the word that a user types for each."""
 NAMES = (*WORDS, "device", "nodes")
-ALIASES = {other: item.word for item in WORDS.values() for other in item.other_words}
+ALIASES = {"software": "framework", **{other: item.word for item in WORDS.values() for other in item.other_words}}
 """Other words for the same choices."""
 POINTLESS = "recomputing saves this network no memory: it has no repeated blocks, or they hold too little"
 EXAMPLES = {
     **{word: item.example for word, item in WORDS.items()},
     "nodes": "4",
     "attention": "fa2",
-    "software": "tuned",
+    "framework": "hf-trainer",
     "leaf-nodes": "16",
     "oversubscription": "2:1",
     "device": "A100",

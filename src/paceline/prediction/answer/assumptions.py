@@ -41,10 +41,6 @@ from paceline.workload.table import Workload
 
 _LARGE = 8192.0
 """Side of a large product."""
-LEVELS = {
-    "ordinary": "framework code as people write it",
-    "tuned": "as for a benchmark: queued kernels or replayed graphs, fused element-wise work, fitting layouts",
-}
 
 
 def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: HeldOut | None = None) -> tuple[Assumption, ...]:
@@ -221,7 +217,11 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
             "device", f"The constants include no measurement of {device.name}: only datasheet numbers, so the range is wider."
         )
     fused = f" Compiled: {e.kept_share:.0%} of element-wise bytes and launches stay." if e.kept_calls < 1 else ""
-    yield Assumption("constants", f"Software: {e.level}, {LEVELS[e.level]}.{fused}")
+    framework = e.framework
+    constants = "" if framework.plain else f" It takes the constants of {e.level} software where it states nothing else."
+    yield Assumption("constants", f"Framework: {framework}, {framework.title}.{constants}{fused}", "; ".join(framework.sources))
+    for sentence in framework.about:
+        yield Assumption("constants", sentence)
     yield Assumption(
         "constants",
         f"Layers follow a roofline. They reach {e.memory_share:.0%} of that memory bandwidth. Large products reach "

@@ -82,7 +82,7 @@ class Prediction(Metrics):
         memory: bytes on one device by purpose; they sum to ``memory_bytes``.
         fits: whether they fit the device's memory. ``missing_bytes``: how many more it would need. ``fit``: the same in words;
             ``may not fit`` if the headroom for fragments does not (``memory.FRAGMENTED``), which a plan reserves.
-        software: ``ordinary`` or ``tuned``, see ``Efficiency``.
+        framework: name of the software that trains. ``software``: the level of its constants, ``ordinary`` or ``tuned``.
         attention: kernel of attention (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
         exposed: seconds of the step by what it waits for. They sum to ``step_time_s``; the largest is the ``bottleneck``.
@@ -95,6 +95,7 @@ class Prediction(Metrics):
     fits: bool = True
     fit: Fit = "fits"
     missing_bytes: float = 0.0
+    framework: str = "ordinary"
     software: str = "ordinary"
     attention: str = ""
     held_out_error: float | None = None

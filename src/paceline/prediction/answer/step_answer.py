@@ -60,6 +60,7 @@ def step_answer(
         memory=memory,
         fits=needed <= available,
         fit=fit_of(needed, cluster.device),
+        framework=model.constants.framework.name,
         software=model.constants.level,
         attention=kernel_of(workload, cluster.device, strategy.precision, model.constants),
         held_out_error=None if missed is None else missed.mape,

@@ -23,7 +23,15 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
-from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes, update_bytes, usable_bytes
+from paceline.prediction.step.memory import (
+    fixed_bytes,
+    loss_of,
+    numbers_of,
+    reserve_bytes,
+    sample_bytes,
+    update_bytes,
+    usable_bytes,
+)
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
@@ -215,7 +223,7 @@ class _PassTable:
         """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
-        key = where, strategy.precision, strategy.memory_format, micro, strategy.parallelism.recomputation, times
+        key = where, strategy.precision, strategy.memory_format, strategy.loss, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -320,13 +328,15 @@ class _SameExchange:
         bytes_of: dict[Hashable, tuple[float, float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = s.precision, s.optimizer, s.parallelism.recomputation
+            key = s.precision, s.optimizer, s.loss, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)
                 fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
-                update = update_bytes(workload, s) - parts["gathered"] if model.eager else 0.0
-                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, s.precision, eager=model.eager)
+                framework = model.constants.framework
+                update = update_bytes(workload, s) - parts["gathered"] if framework.level == "ordinary" else 0.0
+                loss = loss_of(s, framework)
+                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, s.precision, loss=loss)
                 row = bytes_of[key] = fixed, sum(of_sample.values()), update
             rows.append(row)
         table = np.array(rows)

@@ -109,6 +109,14 @@ class Seconds:
             plain_conv=self.plain_conv * factor,
         )
 
+    def weighted(self, weights: Array) -> Seconds:
+        """Return the kernels' seconds of each layer times its weight, (layers,). Convolutions keep theirs."""
+        return replace(self, flops=self.flops * weights, bytes=self.bytes * weights, launch=self.launch * weights)
+
+    def plus(self, other: Seconds) -> Seconds:
+        """Return the kernels' seconds of both, layer by layer."""
+        return replace(self, flops=self.flops + other.flops, bytes=self.bytes + other.bytes, launch=self.launch + other.launch)
+
     def of(self, layers: Sequence[int]) -> Seconds:
         """Return the seconds of some layers; ``plain_conv`` in proportion to their time."""
         at = np.asarray(layers, dtype=np.int64)

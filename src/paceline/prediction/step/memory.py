@@ -17,6 +17,8 @@ from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
+from paceline.strategy.frameworks import Framework
+from paceline.strategy.loss import FUSED_LOSS, LOSSES, Loss
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
@@ -45,15 +47,16 @@ def memory_breakdown(
     plan: ExchangePlan,
     device: Device,
     divided: bool = False,
-    eager: bool = False,
+    *,
+    framework: Framework,
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    of_sample = sample_bytes(
-        workload, numbers_of(strategy), strategy.parallelism.recomputation, strategy.precision, eager=eager
-    )
+    loss = FUSED_LOSS if divided else loss_of(strategy, framework)
+    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, strategy.precision, loss=loss)
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     passes = {name: size * micro for name, size in of_sample.items()}
+    eager = framework.level == "ordinary" and not divided
     beyond = update_bytes(workload, strategy) - fixed["gathered"] - sum(passes.values()) if eager else 0.0
     return {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
 
@@ -207,10 +210,9 @@ def numbers_of(strategy: Strategy) -> Numbers:
     return "narrow" if mesh.sharding.scatters or mesh.offload else "autocast"
 
 
-GRADIENTS_OF_LOSS = 2
-"""Gradients that the backward pass of cross entropy holds, in addition to the fp32 logarithms that it stores: theirs and that
-of the logits, so that a logit takes 12 bytes (PyTorch, ``nll_loss`` and ``log_softmax``). The forward pass needs as many: the
-logits in 16 bits and their shifted copy, the fp32 copy (transformers, ``ForCausalLMLoss``; autocast) and the logarithms."""
+def loss_of(strategy: Strategy, framework: Framework) -> Loss:
+    """Return the loss that a strategy names, else the framework's."""
+    return LOSSES[framework.settles("loss", strategy.loss)]
 
 
 @once
@@ -226,7 +228,7 @@ def sample_bytes(
     precision: str = WIDE,
     in_flight: float = 1.0,
     *,
-    eager: bool = False,
+    loss: Loss = FUSED_LOSS,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input.
 
@@ -235,12 +237,14 @@ def sample_bytes(
     Args:
         precision: as for ``recomputed``; recipes store as much as bf16 unless layers are fused.
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
-        eager: whether the loss is that of plain PyTorch, as in ordinary software. Tuned software and Megatron-Core compute
-            it in place (``tensor_parallel/cross_entropy.py``) or in parts.
+        loss: way to compute it. Fused numbers have a fused loss, unless it holds parts of the logits alone.
     """
     plan = recomputed(workload, choice, numbers, precision)
-    largest = plan.largest_bytes
-    if eager and numbers != "fused":
+    kept, largest = plan.kept_bytes, plan.largest_bytes
+    if numbers != "fused" or loss.chunks != 1:
         stored = loss_bytes(workload, numbers)
-        largest = max(largest - stored, GRADIENTS_OF_LOSS * stored)  # the loss is over when a part is recomputed
-    return {"activations": in_flight * plan.kept_bytes + largest, "inputs": float(workload.input_bytes)}
+        at_once = stored / loss.chunks if loss.chunks else 0.0
+        kept -= stored - at_once
+        if loss.fp32_copies or loss.chunks != 1:  # the loss is over when a part is recomputed
+            largest = max(largest - at_once, loss.fp32_copies * at_once)
+    return {"activations": in_flight * kept + largest, "inputs": float(workload.input_bytes)}

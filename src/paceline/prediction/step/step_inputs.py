@@ -8,7 +8,8 @@ from typing import Self
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError, shown
 from paceline.hardware.cluster import Cluster
-from paceline.prediction.passes.attention_kernel import check_kernel, with_scores
+from paceline.prediction.passes.attention_kernel import check_kernel
+from paceline.prediction.passes.computed_layers import as_computed
 from paceline.prediction.passes.recompute import check_recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
@@ -48,7 +49,7 @@ class StepInputs:
         """
         check_inputs(workload, cluster, strategy)
         check_kernel(kernel, workload, cluster.device, strategy.precision, year)
-        network = with_scores(workload, constants)
+        network = as_computed(workload, constants)
         check_recompute(network, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         return cls(network, cluster, strategy.settled(network, cluster))

@@ -19,13 +19,14 @@ from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, excha
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
+from paceline.prediction.passes.cut_loss import with_cut_loss
 from paceline.prediction.passes.host import host_excess, host_launches, host_seconds
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
 from paceline.prediction.step.expert_replicas import ExpertReplicas, together
 from paceline.prediction.step.exposed import exposed_seconds, waits_within
-from paceline.prediction.step.memory import memory_breakdown
+from paceline.prediction.step.memory import loss_of, memory_breakdown
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.timeline import (
     Schedule,
@@ -40,6 +41,7 @@ from paceline.prediction.step.timeline import (
 from paceline.prediction.step.waits import OVERLAP_LOSS, wait, waits
 from paceline.record import Event
 from paceline.strategy.compression.formats import PayloadBound
+from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -61,7 +63,7 @@ class WholeStep(Step):
     overlap: bool
     shared: bool
     experts: ExpertReplicas | None = None
-    eager: bool = False
+    framework: Framework = ORDINARY
 
     @property
     def plan(self) -> ExchangePlan:
@@ -134,11 +136,12 @@ class WholeStep(Step):
 
     def _memory(self, divided: bool) -> dict[str, float]:
         if self.experts is None:
-            eager = self.eager and not divided
-            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster.device, divided, eager)
+            return memory_breakdown(
+                self.workload, self.strategy, self.plan, self.cluster.device, divided, framework=self.framework
+            )
         plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
-            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True),
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True, framework=self.framework),
             self.experts.fixed_bytes(),
         )
         return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
@@ -212,13 +215,8 @@ class StepModel:
             beside_share(strategy, self.overlap),
         )
         schedule = schedule_step(durations, self.overlap, shared)
-        parts = (costs, durations, schedule, self.overlap, shared, self.experts, self.eager)
+        parts = (costs, durations, schedule, self.overlap, shared, self.experts, self.constants.framework)
         return WholeStep(self.workload, strategy, cluster, *parts)
-
-    @property
-    def eager(self) -> bool:
-        """True if loss and update of an undivided network are those of plain PyTorch."""
-        return self.constants.level == "ordinary"
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Return seconds of every piece, by the catalogue or by the calibration. Args and errors as ``step``."""
@@ -274,7 +272,10 @@ class StepModel:
         """
         casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
         size, precision, order = strategy.micro_batch_size, strategy.precision, strategy.memory_format
-        return layer_seconds(self.workload, size, precision, device, self.constants, casts, order)
+        forward, backward = layer_seconds(self.workload, size, precision, device, self.constants, casts, order)
+        if not loss_of(strategy, self.constants.framework).again:
+            return forward, backward
+        return with_cut_loss(self.workload, forward, backward)
 
     def plan(self, cluster: Cluster, strategy: Strategy, measured: bool = False) -> ExchangePlan:
         """Return the exchange plan. ``measured``: True if a calibration prices it."""

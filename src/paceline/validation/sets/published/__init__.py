@@ -260,7 +260,7 @@ def _rounds(row: Row) -> int:
 def _fits(made: Setting, network: Workload, level: Software) -> bool:
     """Return whether a job fits in the memory of its devices, with software of a ``level``."""
     needed = (
-        Predictor(software="ordinary" if level == "ordinary" else "tuned")
+        Predictor(framework="ordinary" if level == "ordinary" else "tuned")
         .step(network, made.cluster, made.strategy)
         .memory_bytes
     )

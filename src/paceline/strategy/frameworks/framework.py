@@ -1,0 +1,118 @@
+"""Framework: the kernels, the host's work and the defaults of the software that trains, as one value read from data.
+
+``frameworks.toml`` has one table a framework, each with its sources. ``ordinary`` and ``tuned`` are the two plainest: framework
+code as people write it, and code as for a benchmark. Constants are fitted for these two levels; every other framework takes
+the constants of its level and differs in what its table states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from paceline.errors import UserError, known_name, shown
+
+SoftwareLevel = Literal["ordinary", "tuned"]
+LEVELS: tuple[SoftwareLevel, ...] = get_args(SoftwareLevel)
+Experts = Literal["grouped", "looped"]
+Gathering = Literal["block", "module"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Framework:
+    """Software that trains. Two are equal if they are one object.
+
+    Attributes:
+        name: in ``FRAMEWORKS``. ``title``: what it is, in one phrase.
+        level: fitted constants of its kernels.
+        graphs: True if kernels of tuned software are queued ahead or replayed as graphs. ``compiled_graphs``: the same where it
+            compiles.
+        compiles: True if it compiles by default.
+        attention: default kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual one of the level.
+        experts: products of a mixture's experts as one ``grouped`` kernel, or ``looped`` over the experts on the host.
+        gathers: what a sharding of the weights gathers at once.
+        host: host's seconds of a kernel launch, relative to a plain loop of PyTorch.
+        step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
+        defaults: values of open choices of a strategy by name, such as ``loss``.
+        examples: choices of its own examples, for a question that leaves them out: ``precision``, ``optimizer``.
+        sources: where each statement comes from.
+        about: sentences that say what the framework does, for ``--why``.
+    """
+
+    name: str
+    title: str
+    level: SoftwareLevel = "ordinary"
+    graphs: bool = False
+    compiled_graphs: bool = False
+    compiles: bool = False
+    attention: str = ""
+    experts: Experts = "grouped"
+    gathers: Gathering = "block"
+    host: float = 1.0
+    step_host_s: float = 0.0
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise UserError(f"framework {self.name}: level {shown(self.level)}", f"give one of {', '.join(LEVELS)}")
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return framework_of, (self.name,)
+
+    @property
+    def plain(self) -> bool:
+        """True for the two plainest frameworks, which are named by their level."""
+        return self.name in LEVELS
+
+    def settles(self, choice: str, value: Any) -> Any:
+        """Return the value of a strategy's choice, or the default of the framework if the choice is open."""
+        return value or self.defaults.get(choice, value)
+
+
+@cache
+def _read() -> Mapping[str, Framework]:
+    """Read all frameworks. The reader of TOML is imported only in this function."""
+    import tomllib
+
+    text = files("paceline.strategy.frameworks").joinpath("frameworks.toml").read_text(encoding="utf-8")
+    made: dict[str, Framework] = {}
+    known = {entry.name for entry in fields(Framework)}
+    for name, table in tomllib.loads(text).items():
+        unknown_keys = table.keys() - known
+        assert not unknown_keys, f"frameworks.toml, {name}: no field {sorted(unknown_keys)}"
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        for key in ("defaults", "examples"):
+            if key in values:
+                values[key] = MappingProxyType(values[key])
+        made[name] = Framework(name=name, **values)
+    return MappingProxyType(made)
+
+
+FRAMEWORKS: Mapping[str, Framework] = _read()
+"""All frameworks by name."""
+ORDINARY, TUNED = FRAMEWORKS["ordinary"], FRAMEWORKS["tuned"]
+ALIASES: Mapping[str, str] = MappingProxyType({alias: f.name for f in FRAMEWORKS.values() for alias in f.aliases})
+"""Other names of frameworks, as users write them."""
+
+
+def framework_of(value: object) -> Framework:
+    """Return the framework that a value or a name means. Raises UserError for another one."""
+    if isinstance(value, Framework):
+        return value
+    if not isinstance(value, str):
+        raise UserError(f"framework={shown(value)}", f"give one of {', '.join(FRAMEWORKS)}")
+    if value in FRAMEWORKS:
+        return FRAMEWORKS[value]
+    name = known_name("framework", value, tuple(FRAMEWORKS), ALIASES, few=len(FRAMEWORKS))
+    return FRAMEWORKS[ALIASES.get(name, name)]

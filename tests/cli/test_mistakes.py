@@ -91,7 +91,7 @@ MISTAKES = [
     # names and numbers of a prediction
     ("predict lenet6 --device A100 --global-batch 64", "unknown workload 'lenet6'", "lenet5"),
     ("predict lenet5 --device A1000 --global-batch 64", "unknown device 'A1000'", "A100"),
-    (f"{P} --no-compile", "unknown option '--no-compile'; nearest: --no-compress-pull", "paceline predict --help"),
+    (f"{P} --no-compress-pul", "unknown option '--no-compress-pul'; nearest: --no-compress-pull", "paceline predict --help"),
     (f"{P} --precision int8", "unknown precision 'int8'", "legal: fp32, tf32, bf16, fp16"),
     (f"{P} --precision fp61", "unknown precision 'fp61'", "did you mean fp16?"),
     (f"{P.replace('A100', 'K80')} --precision bf16", "unknown precision for K80 'bf16'", "legal: fp32"),

@@ -31,7 +31,7 @@ def test_tuned_software_is_faster_everywhere(capsys: pytest.CaptureFixture[str])
             ordinary, tuned = ordinary["best"], tuned["best"]
         else:
             assert (ordinary["software"], tuned["software"]) == ("ordinary", "tuned")
-            assert any(a.startswith("Software: tuned") for a in tuned["assumptions"])
+            assert any(a.startswith("Framework: tuned") for a in tuned["assumptions"])
         times = [one.get("time_s", one.get("step_time_s")) for one in (ordinary, tuned)]
         assert times[1] < times[0], command
 

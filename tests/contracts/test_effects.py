@@ -39,6 +39,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "first_bucket_bytes": (20 << 20,),
     "bucket_bytes": (100 << 20,),
     "expert": (2,),
+    "loss": ("chunked", "cut"),
     "sharding": ("zero1", "zero2"),
     "shard_devices": (4,),
     "schedule": ("gpipe", "zero_bubble"),

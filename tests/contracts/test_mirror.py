@@ -23,6 +23,7 @@ ELSEWHERE = {
     "cli/commands/hardware": "reporting/text/test_catalogue_text.py",
     "cli/arguments/training_arguments": "cli/test_worker.py",
     "cli/commands/validate": "validation/test_validate.py",
+    "strategy/choices/strategy_choices": "strategy/test_strategy.py",
     "lab/kernel": "lab/test_lab.py",
     "lab/namespaces": "lab/test_lab.py",
     "lab/status": "cli/test_lab.py",

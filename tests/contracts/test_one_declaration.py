@@ -143,6 +143,12 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in t
 """
 
 
+IMPORTED = """
+from paceline.strategy.choices.choice import RUNS, WRITTEN, Searched, choice
+from paceline.strategy.choices.choice_values import WholeNumber"""
+"""Imports of the declarations, which a part may lack."""
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     """Output of a copy of the package with further fields of each part, and one more compression and its codec in two files."""
@@ -158,6 +164,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     for name, declarations in FIELDS.items():
         part = package / "strategy" / f"{name}.py"
         text, method = part.read_text(encoding="utf-8"), "    def __post_init__"
+        text = text.replace("\nfrom paceline.errors", IMPORTED + "\nfrom paceline.errors", 1)
         part.write_text(text.replace(method, indent(declarations, "    ") + "\n\n" + method, 1), encoding="utf-8")
     with (package / "strategy" / "compression" / "compressions.py").open("a", encoding="utf-8") as file:
         file.write(COMPRESSION)
@@ -288,7 +295,10 @@ def test_axes_of_a_plan_are_declared() -> None:
     assert {item.name for item in decided if not item.of_layout} == {"global_batch_size", "precision", "optimizer"}
 
 
-DECLARATIONS = {f"strategy/{name}.py" for name in ("parallelism", "gradient_exchange", "local_steps", "strategy")}
+DECLARATIONS = {
+    f"strategy/{name}.py"
+    for name in ("parallelism", "gradient_exchange", "local_steps", "strategy", "choices/strategy_choices")
+}
 ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",
     "cli/commands/plan.py": "choices of a layout that the command of a deciding run states",
@@ -323,6 +333,7 @@ ALLOWED = {
 }
 """Files that list choices, and what the list is of."""
 COMPARED = {
+    "prediction/exchange/exchange_plan.py": "the part of an exchange that travels in chunks",
     "nic/verify.py": "names of codecs, as the files of golden vectors",
     "planning/compare/changes.py": "a change of the cluster's network card",
     "prediction/exchange/collective_time.py": "algorithms of NCCL",

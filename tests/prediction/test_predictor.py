@@ -299,5 +299,5 @@ def test_compiling_fuses_element_wise_kernels_and_nothing_else() -> None:
     assert any(f"Compiled: {kept:.0%} of element-wise bytes and launches stay" in line for line in fused.assumptions)
     assert Predictor(framework="tuned", compile=True) == replace(Predictor(framework="tuned"), compile=True)
     assert Predictor(framework="tuned", compile=True).constants == efficiency("tuned")
-    with pytest.raises(UserError, match="compile='yes'; give True or False"):
+    with pytest.raises(UserError, match="compile='yes'; give True, False or None"):
         Predictor(compile="yes")  # type: ignore[arg-type]

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_not
 from typing import Any, Generic
 
 from paceline.errors import UserError, check_count, check_name, shown
 from paceline.hardware.cluster import Cluster
-from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
-from paceline.hardware.precision import PRECISIONS
-from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
+from paceline.strategy.buckets import BucketPlan, T, buckets, fuse, plan_bucket, plan_unit
 from paceline.strategy.choices.choice import (
-    ONE_OF,
-    RUNS,
-    RUNS_AS_GIVEN,
-    TRAFFIC,
-    WRITTEN,
-    EmitRule,
     Need,
-    Searched,
     StrategyChoice,
-    Trained,
     check_values,
-    choice,
     collected,
     declared,
     filled,
@@ -33,7 +22,15 @@ from paceline.strategy.choices.choice import (
     refuse_unmet,
     values_of,
 )
-from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.strategy_choices import (
+    BATCH,
+    BUCKET,
+    FIRST_BUCKET,
+    LOSS,
+    MEMORY_FORMAT,
+    OPTIMIZER,
+    PRECISION,
+)
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import IN_CARD, USUAL_PLACE, check_fabric
 from paceline.strategy.compression.compression import Compression
@@ -42,18 +39,12 @@ from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import Traffic, codes_in_place
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
-from paceline.strategy.loss import LOSSES
-from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
-from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
-from paceline.strategy.memory_format import RULE as FORMAT_RULE
-from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS, usual_optimizer
+from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
 from paceline.strategy.sharding import NONE_FROZEN, scatter, units
-from paceline.strategy.usual_precision import RULE
-from paceline.strategy.worker_counts import check_batch, multiples
-from paceline.units import format_bytes
+from paceline.strategy.worker_counts import multiples
 from paceline.workload.table import Workload
 
 
@@ -68,29 +59,6 @@ class ExchangeGroup(Generic[T]):
     plan: BucketPlan
     traffic: Traffic
     gathers: tuple[Phase, ...] = ()
-
-
-TRAINED_BATCH = 64
-"""Samples of a global batch that ``train`` takes by default."""
-_BATCH = StrategyChoice(
-    values=WholeNumber("samples in a global batch"),
-    default=MISSING,
-    help="samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)",
-    option="global-batch",
-    metavar="B",
-    word="global-batch",
-    example="1024",
-    column="",
-    said=True,
-    told_apart=True,
-    strategy_needs=(check_batch,),
-    train=replace(RUNS, help=f"samples a step, over all workers (default {TRAINED_BATCH})"),
-    emit=WRITTEN,
-    plan=Searched("batches", help="only this one; may be repeated"),
-    label="Global batch, samples",
-    unset="the most that fits",
-    affects=("bytes", "time", "memory", "numerics"),
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,109 +83,16 @@ class Strategy:
             that needs an exchange in every step.
     """
 
-    global_batch_size: int = field(metadata={"choice": _BATCH})
+    global_batch_size: int = field(metadata={"choice": BATCH})
     parallelism: Parallelism = field(default_factory=Parallelism)
-    precision: str = choice(
-        "fp32",
-        Name("precision", PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS)),
-        "{legal} ({default})",
-        rule=RULE,
-        metavar="P",
-        example="bf16",
-        said=True,
-        told_apart=True,
-        recorded=True,
-        train=Trained("precision {value}", "train in fp32"),
-        plan=Searched("precisions", help=ONE_OF),
-        label="Precision",
-        start="bf16",
-        affects=TRAFFIC,
-        unset="the device's usual",
-        emit=WRITTEN,
-    )
-    memory_format: str = choice(
-        "",
-        Name("memory format", MEMORY_FORMATS, FORMAT_ALIASES, optional=True),
-        "order of the numbers of images, {legal} (default {default})",
-        rule=FORMAT_RULE,
-        other_options=("layout",),
-        other_words=("layout",),
-        metavar="F",
-        example=CHANNELS_LAST,
-        later=True,
-        title="{value}",
-        title_rank=5,
-        affects=("time", "numerics"),
-        train=RUNS,
-        plan=Searched(single=True, help="{help}"),
-        source="PyTorch, Channels Last Memory Format",
-        emit=EmitRule("memory format {value}", "the script converts its model and its inputs"),
-    )
+    precision: str = PRECISION
+    memory_format: str = MEMORY_FORMAT
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
     local: LocalSteps = EVERY_STEP
-    optimizer: str = choice(
-        "",
-        Name("optimizer", OPTIMIZERS, optional=True),
-        "{legal} (default {default})",
-        rule=DEFAULT,
-        metavar="O",
-        example="adam",
-        said=True,
-        affects=("time", "memory", "numerics"),
-        recorded=True,
-        train=RUNS,
-        plan=Searched("optimizer", single=True, help="{help}"),
-        emit=WRITTEN,
-    )
-    loss: str = choice(
-        "",
-        Name("loss", LOSSES, optional=True),
-        "how the loss over the vocabulary is computed, {legal} (default {default})",
-        rule="the framework's own",
-        metavar="L",
-        example="chunked",
-        later=True,
-        title="{value} loss",
-        title_rank=5,
-        affects=("time", "memory"),
-        plan=Searched(single=True, help="{help}"),
-        strategy_needs=(
-            Need(
-                lambda strategy: strategy.parallelism.whole,
-                "a loss {value} and layers divided among devices, which compute parts of the logits",
-                "leave loss out",
-            ),
-        ),
-        emit=EmitRule("loss {value}", "the script computes its loss"),
-        source="Hsu et al. 2024, arXiv:2410.10989; Wijmans et al. 2024, arXiv:2411.09009",
-    )
-    first_bucket_bytes: int = choice(
-        FIRST_BUCKET_BYTES,
-        ByteSize("bytes in the first bucket"),
-        "DDP's first bucket",
-        option="",
-        word="",
-        said=True,
-        train=RUNS_AS_GIVEN,
-        source="PyTorch, DistributedDataParallel",
-        emit=WRITTEN,
-    )
-    bucket_bytes: int = choice(
-        BUCKET_BYTES,
-        ByteSize("bytes in a bucket"),
-        f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {BUCKET_BYTES >> 20}MiB)",
-        option="bucket",
-        metavar="SIZE",
-        example="25MiB",
-        said=True,
-        train=RUNS_AS_GIVEN,
-        title=lambda strategy: f"buckets of {format_bytes(strategy.bucket_bytes)}",
-        title_rank=5,
-        plan=Searched("buckets", values=(BUCKET_BYTES, 4 * BUCKET_BYTES), option=False),
-        source="PyTorch, DistributedDataParallel",
-        emit=WRITTEN,
-        detour=lambda strategy: strategy.bucket_bytes != BUCKET_BYTES,
-    )
+    optimizer: str = OPTIMIZER
+    loss: str = LOSS
+    first_bucket_bytes: int = FIRST_BUCKET
+    bucket_bytes: int = BUCKET
 
     def __post_init__(self) -> None:
         if not isinstance(self.parallelism, Parallelism):
@@ -513,6 +388,10 @@ def _path(item: StrategyChoice) -> str:
 _PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
 CHOICES: Mapping[str, StrategyChoice] = collected(Strategy, _PARTS)
 """Every choice by its name in ``Strategy.of``."""
+COMPUTING: Callable[[Strategy], tuple[Any, ...]] = attrgetter(
+    *(item.field for item in declared(Strategy) if item.name != "global_batch_size" and "groups" not in item.affects)
+)
+"""Return the own choices of a strategy on which passes, update and memory depend: strategies that share them share those."""
 LAYOUT = tuple(name for name, item in CHOICES.items() if item.of_layout)
 """Names of the choices that a search of layouts decides."""
 _DATA = "data"

@@ -15,6 +15,7 @@ from paceline.planning import Fitting, Goal, Space, nearest_fit, plan
 from paceline.prediction import ORDINARY, predict
 from paceline.prediction.step.memory import numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
+from paceline.strategy.frameworks.loss import PLAIN_LOSS
 from paceline.workload import Workload
 
 GIB = 2**30
@@ -35,7 +36,7 @@ def test_the_least_micro_steps_that_fit() -> None:
     (offer,) = offers("resnet-50", "V100", 4096, precision="fp32")
     machines, net = Cluster.named("V100"), Workload.named("resnet-50")
     one, two = (Strategy.of(world_size=1, global_batch_size=n, optimizer="momentum") for n in (1, 2))
-    each = sum(sample_bytes(net, numbers_of(one), eager=True).values())
+    each = sum(sample_bytes(net, numbers_of(one), loss=PLAIN_LOSS).values())
     needed = [predict(net, machines, s).memory_bytes for s in (one, two)]
     assert needed[1] - needed[0] == pytest.approx(each)
     most = (usable_bytes(machines.device) - needed[0] + each) // each

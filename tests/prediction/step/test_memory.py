@@ -13,6 +13,7 @@ from paceline.prediction import Predictor, predict
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.memory import fit_of, memory_range, numbers_of, sample_bytes, unused_gradients, usable_bytes
 from paceline.strategy import Strategy
+from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, PLAIN_LOSS
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
 from paceline.strategy.recompute import NO_RECOMPUTE as NOTHING
 from paceline.strategy.recompute import Recompute
@@ -147,14 +148,22 @@ def test_a_loss_of_plain_pytorch_needs_twelve_bytes_a_logit() -> None:
     s, v = 1024, 50257
     net = Workload.named("gpt2")
     for numbers, more in (("fp32", 2), ("autocast", 2), ("narrow", 2), ("fused", 0)):
-        plain, eager = (sample_bytes(net, numbers, eager=own)["activations"] for own in (False, True))  # type: ignore[arg-type]
+        plain, eager = (sample_bytes(net, numbers, loss=own)["activations"] for own in (IN_PLACE_LOSS, PLAIN_LOSS))  # type: ignore[arg-type]
         assert eager - plain == pytest.approx(more * 4 * s * v, rel=1e-4)
     loss = next(layer.activation_bytes for layer in net.layers if layer.kind == "loss")
     stored = recomputed(net, FULL, "autocast").kept_bytes  # the loss is over before the first block is recomputed
-    assert sample_bytes(net, "autocast", FULL, eager=True)["activations"] == stored + 2 * loss
+    assert sample_bytes(net, "autocast", FULL, loss=PLAIN_LOSS)["activations"] == stored + 2 * loss
     few = Workload.from_shape(TransformerShape(layers=3, hidden=256, heads=4, vocabulary=64), 96)
     plan, loss = recomputed(few, FULL, "autocast"), 4 * 96 * 64 + 8 * 96
-    assert sample_bytes(few, "autocast", FULL, eager=True)["activations"] == plan.kept_bytes + plan.largest_bytes - loss
+    assert sample_bytes(few, "autocast", FULL, loss=PLAIN_LOSS)["activations"] == plan.kept_bytes + plan.largest_bytes - loss
+
+
+def test_a_loss_in_parts_holds_the_logits_of_a_part_and_a_cut_one_none() -> None:
+    s, v = 1024, 50257
+    net = Workload.named("gpt2")
+    eager, fused, chunked, cut = (sample_bytes(net, "autocast", loss=loss)["activations"] for loss in LOSSES.values())
+    assert eager - cut == pytest.approx(12 * s * v, rel=1e-3) and fused - cut == pytest.approx(4 * s * v, rel=1e-3)
+    assert chunked - cut == pytest.approx(12 / 8 * s * v, rel=1e-3)
 
 
 def test_ordinary_software_has_that_loss_however_it_shares_out() -> None:

@@ -509,7 +509,16 @@ def test_layers_are_worked_out_anew_where_an_end_of_the_range_has_other_kernels(
     net, place = Workload.named("resnet-50"), named_cluster("V100", 4, 2, "10Gb/s")
     plan = strategy(8, precision="fp16")
     for changed in fields(TYPICAL):
-        if changed.name in ("level", "protocols", "concurrent_messages", "sigmas", "seen", "without", "attention_kernel"):
+        if changed.name in (
+            "level",
+            "protocols",
+            "concurrent_messages",
+            "sigmas",
+            "seen",
+            "without",
+            "attention_kernel",
+            "framework",
+        ):
             continue
         value = getattr(TYPICAL, changed.name)
         other = {k: v * 0.9 for k, v in value.items()} if isinstance(value, Mapping) else value * 0.9

@@ -10,8 +10,9 @@ from paceline.cli.arguments.choice_arguments import TRAINED, add_choice_argument
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
+from paceline.strategy.choices.strategy_choices import TRAINED_BATCH
 from paceline.strategy.recipe import RATE_SCALINGS
-from paceline.strategy.strategy import CHOICES, TRAINED_BATCH
+from paceline.strategy.strategy import CHOICES
 from paceline.training.attach.attach_options import TIMEOUT_S
 from paceline.training.runs.training_run import TrainingRun
 from paceline.units import format_seconds, parse_seconds

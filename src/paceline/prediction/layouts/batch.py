@@ -35,7 +35,7 @@ from paceline.prediction.step.memory import (
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
-from paceline.strategy.strategy import Strategy, moving_of_step
+from paceline.strategy.strategy import COMPUTING, Strategy, moving_of_step
 from paceline.workload.table import Workload
 
 Candidate = tuple[Cluster, Strategy]
@@ -223,7 +223,7 @@ class _PassTable:
         """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
-        key = where, strategy.precision, strategy.memory_format, strategy.loss, micro, strategy.parallelism.recomputation, times
+        key = where, COMPUTING(strategy), micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -328,7 +328,7 @@ class _SameExchange:
         bytes_of: dict[Hashable, tuple[float, float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = s.precision, s.optimizer, s.loss, s.parallelism.recomputation
+            key = COMPUTING(s), s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)

@@ -18,7 +18,7 @@ from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.frameworks import Framework
-from paceline.strategy.loss import FUSED_LOSS, LOSSES, Loss
+from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
@@ -52,7 +52,7 @@ def memory_breakdown(
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
-    loss = FUSED_LOSS if divided else loss_of(strategy, framework)
+    loss = IN_PLACE_LOSS if divided else loss_of(strategy, framework)
     of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, strategy.precision, loss=loss)
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     passes = {name: size * micro for name, size in of_sample.items()}
@@ -228,7 +228,7 @@ def sample_bytes(
     precision: str = WIDE,
     in_flight: float = 1.0,
     *,
-    loss: Loss = FUSED_LOSS,
+    loss: Loss = IN_PLACE_LOSS,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input.
 

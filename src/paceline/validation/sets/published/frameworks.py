@@ -16,7 +16,7 @@ from paceline.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Framework:
+class FrameworkDefaults:
     """Defaults of a framework.
 
     Attributes:
@@ -37,16 +37,16 @@ class Framework:
     fused_since: str = ""
 
 
-_FRAMEWORKS: tuple[tuple[str, Framework], ...] = (
-    (r"hf \+ deepspeed", Framework("ordinary")),
-    (r"oneflow-gpt|oneflow", Framework("tuned", "tuned")),
-    (r"maxtext", Framework("tuned", "tuned", sharding="zero3")),
-    (r"megatron|nemo(?! automodel)|transformerengine", Framework("tuned", "tuned", needed="distributed_optimizer")),
-    (r"neuron", Framework("tuned", "tuned", needed="distributed_optimizer", fused_since="2024-07")),
-    (r"internevo|mosaic|levanter|jax|pax|t5x", Framework("tuned", "tuned", needed="zero3")),
-    (r"torchtitan|torchao", Framework("eager", "tuned", sharding="zero3", scaled=True)),
-    (r"fms-fsdp|prime", Framework("eager", "tuned", sharding="zero3")),
-    (r"nemo automodel", Framework("eager", "tuned")),
+_FRAMEWORKS: tuple[tuple[str, FrameworkDefaults], ...] = (
+    (r"hf \+ deepspeed", FrameworkDefaults("ordinary")),
+    (r"oneflow-gpt|oneflow", FrameworkDefaults("tuned", "tuned")),
+    (r"maxtext", FrameworkDefaults("tuned", "tuned", sharding="zero3")),
+    (r"megatron|nemo(?! automodel)|transformerengine", FrameworkDefaults("tuned", "tuned", needed="distributed_optimizer")),
+    (r"neuron", FrameworkDefaults("tuned", "tuned", needed="distributed_optimizer", fused_since="2024-07")),
+    (r"internevo|mosaic|levanter|jax|pax|t5x", FrameworkDefaults("tuned", "tuned", needed="zero3")),
+    (r"torchtitan|torchao", FrameworkDefaults("eager", "tuned", sharding="zero3", scaled=True)),
+    (r"fms-fsdp|prime", FrameworkDefaults("eager", "tuned", sharding="zero3")),
+    (r"nemo automodel", FrameworkDefaults("eager", "tuned")),
 )
 """Frameworks by name, the first that fits; any other is ordinary code. Defaults: MaxText, ``ici_fsdp_parallelism=-1``;
 torchtitan, ``data_parallel_shard_degree=-1``; AWS Neuron, ZeRO-1 and the kernel of attention (release notes of
@@ -56,10 +56,12 @@ _TF32_BY_DEFAULT = re.compile(r"a0\+|nvcr|\bngc\b|nvidia|tensorflow|paddle|pytor
 semantics, TensorFloat-32), TensorFlow."""
 
 
-def framework(row: Row) -> Framework:
+def framework(row: Row) -> FrameworkDefaults:
     """Return the defaults of the row's framework."""
     text = row.text("framework")
-    return next((found for pattern, found in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE)), Framework("ordinary"))
+    return next(
+        (found for pattern, found in _FRAMEWORKS if re.search(pattern, text, re.IGNORECASE)), FrameworkDefaults("ordinary")
+    )
 
 
 FULL = ("fp32", "tf32")

@@ -25,7 +25,7 @@ class Loss(Value):
 
 
 @final
-class EagerLoss(Loss):
+class PlainLoss(Loss):
     """PyTorch's cross entropy on an fp32 copy of all logits (transformers, ``ForCausalLMLoss``).
 
     The backward pass holds the fp32 logarithms that it stores, their gradient and that of the logits: 12 bytes a logit
@@ -34,16 +34,16 @@ class EagerLoss(Loss):
     """
 
     __slots__ = ()
-    name = "eager"
+    name = "plain"
     fp32_copies = 2
 
 
 @final
-class FusedLoss(Loss):
+class InPlaceLoss(Loss):
     """One kernel that replaces the logits by their gradients (Megatron-Core, ``tensor_parallel/cross_entropy.py``)."""
 
     __slots__ = ()
-    name = "fused"
+    name = "in_place"
 
 
 @final
@@ -70,6 +70,15 @@ class CutLoss(Loss):
     again = True
 
 
-EAGER_LOSS, FUSED_LOSS, CHUNKED_LOSS, CUT_LOSS = EagerLoss(), FusedLoss(), ChunkedLoss(), CutLoss()
+PLAIN_LOSS, IN_PLACE_LOSS, CHUNKED_LOSS, CUT_LOSS = PlainLoss(), InPlaceLoss(), ChunkedLoss(), CutLoss()
 LOSSES: Mapping[str, Loss] = Loss.known
 """All losses by name."""
+LOSS_ALIASES: Mapping[str, str] = {
+    "eager": "plain",
+    "liger": "chunked",
+    "fused linear": "chunked",
+    "cce": "cut",
+    "cut cross entropy": "cut",
+    "vocab parallel": "in_place",
+}
+"""Other names of losses."""

@@ -1,0 +1,158 @@
+"""Declarations of the choices that ``Strategy`` itself holds."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, replace
+from typing import Any
+
+from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
+from paceline.hardware.precision import PRECISIONS
+from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from paceline.strategy.choices.choice import (
+    ONE_OF,
+    RUNS,
+    RUNS_AS_GIVEN,
+    TRAFFIC,
+    WRITTEN,
+    EmitRule,
+    Need,
+    Searched,
+    StrategyChoice,
+    Trained,
+    choice,
+)
+from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.frameworks.loss import LOSS_ALIASES, LOSSES
+from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
+from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
+from paceline.strategy.memory_format import RULE as FORMAT_RULE
+from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
+from paceline.strategy.usual_precision import RULE
+from paceline.strategy.worker_counts import check_batch
+from paceline.units import format_bytes
+
+TRAINED_BATCH = 64
+"""Samples of a global batch that ``train`` takes by default."""
+BATCH = StrategyChoice(
+    values=WholeNumber("samples in a global batch"),
+    default=MISSING,
+    help="samples a step, over all devices (default: the most for each device that fits: a power of two up to 1,024)",
+    option="global-batch",
+    metavar="B",
+    word="global-batch",
+    example="1024",
+    column="",
+    said=True,
+    told_apart=True,
+    strategy_needs=(check_batch,),
+    train=replace(RUNS, help=f"samples a step, over all workers (default {TRAINED_BATCH})"),
+    emit=WRITTEN,
+    plan=Searched("batches", help="only this one; may be repeated"),
+    label="Global batch, samples",
+    unset="the most that fits",
+    affects=("bytes", "time", "memory", "numerics"),
+)
+PRECISION: Any = choice(
+    "fp32",
+    Name("precision", PRECISIONS, PRECISION_ALIASES, few=len(PRECISIONS)),
+    "{legal} ({default})",
+    rule=RULE,
+    metavar="P",
+    example="bf16",
+    said=True,
+    told_apart=True,
+    recorded=True,
+    train=Trained("precision {value}", "train in fp32"),
+    plan=Searched("precisions", help=ONE_OF),
+    label="Precision",
+    start="bf16",
+    affects=TRAFFIC,
+    unset="the device's usual",
+    emit=WRITTEN,
+)
+
+MEMORY_FORMAT: Any = choice(
+    "",
+    Name("memory format", MEMORY_FORMATS, FORMAT_ALIASES, optional=True),
+    "order of the numbers of images, {legal} (default {default})",
+    rule=FORMAT_RULE,
+    other_options=("layout",),
+    other_words=("layout",),
+    metavar="F",
+    example=CHANNELS_LAST,
+    later=True,
+    title="{value}",
+    title_rank=5,
+    affects=("time", "numerics"),
+    train=RUNS,
+    plan=Searched(single=True, help="{help}"),
+    source="PyTorch, Channels Last Memory Format",
+    emit=EmitRule("memory format {value}", "the script converts its model and its inputs"),
+)
+
+OPTIMIZER: Any = choice(
+    "",
+    Name("optimizer", OPTIMIZERS, optional=True),
+    "{legal} (default {default})",
+    rule=DEFAULT,
+    metavar="O",
+    example="adam",
+    said=True,
+    affects=("time", "memory", "numerics"),
+    recorded=True,
+    train=RUNS,
+    plan=Searched("optimizer", single=True, help="{help}"),
+    emit=WRITTEN,
+)
+
+LOSS: Any = choice(
+    "",
+    Name("loss", LOSSES, LOSS_ALIASES, optional=True),
+    "how the loss over the vocabulary is computed, {legal} (default {default})",
+    rule="the framework's own",
+    metavar="L",
+    example="chunked",
+    later=True,
+    title="loss {value}",
+    title_rank=5,
+    affects=("time", "memory"),
+    plan=Searched(single=True, help="{help}"),
+    strategy_needs=(
+        Need(
+            lambda strategy: strategy.parallelism.whole,
+            "a loss {value} and layers divided among devices, which compute parts of the logits",
+            "leave loss out",
+        ),
+    ),
+    emit=EmitRule("loss {value}", "the script computes its loss"),
+    source="Hsu et al. 2024, arXiv:2410.10989; Wijmans et al. 2024, arXiv:2411.09009",
+)
+
+FIRST_BUCKET: Any = choice(
+    FIRST_BUCKET_BYTES,
+    ByteSize("bytes in the first bucket"),
+    "DDP's first bucket",
+    option="",
+    word="",
+    said=True,
+    train=RUNS_AS_GIVEN,
+    source="PyTorch, DistributedDataParallel",
+    emit=WRITTEN,
+)
+
+BUCKET: Any = choice(
+    BUCKET_BYTES,
+    ByteSize("bytes in a bucket"),
+    f"DDP's buckets after the first, and the least that FSDP gathers: 100MB (default {BUCKET_BYTES >> 20}MiB)",
+    option="bucket",
+    metavar="SIZE",
+    example="25MiB",
+    said=True,
+    train=RUNS_AS_GIVEN,
+    title=lambda strategy: f"buckets of {format_bytes(strategy.bucket_bytes)}",
+    title_rank=5,
+    plan=Searched("buckets", values=(BUCKET_BYTES, 4 * BUCKET_BYTES), option=False),
+    source="PyTorch, DistributedDataParallel",
+    emit=WRITTEN,
+    detour=lambda strategy: strategy.bucket_bytes != BUCKET_BYTES,
+)

@@ -22,7 +22,7 @@ from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
-from paceline.workload.builders.lora import parse_lora
+from paceline.workload.builders.adapters.lora import parse_lora
 
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options left out of an offered command: those of files, and of the form of the answer."""

@@ -109,6 +109,8 @@ class Operation:
 
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
+_FROZEN = ("frozen_bits", "scale_bits", "unpacked", "merged", "unwidened")
+"""Attributes of a table about its frozen weights that are stored if they are not 0."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
 
@@ -214,6 +216,9 @@ class LayerTable(Prepared):
         sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
+            ``scale_bits``: those of them that are scales of codes, which every device has whole.
+        unpacked: elements of the largest frozen weight that a pass writes out in 16 bits.
+        merged: elements of frozen weights to which a forward pass adds adapters, and which it keeps so in the precision.
         unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
@@ -229,6 +234,9 @@ class LayerTable(Prepared):
     coverage: Coverage
     frozen: int = 0
     frozen_bits: float = 0.0
+    scale_bits: float = 0.0
+    unpacked: int = 0
+    merged: int = 0
     unwidened: int = 0
     tables: EmbeddingTables | None = None
     routed_share: float = 1.0
@@ -312,8 +320,7 @@ class LayerTable(Prepared):
             **{key: getattr(self, key) for key in ("input_bytes", "sample", "source")},
             "coverage": asdict(self.coverage),
             **({"frozen": self.frozen} if self.frozen else {}),
-            **({"frozen_bits": self.frozen_bits} if self.frozen_bits else {}),
-            **({"unwidened": self.unwidened} if self.unwidened else {}),
+            **{name: getattr(self, name) for name in _FROZEN if getattr(self, name)},
             **({"tables": asdict(self.tables)} if self.tables else {}),
             **({"routed_share": self.routed_share} if self.routed_share != 1 else {}),
         }
@@ -333,8 +340,7 @@ class LayerTable(Prepared):
             ),
             coverage=Coverage(**data["coverage"]),
             frozen=data.get("frozen", 0),
-            frozen_bits=data.get("frozen_bits", 0.0),
-            unwidened=data.get("unwidened", 0),
+            **{name: data[name] for name in _FROZEN if name in data},
             tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
             routed_share=data.get("routed_share", 1.0),
         )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.errors import UserError, check_count, needs_torch, shorten, shown
 from paceline.workload import catalogue
-from paceline.workload.builders.lora import EXAMPLE, LoRA, parse_lora, with_adapters
+from paceline.workload.builders.adapters.insertion import with_adapters
+from paceline.workload.builders.adapters.lora import EXAMPLE, LoRA, parse_lora
 from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.configs.config_values import NotRead
 from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
@@ -146,7 +147,7 @@ class Workload(LayerTable):
         """Return the network with its weights frozen and adapters added: ``with_lora("r=16,targets=q_proj+v_proj")``.
 
         Raises:
-            UserError: as ``paceline.workload.builders.lora.with_adapters``, or text that describes no LoRA.
+            UserError: as ``paceline.workload.builders.adapters.insertion.with_adapters``, or text that describes no LoRA.
         """
         if not isinstance(lora, LoRA | str):
             raise UserError(f"LoRA {shown(lora)}", EXAMPLE)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 from paceline.workload import Workload
-from paceline.workload.builders.lora import LoRA, with_adapters
+from paceline.workload.builders.adapters.insertion import with_adapters
+from paceline.workload.builders.adapters.lora import LoRA
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.catalogue import canonical
 

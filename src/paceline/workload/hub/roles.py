@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from paceline.workload.builders.lora import SAME_PRODUCT
+from paceline.workload.builders.adapters.targets import SAME_PRODUCT
 from paceline.workload.layers import Layer
 
 _ATTENTION = re.compile(r"(^|_)(self_?attn|attn|self_?attention|attention|selfattention|layer_attention)\d*$", re.IGNORECASE)

@@ -19,8 +19,9 @@ from paceline.validation.sets.language_models import language_model, model_name
 from paceline.validation.sets.published.options import LITGPT, written
 from paceline.validation.sets.published.vision import vision_network
 from paceline.workload import TransformerShape, Workload
+from paceline.workload.builders.adapters.insertion import with_adapters
+from paceline.workload.builders.adapters.lora import LoRA
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
-from paceline.workload.builders.lora import LoRA, with_adapters
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.transformer import llama
 from paceline.workload.catalogue import canonical, names

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from paceline import Predictor, predict
 from paceline.errors import UserError
 from paceline.workload import LoRA, Workload
-from paceline.workload.builders.lora import parse_lora
+from paceline.workload.builders.adapters.lora import parse_lora
+from paceline.workload.builders.adapters.packed import SLOW
 from paceline.workload.builders.transformer import llama
 
 H, KV, F, LAYERS = 4096, 1024, 14336, 32
@@ -133,17 +134,22 @@ def test_the_optimizer_holds_state_of_adapters_alone() -> None:
         ("16x", "LoRA '16x'; write it as r=16"),
         ("r=0", "0 as the rank"),
         ("targets=attention", "has no rank"),
-        ("r=8,alpha=16", "unknown option of LoRA 'alpha'"),
+        ("r=8,bias=all", "unknown option of LoRA 'bias'"),
+        ("r=8,alpha=some", "alpha 'some'; give alpha=32"),
         ("r=8,r=9", "write it as r=16"),
         ("8,r=9", "write it as r=16"),
-        ("qlora", "has no rank"),
+        ("bits=4", "has no rank"),
+        ("r=8,double=yes", "double quantisation of weights that have no 4 bits"),
+        ("r=8,others=32", "next to products that are not quantised"),
+        ("r=8,bits=4,others=8", "other frozen weights of 8 bits"),
+        ("r=8,dora=maybe", "dora 'maybe'; give dora=yes"),
         ("r=8,bits=3", "frozen weights of 3 bits"),
         ("r=8,bits=few", "bits 'few'"),
         ("r=8,dropout=1", "dropout 1.0; give dropout=0.05"),
         ("r=8,dropout=some", "dropout 'some'; give dropout=0.05"),
-        ("r=8,targets=q_prj", r"unknown linear layer of llama-3-8b 'q_prj'.*query"),
-        ("r=8,targets=qkv", "unknown linear layer of llama-3-8b 'qkv'"),
-        ("r=8,targets=lm_head", "unknown linear layer"),
+        ("r=8,targets=q_prj", r"unknown layer of llama-3-8b 'q_prj'.*query"),
+        ("r=8,targets=qkv", "unknown layer of llama-3-8b 'qkv'"),
+        ("r=8,save=lm_heads", "unknown layer of llama-3-8b 'lm_heads'.*lm_head"),
     ],
 )
 def test_what_is_no_lora_is_refused(text: str, words: str) -> None:
@@ -152,15 +158,17 @@ def test_what_is_no_lora_is_refused(text: str, words: str) -> None:
 
 
 def test_networks_without_such_layers_are_refused() -> None:
-    for name, words in (("dlrm-dcnv2", "embedding tables"), ("alexnet", "unknown linear layer of alexnet 'attention'")):
+    for name, words in (("dlrm-dcnv2", "embedding tables"), ("alexnet", "unknown layer of alexnet 'attention'")):
         with pytest.raises(UserError, match=words):
             Workload.named(name, lora="r=8")
 
 
-def test_experts_routers_and_the_output_get_none() -> None:
-    adapted = Workload.named("mixtral-8x7b", lora="r=8,targets=all-linear")
-    ends = {p.name.split(".", 2)[2] for p in adapted.parameters}
-    assert ends == {f"attention.{n}.{w}.weight" for n in ("query", "key", "value", "project") for w in ("up", "down")}
+def test_experts_and_routers_have_adapters_where_peft_gives_them() -> None:
+    plain, packed = (Workload.named("mixtral-8x7b", lora=f"r=8,targets=all-linear{bits}") for bits in ("", ",bits=4"))
+    ends = {p.name.split(".", 2)[2].rpartition(".")[0].rpartition(".")[0] for p in plain.parameters}
+    products = {f"attention.{n}" for n in ("query", "key", "value", "project")} | {"router"}
+    assert ends == products | {f"experts.{n}" for n in ("expand", "gate", "contract")}
+    assert {p.name.split(".", 2)[2].rpartition(".")[0].rpartition(".")[0] for p in packed.parameters} == products
 
 
 def test_blocks_that_share_weights_share_adapters() -> None:
@@ -178,8 +186,8 @@ def test_text_is_read_back() -> None:
 
 
 def test_frozen_products_in_four_bits() -> None:
-    plain, packed, bytes_ = (Workload.named("llama-3-8b", 512, lora=f"r=8{bits}") for bits in ("", ",bits=4", ",qlora"))
-    assert packed == bytes_ and not plain.frozen_bits and packed.frozen == plain.frozen
+    plain, packed, nf4 = (Workload.named("llama-3-8b", 512, lora=f"r=8{bits}") for bits in ("", ",bits=4", ",nf4"))
+    assert packed == nf4 and not plain.frozen_bits and packed.frozen == plain.frozen
     embeddings = 2 * 128256 * 4096
     products = packed.frozen - embeddings
     expected = (4.5 * products + 16 * embeddings) / packed.frozen
@@ -188,7 +196,9 @@ def test_frozen_products_in_four_bits() -> None:
         sum(o.fixed_bytes for layer in network.layers for o in layer.operations if o.kind == "memory")
         for network in (plain, packed)
     ]
-    assert added[1] - added[0] == pytest.approx(2 * 2 * products * 20.5 / 8, rel=1e-3)  # each pass, as bytes of fp32 tensors
+    assert added[1] - added[0] == pytest.approx(
+        SLOW * 2 * 2 * products * 20.5 / 8, rel=1e-3
+    )  # each pass, as bytes of fp32 tensors
     assert Workload.from_json(packed.to_json()) == packed
     steps = [predict(network, "A100", precision="bf16", global_batch_size=1) for network in (plain, packed)]
     assert steps[1].memory["frozen weights"] == pytest.approx(steps[0].memory["frozen weights"] * packed.frozen_bits / 16)

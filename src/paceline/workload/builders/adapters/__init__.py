@@ -1,0 +1,1 @@
+"""Low-rank adapters and the frozen weights next to them: LoRA, DoRA, QLoRA."""

@@ -20,7 +20,7 @@ from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import CHOICES
-from paceline.strategy.usual_precision import usual_precision
+from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.workload import LoRA, Workload
 
 LARGEST_BATCH = 1024
@@ -231,6 +231,7 @@ def _prediction_inputs(
 def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: StepPredictor) -> Strategy:
     """Return the strategy on all devices with ``choices`` by name; other arguments as for ``predict``. Raises UserError."""
     usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
+    usual |= usual_recompute(workload, choices)
     whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
         whole["precision"] = precision_on(whole["precision"], cluster.device.precisions)

@@ -19,10 +19,11 @@ from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
 from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
 from paceline.strategy.strategy import CHOICES
-from paceline.strategy.usual_precision import usual_precision
+from paceline.strategy.usual_precision import RECOMPUTED, usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
 from paceline.workload.builders.adapters.lora import parse_lora
+from paceline.workload.table import Workload
 
 _NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
 """Options left out of an offered command: those of files, and of the form of the answer."""
@@ -175,13 +176,27 @@ def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
     """Return sentences about the default precision and the default batch if they were used."""
     workload, cluster, _ = inputs
     if o.lora:
-        trained, frozen = (format_count(count) for count in (workload.num_parameters, workload.frozen))
-        yield f"LoRA {parse_lora(o.lora).text}: {trained} numbers are trained, {frozen} are frozen."
+        yield from _adapters(o, workload)
     if o.precision is None:
         usual = usual_precision(workload, cluster.device)
         yield f"Precision: {usual.name} ({usual.reason}; --precision)."
     if o.global_batch is None:
         yield _batch_taken(o, inputs)
+
+
+def _adapters(o: argparse.Namespace, workload: Workload) -> Iterator[str]:
+    """Return sentences about the adapters and the form of the frozen weights."""
+    lora = parse_lora(o.lora)
+    trained, frozen = (format_count(count) for count in (workload.num_parameters, workload.frozen))
+    scales = " (rsLoRA and alpha only scale results)" if lora.rslora or lora.alpha else ""
+    yield f"{lora.kind} {lora.text}: {trained} numbers are trained, {frozen} are frozen{scales}."
+    if lora.bits:
+        yield (
+            f"Linear layers are held in {lora.bits} bits, embeddings, output layer and norms in {lora.others}: "
+            f"{workload.frozen_bits:.3g} bits a frozen weight with scales."
+        )
+        if o.recompute is None:
+            yield f"Blocks are recomputed ({RECOMPUTED}; --recompute)."
 
 
 def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:

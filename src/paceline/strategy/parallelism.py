@@ -335,7 +335,8 @@ class Parallelism:
     recompute: ByName[Recompute] = choice(
         NO_RECOMPUTE,
         Parsed(Recompute.of, tuple(RECOMPUTES)),
-        f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default none; without a value full)",
+        f"{{legal}}; selective:PARTS of {', '.join(MODULES)} (default {{default}}; without a value full)",
+        rule="none; full next to frozen weights of 4 or 8 bits",
         of_layout=True,
         metavar="R",
         example="full",

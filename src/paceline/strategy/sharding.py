@@ -96,7 +96,14 @@ class Sharding(Value, ABC):
         )
 
     def gathers(
-        self, plan: BucketPlan, precision: str, world_size: int, frozen: int = 0, members: int = 0, bits: int = 0
+        self,
+        plan: BucketPlan,
+        precision: str,
+        world_size: int,
+        frozen: int = 0,
+        members: int = 0,
+        bits: int = 0,
+        frozen_bits: float = 0.0,
     ) -> tuple[Phase, ...]:
         """Return the all-gathers of one unit's weights in a micro step.
 
@@ -104,7 +111,10 @@ class Sharding(Value, ABC):
             frozen: elements that are gathered next to those of ``plan``.
             members: number of neighbouring workers that shard one copy; 0: all.
             bits: bits of a gathered weight; 0: as in PyTorch. Rounded if fewer than the precision's (``rounds_weights``).
+            frozen_bits: bits of a frozen element that is held as a code and gathered so (QLoRA); 0: as the others.
         """
+        codes = ceil(frozen * frozen_bits / 8) * self.frozen
+        frozen = 0 if codes else frozen
         owners = members or world_size
         in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shards one flat buffer
         elements = (owners * sum(plan.shard(owners)) if in_rows else plan.elements) + frozen * self.frozen
@@ -115,7 +125,7 @@ class Sharding(Value, ABC):
             size = ceil(gathered_bytes(precision, bits) * elements)
         else:
             size = BYTES_PER_ELEMENT[precision] * elements if self.scatters else FP32.push_bytes(elements)
-        return tuple(Phase(name, (size,), world_size, "gather", members) for name in self.gather_names)
+        return tuple(Phase(name, (size + codes,), world_size, "gather", members) for name in self.gather_names)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Default precision of a run, by network and device.
+"""Default precision of a run, by network and device, and its default recomputation.
 
 Sources: Micikevicius et al. 2018, Mixed precision training, arXiv:1710.03740; Kalamkar et al. 2019, A study of bfloat16 for
 deep learning training, arXiv:1905.12322; PyTorch, CUDA semantics, TensorFloat-32 (``cudnn.allow_tf32`` is on, that of products
@@ -7,9 +7,11 @@ is off); Google, Cloud TPU, bfloat16.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.hardware.device import Device
+from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -19,6 +21,7 @@ RULE = (
 )
 _ON_MATRIX_UNITS = 2.5
 """Least speedup of 16-bit products over fp32 that implies matrix units; packed products on ordinary cores reach 2."""
+RECOMPUTED = "as PEFT prepares frozen weights of 4 or 8 bits: prepare_model_for_kbit_training"
 _RECURRENT = ("LSTM", "GRU", "RNN")
 
 
@@ -44,6 +47,16 @@ def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
     if "tf32" in has and not device.architecture.startswith("CDNA") and _by_cudnn(workload):
         return UsualPrecision("tf32", f"what PyTorch runs convolutions and recurrent layers in {on}")
     return UsualPrecision("fp32", f"what PyTorch runs such networks in {on}")
+
+
+def usual_recompute(workload: Workload, given: Mapping[str, object]) -> dict[str, str]:
+    """Return the default recomputation by name, for choices ``given`` without one: whole blocks next to weights of few bits.
+
+    PEFT turns gradient checkpointing on for them (``utils/other.py``, ``prepare_model_for_kbit_training``).
+    """
+    if "recompute" in given or not workload.frozen_bits:
+        return {}
+    return {"recompute": FULL_RECOMPUTE.name}
 
 
 def _on_matrix_units(device: Device) -> bool:

@@ -109,7 +109,7 @@ class Operation:
 
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
-_FROZEN = ("frozen_bits", "scale_bits", "unpacked", "merged", "unwidened")
+_FROZEN = ("frozen_bits", "scale_bits", "unpacked", "unwidened")
 """Attributes of a table about its frozen weights that are stored if they are not 0."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
@@ -218,7 +218,6 @@ class LayerTable(Prepared):
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
             ``scale_bits``: those of them that are scales of codes, which every device has whole.
         unpacked: elements of the largest frozen weight that a pass writes out in 16 bits.
-        merged: elements of frozen weights to which a forward pass adds adapters, and which it keeps so in the precision.
         unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
@@ -236,7 +235,6 @@ class LayerTable(Prepared):
     frozen_bits: float = 0.0
     scale_bits: float = 0.0
     unpacked: int = 0
-    merged: int = 0
     unwidened: int = 0
     tables: EmbeddingTables | None = None
     routed_share: float = 1.0
@@ -250,6 +248,11 @@ class LayerTable(Prepared):
     def num_parameters(self) -> int:
         """Number of trained elements."""
         return sum(p.size for p in self.parameters)
+
+    @property
+    def code_bits(self) -> float:
+        """Bits of a frozen element at the mean without scales, as a sharding divides and gathers it; 0 without codes."""
+        return self.frozen_bits - self.scale_bits
 
     @cached_property
     def flops_forward(self) -> float:

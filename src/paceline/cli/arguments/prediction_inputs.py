@@ -18,7 +18,7 @@ from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
-from paceline.strategy.usual_precision import usual_precision
+from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
 
@@ -39,6 +39,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         **exchange_choices(o),
         **({} if servers is None else {"servers": servers}),
     }
+    choices |= usual_recompute(network, choices)
     batch = largest_batch(network, machines, choices, plain_predictor(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
 

@@ -71,7 +71,8 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         )
     if workload.frozen:
         gathered = ", shared out, and gathered in the forward and in the backward pass" if level.frozen else " on every device"
-        yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {strategy.precision}{gathered}.")
+        held = f"{workload.frozen_bits:.3g} bits at the mean" if workload.frozen_bits else strategy.precision
+        yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {held}{gathered}.")
     optimizer = OPTIMIZERS[strategy.optimizer]
     yield Assumption(
         "optimizer",

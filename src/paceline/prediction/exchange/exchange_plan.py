@@ -71,6 +71,7 @@ class Partition:
     Attributes:
         layers: layers of each bucket, in order.
         unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
+        code_bits: bits of such an element as it is gathered; 0: those of the precision.
         index: position of each bucket's plan in ``unlike``, (buckets,).
         first: lowest layer of each bucket, whose backward pass runs last, (buckets,); for local steps the lowest of all.
     """
@@ -80,6 +81,7 @@ class Partition:
     frozen: tuple[int, ...]
     index: Ints
     first: Ints
+    code_bits: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +106,11 @@ class BucketSizes(Prepared):
         """Elements of each bucket, (buckets,)."""
         return np.array([plan.elements for plan in self.partition.unlike], dtype=np.int64)[self.partition.index]
 
-    @cached_property
-    def gathered(self) -> Ints:
-        """Elements that are gathered for each bucket, frozen ones too, (buckets,)."""
-        return self.elements + np.array(self.partition.frozen, dtype=np.int64)[self.partition.index]
+    def gathered_bytes(self, width: float) -> Array:
+        """Return bytes that are gathered for each bucket, frozen weights too, (buckets,). ``width``: bytes of an element."""
+        parts = self.partition
+        frozen = np.array(parts.frozen, dtype=np.int64)[parts.index]
+        return width * self.elements + (parts.code_bits / 8 or width) * frozen
 
     @property
     def codec_bytes(self) -> int:
@@ -209,7 +212,7 @@ def _partition_of(workload: Workload, strategy: Strategy) -> Partition:
     plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
     behind = strategy.sync_every > 1  # an exchange of local steps begins when every layer has been updated
     first = [0 if behind else min(members) for members in layers]
-    return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64))
+    return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64), workload.code_bits)
 
 
 def bucket_sizes(workload: Workload, strategy: Strategy) -> BucketSizes:
@@ -233,7 +236,9 @@ def exchange_plan(
     """
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
-    gathering = tuple(strategy.gathers(plan, frozen) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True))
+    gathering = tuple(
+        strategy.gathers(plan, frozen, parts.code_bits) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True)
+    )
     copies = strategy.gradient_exchange.codec_at is ON_HOST  # only on a GPU: settled strategies omit their own place
     of_bucket = [
         _with_residuals(_pieces(plan, own, measured, copies), plan, strategy, measured)

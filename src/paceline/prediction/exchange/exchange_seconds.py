@@ -157,8 +157,8 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
     if plan.strategy.parallelism.offload.weights:
-        width = BYTES_PER_ELEMENT[plan.strategy.precision] / plan.strategy.parallelism.sharers
-        copies = copy_seconds(1.0, cluster.device, efficiency) * width * plan.gathered
+        moved = plan.gathered_bytes(BYTES_PER_ELEMENT[plan.strategy.precision]) / plan.strategy.parallelism.sharers
+        copies = copy_seconds(1.0, cluster.device, efficiency) * moved
         gathers = gathers[0] + copies, gathers[1]
     return priced(plan, pieces, by_network, *gathers)
 

@@ -117,7 +117,8 @@ def fixed_bytes(
     the chunks in flight. ``zero2`` holds all weights from the forward to the end of the backward pass. ``zero3`` holds two
     units of weights and two units of gradients, at the width of the precision. ``zero1`` gathers updated weights in a buffer
     for the largest group, in addition to a rank's part of it. Frozen weights have only that width; ``zero3`` shards and gathers
-    them with the others, and elsewhere every device has all of them.
+    them with the others, and elsewhere every device has all of them. Weights of 4 or 8 bits are sharded and gathered as codes.
+    Their scales are no parameters, so every device has all (bitsandbytes, ``Params4bit.quant_state``).
 
     A divided network, and ``distributed_optimizer``, follow Megatron-Core: 18 bytes a parameter with Adam in 16 bits, the
     weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a
@@ -141,7 +142,7 @@ def fixed_bytes(
     weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
-        units, gradients = (sorted((width * x).tolist(), reverse=True) for x in (plan.gathered, plan.elements))
+        units, gradients = (sorted(x.tolist(), reverse=True) for x in (plan.gathered_bytes(width), width * plan.elements))
         weights = whole / workers
         held = sum(units[:GATHERED] if mesh.sharding.gathers_again else units)
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
@@ -152,13 +153,14 @@ def fixed_bytes(
         on_device = 0.0 if mesh.offload.weights else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
     in_host = mesh.offload.weights and level.frozen
-    frozen = 0.0 if in_host else (workload.frozen_bits / 8 or width) * workload.frozen
+    frozen = 0.0 if in_host else (workload.code_bits / 8 or width) * workload.frozen
+    scales = workload.scale_bits / 8 * workload.frozen
     ddp = plan.count > 0 and not level.weights
     local = strategy.sync_every > 1
     copied = ddp and not local and not (megatron and not strategy.gradient_exchange.compression.compresses)
     return {
         "weights": weights,
-        "frozen weights": frozen / (workers if level.frozen else 1),
+        "frozen weights": frozen / (workers if level.frozen else 1) + scales,
         "gathered": gathered,
         "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
@@ -166,9 +168,32 @@ def fixed_bytes(
         "unused gradients": width * unused_gradients(workload) if megatron and width < 4 and not level.weights else 0.0,
         "error feedback": _feedback_bytes(plan, workload.num_parameters),
         "codec buffers": float(plan.codec_bytes),
+        **unpacked_bytes(workload, strategy),
         **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
+
+
+def unpacked_bytes(workload: Workload, strategy: Strategy) -> dict[str, float]:
+    """Return bytes of frozen weights that a pass writes out: the largest of 4 or 8 bits, and experts with their adapters added.
+
+    PEFT adds adapters to the weights of all experts of a layer in the forward pass, and the backward pass needs the sums
+    (``tuners/lora/layer.py``, ``ParamWrapper``). Their gradient has the same size. Recomputed blocks hold one block's.
+    """
+    width = BYTES_PER_ELEMENT[strategy.precision]
+    merged, blocks = merged_experts(workload)
+    held = merged / blocks if strategy.parallelism.recompute.whole_blocks and blocks else merged
+    found = width * (workload.unpacked + held + (merged / blocks if blocks else 0.0))
+    return {"unpacked weights": found} if found else {}
+
+
+@once
+def merged_experts(workload: Workload) -> tuple[float, int]:
+    """Return elements of experts with adapters, and the number of blocks that have them."""
+    owners = {p.layer for p in workload.parameters if len(p.shape) == 3 and p.name.endswith(".up.weight")}
+    names = {block(workload.layers[i].name) for i in owners}
+    products = [product for i in owners if (product := forward_product(workload.layers[i])) is not None]
+    return sum(p.n * p.k * p.batch for p in products), len(names)
 
 
 @once

@@ -22,7 +22,7 @@ NUMBERED = 220
 NODES = 16
 """Nodes that are drawn."""
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "weights": ("weights", "frozen weights", "gathered"),
+    "weights": ("weights", "frozen weights", "unpacked weights", "gathered"),
     "gradients": ("gradients", "buckets", "unused gradients", "error feedback", "codec buffers"),
     "optimizer state": ("optimizer state",),
     "activations": ("activations", "inputs"),

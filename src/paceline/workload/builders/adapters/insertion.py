@@ -75,7 +75,6 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         frozen_bits=packed.bits,
         scale_bits=packed.scale_bits,
         unpacked=packed.largest,
-        merged=sum(_elements(shapes[i]) for i in adapters if experts_of(table.layers[i]) is not None),
         source=f"{table.source}; {lora.kind} {lora.text}",
     )
 
@@ -133,13 +132,6 @@ def _rows(layer: Layer, width: int) -> float:
     """Return the tokens of a sample that a table of tokens looks up."""
     moved = sum(o.bytes for o in layer.operations if not o.backward)
     return moved / (INDEX + 2 * WORD * width) if width else 0.0
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
 
 
 def _parameters(

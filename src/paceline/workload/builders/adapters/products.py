@@ -180,7 +180,7 @@ def _magnitudes(product: Operation, lora: LoRA) -> tuple[Operation, ...]:
     unit = WORD * product.k * product.k * times
     norm = memory(False, _NORM_KERNELS * times, 0.0, 7 * weight + 2 * unit)
     results = WORD * rows * outputs * times
-    added = (
+    added: tuple[Operation, ...] = (
         norm,
         memory(False, _MAGNITUDE_KERNELS * times, 9 * results),
         memory(True, _MAGNITUDE_KERNELS * times, 15 * results),
@@ -188,5 +188,6 @@ def _magnitudes(product: Operation, lora: LoRA) -> tuple[Operation, ...]:
     if lora.bits == 4:
         added += unpacking(product, lora)[:1]
     if lora.dropout:
-        added += (product, replace(product, backward=True, n=product.k, k=product.n))
+        again = replace(product, grows="batch")  # the same weights, which are counted once
+        added += (again, replace(again, backward=True, n=product.k, k=product.n))
     return added

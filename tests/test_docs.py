@@ -42,6 +42,7 @@ PAGES = (
     "docs/emit.md",
     "docs/names.md",
     "docs/own-model.md",
+    "docs/fine-tuning.md",
     "docs/add-a-chip.md",
     "docs/questions.md",
     "docs/scheduling.md",

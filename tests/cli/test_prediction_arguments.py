@@ -57,5 +57,11 @@ def test_what_lora_trains_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     job = "llama-3-8b --seq-len 4k --cluster '8 A100' --precision bf16 --sharding fsdp --global-batch 16"
     out = " ".join(run(capsys, f"predict {job} --lora r=16")[1].split())
     assert "LoRA r=16,targets=attention: 13.6 M numbers are trained, 8.03 G are frozen." in out
-    code, _, err = run(capsys, f"predict {job} --lora qlora")
+    out = " ".join(run(capsys, f"predict {job} --lora qlora")[1].split())
+    assert "QLoRA r=16,targets=all-linear,bits=4,double=yes: 41.9 M numbers are trained, 8.03 G are frozen." in out
+    assert "held in 4 bits, embeddings, output layer and norms in 16: 5.68 bits a frozen weight" in out
+    assert "Blocks are recomputed (as PEFT prepares" in out and "recompute full" in out
+    out = " ".join(run(capsys, f"predict {job} --lora qlora --recompute none")[1].split())
+    assert "Blocks are recomputed" not in out and "recompute full" not in out
+    code, _, err = run(capsys, f"predict {job} --lora bits=4")
     assert code == 2 and "has no rank" in err

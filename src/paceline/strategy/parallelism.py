@@ -61,8 +61,7 @@ DIVIDING = (*MODEL, "expert")
 """Choices of the numbers of devices that divide the network."""
 WITHIN_LAYER = ("tensor", "context", "expert", "expert_tensor")
 """Choices of the numbers of devices that work on one layer together."""
-GATHER_BITS = (0, 8, 16, 32)
-GRADIENT_BITS = (0, 16, 32)
+GATHER_BITS, GRADIENT_BITS = (0, 8, 16, 32), (0, 16, 32)
 _SHARDED = "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
 _ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
 _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
@@ -95,14 +94,14 @@ class Parallelism:
         first_stage_layers, last_stage_layers: blocks of these stages, which also hold the embedding and the logits; 0: as many
             as the others (Megatron-Core, ``--decoder-first-pipeline-num-layers``).
         schedule: order of a pipeline's passes, one of ``SCHEDULES`` or its name.
-        sharding: state that the data dimension shards: ``ddp``, ``zero1``, ``zero2``, ``zero3``, also called
-            ``fsdp`` (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
+        sharding: state that the data dimension shards: ``ddp``, ``zero1`` to ``zero3``, the last also called ``fsdp``
+            (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
         shard_devices: number of neighbouring replicas that shard one copy. Other groups of this size hold further copies, and
             an all-reduce adds their gradients (PyTorch, HSDP). 0: all replicas shard one copy.
         offload: state in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
         micro_batches: number of micro batches of one step on one replica, one after the other.
         recompute: activations that are computed again: ``none``, ``selective``, ``full``, or parts by name (``Recompute.of``).
-        recompute_layers: number of recomputed blocks in each stage's part of the network; 0: all.
+            ``recompute_layers``: number of recomputed blocks in each stage's part of the network; 0: all.
 
     Raises:
         UserError: a size that is no whole number from 1 up; a sharding, schedule or recomputation that does not exist; layers

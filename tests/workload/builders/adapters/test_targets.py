@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from paceline.errors import UserError
 from paceline.workload import Workload
 
+needs_peft = pytest.mark.skipif(find_spec("peft") is None or find_spec("transformers") is None, reason="needs peft")
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -35,7 +37,9 @@ GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_si
 
 def trained_by_peft(settings: dict[str, Any], **options: Any) -> int:
     """Return the trained parameters of a model of transformers with PEFT's adapters."""
-    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    import peft
+    import transformers
+
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**settings))
     return count(peft.get_peft_model(model, peft.LoraConfig(r=4, **options)))
@@ -79,6 +83,7 @@ CASES: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
 ]
 
 
+@needs_peft
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("settings", "text", "options"), CASES, ids=[f"{c[0]['model_type']} {c[1]}" for c in CASES])
@@ -101,13 +106,15 @@ class Picture(nn.Module):
         return result
 
 
+@needs_peft
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dora", [False, True])
 def test_convolutions_have_the_adapters_of_peft(dora: bool) -> None:
     mine = Workload.trace(Picture, torch.empty(2, 3, 32, 32)).with_lora(f"r=4,targets=first+second{',dora=yes' * dora}")
     window, outputs = 4 * (3 * 9 + 16), 4 * (16 * 25 + 32 // 2)
     assert mine.num_parameters == window + outputs + dora * (16 + 32)
-    peft = pytest.importorskip("peft")
+    import peft
+
     theirs = peft.get_peft_model(Picture(), peft.LoraConfig(r=4, target_modules=["first", "second"], use_dora=dora))
     assert mine.num_parameters == count(theirs)
 

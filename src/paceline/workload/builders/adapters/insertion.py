@@ -13,7 +13,14 @@ from typing import TypeVar
 from paceline.errors import UserError
 from paceline.workload.builders.adapters.lora import WIDE_BITS, LoRA
 from paceline.workload.builders.adapters.packed import is_packed, packed_weights, with_unpacking, with_wide_weights
-from paceline.workload.builders.adapters.products import Adapter, frozen, on_convolution, on_embedding, on_experts, on_product
+from paceline.workload.builders.adapters.products import (
+    AdaptedLayer,
+    frozen,
+    on_convolution,
+    on_embedding,
+    on_experts,
+    on_product,
+)
 from paceline.workload.builders.adapters.targets import (
     chosen_layers,
     convolution_of,
@@ -43,7 +50,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
     whole = saved_layers(table, lora)
     chosen = chosen_layers(table, lora) - whole
     shapes = {p.layer: p.shape for p in table.parameters if len(p.shape) > 1}
-    adapters: dict[int, Adapter] = {}
+    adapters: dict[int, AdaptedLayer] = {}
     layers: list[Layer] = []
     shared = False  # whether an adapter keeps what the products since the last one that kept its input read
     for index, layer in enumerate(table.layers):
@@ -81,7 +88,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
 
 def _adapter(
     table: LayerTable, index: int, lora: LoRA, shape: tuple[int, ...], shared: bool, chosen: frozenset[int]
-) -> Adapter:
+) -> AdaptedLayer:
     """Return a chosen layer with its adapter."""
     layer = table.layers[index]
     if is_tokens(layer):
@@ -135,12 +142,12 @@ def _rows(layer: Layer, width: int) -> float:
 
 
 def _parameters(
-    table: LayerTable, adapters: Mapping[int, Adapter], shapes: Mapping[int, tuple[int, ...]], whole: list[Parameter]
+    table: LayerTable, adapters: Mapping[int, AdaptedLayer], shapes: Mapping[int, tuple[int, ...]], whole: list[Parameter]
 ) -> tuple[Parameter, ...]:
     """Return the adapters' tensors of each layer with unshared weights, and the ``whole`` ones, in the order of the layers.
 
     Gradients are complete in the reverse order, the second matrix first. An output layer that shares the weights of the
-    embedding has an adapter of its own.
+    embedding has its own adapter.
     """
     made: list[tuple[str, tuple[int, ...], int]] = [(p.name, p.shape, p.layer) for p in whole]
     for index, adapter in sorted(adapters.items()):

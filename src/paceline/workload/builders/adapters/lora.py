@@ -46,7 +46,7 @@ _KINDS: Mapping[str, Mapping[str, str]] = {
     "qdora": {**_QLORA, "dora": "yes"},
 }
 """Options that a kind of adapters stands for. Quantised kinds adapt every linear layer, as the paper does (section 4)."""
-_FORMATS: Mapping[str, str] = {"nf4": "4", "4bit": "4", "8bit": "8", "int8": "8", "llmint8": "8"}
+_FORMATS: Mapping[str, str] = {"nf4": "4", "4bit": "4", "8bit": "8", "int8": "8", "llm.int8": "8"}
 """Bits of the formats of frozen weights."""
 
 
@@ -61,7 +61,7 @@ class LoRA:
         bits: bits of an element of the frozen products, 4 or 8; 0: those of the precision.
         embeddings: whether embeddings and the output layer are trained whole (PEFT, ``modules_to_save``): a copy of them in
             their own width. The frozen ones stay.
-        dropout: share of an adapter's input that is dropped. Each adapter then keeps a copy of its own.
+        dropout: share of an adapter's input that is dropped. Each adapter then keeps its own copy.
         double: whether the scales of 4 bits are quantised too.
         others: bits of frozen weights that are no products of 4 or 8 bits: embeddings, output layer, norms. 32 as after PEFT's
             ``prepare_model_for_kbit_training``, which widens them.

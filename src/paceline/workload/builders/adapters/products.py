@@ -26,7 +26,7 @@ _MAGNITUDE_KERNELS = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class AdaptedLayer:
     """A layer with its adapter, and the adapter's trained tensors.
 
     ``shapes``: names and shapes, in the order in which gradients become ready.
@@ -47,7 +47,7 @@ def frozen(layer: Layer) -> Layer:
     return replace(layer, operations=operations)
 
 
-def on_product(layer: Layer, product: Operation, lora: LoRA, shared: bool) -> Adapter:
+def on_product(layer: Layer, product: Operation, lora: LoRA, shared: bool) -> AdaptedLayer:
     """Return a frozen product and its adapter, which keeps its input unless another layer does, and always what dropout leaves.
 
     Args:
@@ -65,10 +65,10 @@ def on_product(layer: Layer, product: Operation, lora: LoRA, shared: bool) -> Ad
         kept, kept_half = kept + WORD * results, kept_half + HALF * results
     made = frozen(layer)
     made = replace(made, operations=made.operations + added, activation_bytes=kept, activation_bytes_half=kept_half)
-    return Adapter(made, (*_magnitude(outputs, lora), ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))))
+    return AdaptedLayer(made, (*_magnitude(outputs, lora), ("up.weight", (outputs, rank)), ("down.weight", (rank, inputs))))
 
 
-def on_convolution(layer: Layer, product: Operation, lora: LoRA, shape: tuple[int, ...]) -> Adapter:
+def on_convolution(layer: Layer, product: Operation, lora: LoRA, shape: tuple[int, ...]) -> AdaptedLayer:
     """Return a frozen convolution and its adapter: one with the same window to ``rank`` channels, then one of 1x1.
 
     Args:
@@ -90,10 +90,10 @@ def on_convolution(layer: Layer, product: Operation, lora: LoRA, shape: tuple[in
     made = frozen(layer)
     made = replace(made, operations=made.operations + added, activation_bytes=kept, activation_bytes_half=kept_half)
     names = (("up.weight", (outputs, rank // groups, *(1,) * len(window))), ("down.weight", (rank, inputs, *window)))
-    return Adapter(made, (*_magnitude(outputs, lora), *names))
+    return AdaptedLayer(made, (*_magnitude(outputs, lora), *names))
 
 
-def on_embedding(layer: Layer, lora: LoRA, entries: int, width: int, rows: float) -> Adapter:
+def on_embedding(layer: Layer, lora: LoRA, entries: int, width: int, rows: float) -> AdaptedLayer:
     """Return a frozen table of tokens and its adapter: a table of ``rank`` columns, and a product.
 
     Args:
@@ -114,13 +114,13 @@ def on_embedding(layer: Layer, lora: LoRA, entries: int, width: int, rows: float
         kept, half = kept + 2 * WORD * rows * width, half + 2 * HALF * rows * width
     made = frozen(layer)
     made = replace(made, operations=made.operations + added, activation_bytes=kept, activation_bytes_half=half)
-    return Adapter(made, (*_magnitude(width, lora), ("up.weight", (width, rank)), ("down.weight", (rank, entries))))
+    return AdaptedLayer(made, (*_magnitude(width, lora), ("up.weight", (width, rank)), ("down.weight", (rank, entries))))
 
 
-def on_experts(layer: Layer, product: Operation, rank: int, shares: bool) -> Adapter:
+def on_experts(layer: Layer, product: Operation, rank: int, shares: bool) -> AdaptedLayer:
     """Return experts with an adapter each, which is added to their weights in every forward pass.
 
-    The weights' gradients are computed as if they were trained. Those of the adapters are products with them.
+    The weights' gradients are computed as if they were trained. The adapters' gradients are products with them.
 
     Args:
         shares: True if the first matrix is that of the layer's neighbour: gate and up-projection are one parameter.
@@ -130,7 +130,7 @@ def on_experts(layer: Layer, product: Operation, rank: int, shares: bool) -> Ada
     merge = (memory(False, 1, 0.0, 2 * weights), memory(True, 2, 0.0, 2 * weights))
     made = replace(layer, operations=layer.operations + merge)
     up = ("up.weight", (count, outputs, rank))
-    return Adapter(made, (up,) if shares else (up, ("down.weight", (count, rank, inputs))))
+    return AdaptedLayer(made, (up,) if shares else (up, ("down.weight", (count, rank, inputs))))
 
 
 def _kept(layer: Layer, reads: float, inner: float, lora: LoRA, shared: bool) -> tuple[float, float]:

@@ -175,6 +175,7 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
     """Return sentences about the default precision and the default batch if they were used."""
     workload, cluster, _ = inputs
+    yield from workload.notes
     if o.lora:
         yield from _adapters(o, workload)
     if o.precision is None:

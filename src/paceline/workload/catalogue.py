@@ -13,12 +13,14 @@ from types import MappingProxyType
 from paceline.errors import UserError, unknown
 from paceline.names import fold, look_up
 from paceline.workload.builders.attention import eager
+from paceline.workload.builders.plain_sizes import is_plain_size, sized_table
 from paceline.workload.builders.recommendation import RECOMMENDERS, named_recommender
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
-from paceline.workload.hub.kept import kept_models, kept_name, kept_table
+from paceline.workload.hub.kept import Kept, kept_models, kept_name, kept_table
 from paceline.workload.layers import LayerTable
+from paceline.workload.pipelines import BENCHMARKS, kept_index, pipeline_name, pipeline_table, pipelines
 from paceline.workload.spelling import spellings
 from paceline.workload.tracing.timm_networks import PREFIX, is_timm, timm_names, timm_table
 from paceline.workload.tracing.trace import trace
@@ -104,6 +106,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted({*traced(), *SHAPES, *RECOMMENDERS, *VITS}))
 
 
+@cache
+def library_models() -> Mapping[str, Kept]:
+    """Return the models of transformers and diffusers with kept tables, by name."""
+    denoisers = {name: Kept("diffusion", parameters, sample) for name, (parameters, sample) in kept_index().items()}
+    others = {name: kept for name, kept in kept_models().items() if not pipeline_name(name)}
+    return MappingProxyType({**denoisers, **others})
+
+
 def canonical(name: str) -> str:
     """Return the package's spelling of a name in any case, with any separators, after its organisation, with the version of its
     weights (``meta-llama/Llama-3.1-8B-Instruct``). Unknown names and ``module:function`` are unchanged.
@@ -112,17 +122,27 @@ def canonical(name: str) -> str:
         return name
     if name.startswith(PREFIX):
         return name if is_timm(name) else with_image_size(name.removeprefix(PREFIX)) or name
-    if own := kept_name(name):
+    if own := pipeline_name(name) or kept_name(name):
         return own
     every = tuple(spellings(name))
-    if own := next((entry for text in every if (entry := look_up(text, names(), ALIASES))), ""):
+    if own := next((entry for text in every if (entry := look_up(text, names(), ALIASES) or pipeline_name(text))), ""):
         return own
     return next((entry for text in every if (entry := kept_name(text))), name)
+
+
+def takes_size(name: str) -> bool:
+    """Return whether a named model takes the size of a sample, which denoisers and models of images with text do."""
+    return name in pipelines()
 
 
 def takes_image_size(name: str) -> bool:
     """Return whether the size of an image may be chosen for a named network, which is so for those of timm."""
     return name not in names() and is_timm(name)
+
+
+def as_fine_tuned(name: str, inputs: str, adapts: bool) -> str:
+    """Return the published pipeline that a network of MLPerf means if it has adapters or a size; else the name."""
+    return BENCHMARKS.get(name, name) if inputs or adapts else name
 
 
 def with_image_size(name: str) -> str:
@@ -153,7 +173,7 @@ def _unknown(name: str) -> UserError:
         own = canonical(plain)
         fix = f"{own}, without {PREFIX}, is a network of the package" if own in names() else OWN
         return unknown("network of timm", plain, sorted(known), fix)
-    return unknown("workload", name, (*names(), *kept_models(), *sorted(known)), OWN)
+    return unknown("workload", name, (*names(), *library_models(), *sorted(known)), OWN)
 
 
 def layer_table(
@@ -182,6 +202,12 @@ def layer_table(
     if ":" in name:
         example = example_input(inputs) if inputs else None
         return trace(load_factory(name, args), example, name=name, source=name)
+    if name not in names() and is_plain_size(name):
+        return sized_table(name, seq_len, fused_attention)
+    if name in pipelines():
+        if seq_len is not None:
+            raise UserError(f"{name} has no sequence length to choose", "--input 512px chooses the size of its images")
+        return pipeline_table(name, inputs, fused_attention=fused_attention)
     if name not in names() and is_timm(name):
         if seq_len is not None:
             raise UserError(f"{name} has no sequence length to choose", "--input 3x288x288 chooses the size of its images")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.workload.layers import LayerTable
+from paceline.workload.layers import FROZEN, LayerTable
 
 CONVOLUTIONAL = "convolutional networks"
 DECODER = "transformer decoders"
@@ -28,10 +28,11 @@ _CONVOLVES = 0.1
 
 def family(table: LayerTable) -> str:
     """Return the name of the family, by the kinds of its layers: recurrent before attention, attention before convolutions."""
-    kinds = {layer.kind for layer in table.layers}
+    layers = [layer for layer in table.layers if layer.kind != FROZEN]
+    kinds = {layer.kind for layer in layers}
     if known := next((_KINDS[kind] for kind in _KINDS if kind in kinds), ""):
         return known
-    operations = [operation for layer in table.layers for operation in layer.operations]
+    operations = [operation for layer in layers for operation in layer.operations]
     convolves = sum(o.flops for o in operations if o.kind == "conv") > _CONVOLVES * sum(o.flops for o in operations)
     causal = {o.causal for o in operations if o.kind == "attention"}
     if causal or table.attends:

@@ -108,6 +108,8 @@ class Operation:
         return cls(kind=kind, backward=bool(backward), calls=calls, **dict(zip(_FIELDS[3:], typed, strict=False)))
 
 
+FROZEN = "Frozen"
+"""Kind of a layer that is a whole frozen network, such as a text encoder: its forward pass alone."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _FROZEN = ("frozen_bits", "scale_bits", "unpacked", "unwidened")
 """Attributes of a table about its frozen weights that are stored if they are not 0."""
@@ -218,10 +220,12 @@ class LayerTable(Prepared):
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
             ``scale_bits``: those of them that are scales of codes, which every device has whole.
         unpacked: elements of the largest frozen weight that a pass writes out in 16 bits.
+        resident: elements of frozen networks that every device holds whole, such as text encoders (layers of kind ``FROZEN``).
         unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
         tables: embedding tables that are divided among all devices; their rows are no ``parameters``.
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
         drops_scores: whether dropout, if the network has any, applies to the weights of attention too.
+        notes: sentences about what was taken for the network and for one sample.
     """
 
     name: str
@@ -239,6 +243,8 @@ class LayerTable(Prepared):
     tables: EmbeddingTables | None = None
     routed_share: float = 1.0
     drops_scores: bool = True
+    resident: int = 0
+    notes: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the results derived from them: the results may hold functions."""
@@ -326,6 +332,8 @@ class LayerTable(Prepared):
             **{name: getattr(self, name) for name in _FROZEN if getattr(self, name)},
             **({"tables": asdict(self.tables)} if self.tables else {}),
             **({"routed_share": self.routed_share} if self.routed_share != 1 else {}),
+            **({"resident": self.resident} if self.resident else {}),
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     @classmethod
@@ -346,6 +354,8 @@ class LayerTable(Prepared):
             **{name: data[name] for name in _FROZEN if name in data},
             tables=EmbeddingTables(**data["tables"]) if "tables" in data else None,
             routed_share=data.get("routed_share", 1.0),
+            resident=data.get("resident", 0),
+            notes=tuple(data.get("notes", ())),
         )
 
     @classmethod

@@ -20,6 +20,8 @@ from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
 from paceline.workload.hub.library import library_of
 from paceline.workload.hub.networks import hub_table
 from paceline.workload.layers import LayerTable
+from paceline.workload.pipelines import pipeline_table, published
+from paceline.workload.sample_size import parse_sample
 from paceline.workload.tracing import trace as tracing
 from paceline.workload.tracing.timm_networks import PREFIX
 
@@ -73,7 +75,8 @@ class Workload(LayerTable):
             seq_len: tokens of one sample of a transformer; None: the network's own length.
             fused_attention: do not write the scores of a transformer to memory; else as eager PyTorch without FlashAttention.
             args: arguments of a function or a class: ``hidden=512,layers=4``.
-            inputs: its example input: ``3x224x224``, ``tokens:512``; for a network of timm the size of an image.
+            inputs: its example input: ``3x224x224``, ``tokens:512``; for a network of timm the size of an image; for denoisers
+                and models of images with text the size of a sample, and words (``sample_size``): ``512px,cached``.
             lora: adapters; all other weights are frozen: ``r=16``.
 
         Raises:
@@ -83,17 +86,21 @@ class Workload(LayerTable):
             raise UserError(f"workload {name!r}", "give a name (paceline workload list), or a paceline.Workload")
         if seq_len is not None and type(seq_len) is not int:
             seq_len = check_count(seq_len, "tokens of a sequence")
-        if ":" not in name and (args or (inputs and not catalogue.takes_image_size(name))):
+        if ":" not in name and args:
             raise _not_code(name, args)
         if is_config(name):
-            whole = _configured(name, seq_len, fused_attention)
+            whole = _configured(name, seq_len, fused_attention, inputs)
         elif ":" in name:
             with needs_torch(f"workload {name}"):
                 table = catalogue.layer_table(name, seq_len, fused_attention=fused_attention, args=args, inputs=inputs)
                 whole = cls.of(table)
         else:
-            name = PREFIX + name.removeprefix(PREFIX) if inputs else catalogue.canonical(name)
-            whole = _named(name, seq_len, fused_attention, inputs)
+            own = catalogue.as_fine_tuned(catalogue.canonical(name), inputs, bool(lora))
+            if inputs and not catalogue.takes_size(own):
+                if not catalogue.takes_image_size(name):
+                    raise _not_code(name, args)
+                own = PREFIX + name.removeprefix(PREFIX)
+            whole = _named(own, seq_len, fused_attention, inputs)
         return whole.with_lora(lora) if lora else whole
 
     @classmethod
@@ -176,36 +183,55 @@ def is_config(name: str) -> bool:
     return (os.sep in name or "/" in name or name == ".") and (Path(name).expanduser() / "config.json").is_file()
 
 
-def _configured(path: str, seq_len: int | None, fused_attention: bool) -> Workload:
+def _configured(path: str, seq_len: int | None, fused_attention: bool, inputs: str) -> Workload:
     """Return the workload of a path, named after the file's model name, or else after its folder."""
     settings, source = _settings(path)
     file = Path(source).resolve()
     usual = file.parent.name if file.name == "config.json" else file.stem
     name = str(settings.get("_name_or_path") or usual)
-    return _of_settings(settings, seq_len, name, source, fused_attention)
+    return _of_settings(settings, seq_len, name, source, fused_attention, inputs)
 
 
-def _of_settings(settings: Mapping[str, Any], seq_len: int | None, name: str, source: str, fused_attention: bool) -> Workload:
-    """Return the workload of a configuration: by the package's own tables, or else by the library that defines the model."""
+def _of_settings(
+    settings: Mapping[str, Any], seq_len: int | None, name: str, source: str, fused_attention: bool, inputs: str = ""
+) -> Workload:
+    """Return the workload of a configuration: a published pipeline with its denoiser, one of the package's own tables, or else
+    what the library that defines the model builds.
+    """
+    if "_class_name" in settings and seq_len is None and (own := published(settings)):
+        return Workload.of(pipeline_table(own, inputs, fused_attention=fused_attention, given=name))
     try:
+        if inputs:
+            raise NotRead(f"{name} takes no --input", "leave it out")
         return Workload.of(table_of(settings, seq_len, name=name, source=source, fused_attention=fused_attention))
     except NotRead as refused:
         library = library_of(settings)
         if not library:
             raise UserError(refused.message, f"{_INSTALL}; {refused.fix}") from None
     text = json.dumps(settings, sort_keys=True, default=str)
-    return _of_library(text, library, seq_len, name, source, fused_attention)
+    return _of_library(text, library, seq_len, name, source, fused_attention, inputs)
 
 
 _INSTALL = "transformers and diffusers read more kinds (pip install 'paceline[hub]')"
 
 
 @cache
-def _of_library(text: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool) -> Workload:
+def _of_library(
+    text: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool, inputs: str
+) -> Workload:
     """Return one object per configuration, because its trace takes seconds."""
     settings: dict[str, Any] = json.loads(text)
     return Workload.of(
-        hub_table(settings, library, seq_len, name=name, source=source, fused_attention=fused_attention, usual=LONGEST_USUAL)
+        hub_table(
+            settings,
+            library,
+            seq_len,
+            name=name,
+            source=source,
+            fused_attention=fused_attention,
+            usual=LONGEST_USUAL,
+            size=parse_sample(inputs) if inputs else None,
+        )
     )
 
 

@@ -12,8 +12,8 @@ from paceline.errors import unknown
 from paceline.names import fold
 from paceline.reporting.text.catalogue_text import workload_screen, workloads_screen
 from paceline.workload import Workload, names
+from paceline.workload.catalogue import library_models
 from paceline.workload.family import family
-from paceline.workload.hub.kept import kept_models
 
 _KEYS = ("name", "sample", "source", "num_parameters", "flops_forward", "flops_per_sample", "activation_bytes")
 
@@ -32,11 +32,11 @@ def add(parser: Parser) -> None:
 
 def _list(o: argparse.Namespace) -> Answer:
     part = fold(o.words)
-    groups = sorted({family(Workload.named(name)) for name in names()} | {kept.group for kept in kept_models().values()})
+    groups = sorted({family(Workload.named(name)) for name in names()} | {kept.group for kept in library_models().values()})
     if o.group is not None and o.group not in groups:
         raise unknown("group of networks", o.group, groups, few=len(groups))
     tables = [table for name in names() if part in fold(name) and o.group in (None, family(table := Workload.named(name)))]
-    further = {n: kept for n, kept in kept_models().items() if part in fold(n) and o.group in (None, kept.group)}
+    further = {n: kept for n, kept in library_models().items() if part in fold(n) and o.group in (None, kept.group)}
     rows = [
         {**{key: getattr(table, key) for key in _KEYS}, "table_elements": table.tables.elements if table.tables else 0}
         for table in tables

@@ -58,6 +58,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
     return (
         *_free(model.free),
         *_fit(cluster, needed),
+        *(Assumption("workload", note) for note in workload.notes),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
         *_attention(workload, cluster, strategy.precision, efficiency),

@@ -73,6 +73,9 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
         gathered = ", shared out, and gathered in the forward and in the backward pass" if level.frozen else " on every device"
         held = f"{workload.frozen_bits:.3g} bits at the mean" if workload.frozen_bits else strategy.precision
         yield Assumption("memory", f"{workload.frozen:,} frozen weights are held in {held}{gathered}.")
+    if workload.resident:
+        text = f"{workload.resident:,} weights of encoders are held in {strategy.precision}, whole on every device."
+        yield Assumption("memory", text)
     optimizer = OPTIMIZERS[strategy.optimizer]
     yield Assumption(
         "optimizer",

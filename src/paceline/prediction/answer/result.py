@@ -49,6 +49,7 @@ AssumptionKind = Literal[
     "stragglers",
     "uncalibrated",
     "unused",
+    "workload",
 ]
 """Subjects of an assumption. ``read back``: it comes from a file, which stores only the text."""
 

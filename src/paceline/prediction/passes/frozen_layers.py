@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.workload.layers import Layer
+from paceline.workload.layers import FROZEN, Layer
 from paceline.workload.table import Workload
 
 
@@ -43,6 +43,8 @@ def frozen_beside(workload: Workload) -> Mapping[str, int]:
 
 
 def _multiplied(layer: Layer) -> float:
-    """Return the number of elements in all matrices of the forward pass's products."""
+    """Return the number of elements in all matrices of the forward pass's products; 0 for a whole network."""
+    if layer.kind == FROZEN:
+        return 0.0
     products = (o for o in layer.operations if not o.backward and o.kind in ("matmul", "conv") and o.grows == "m")
     return sum(o.k * o.n * max(1.0, o.batch) for o in products)

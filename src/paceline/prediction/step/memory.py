@@ -124,6 +124,9 @@ def fixed_bytes(
     weights at 2, gradients in one fp32 buffer that is exchanged in place, master weights and optimizer state in fp32. With a
     distributed optimizer each of d replicas has its part of the last two: 6 + 12 / d (user guide, distributed optimizer).
 
+    Encoders next to the network are whole on every device, at the width of the precision: frameworks wrap the trained network
+    alone.
+
     Offloaded state is in host memory: optimizer state and master weights, sharded gradients, and with the weights their shards.
 
     Args:
@@ -161,6 +164,7 @@ def fixed_bytes(
     return {
         "weights": weights,
         "frozen weights": frozen / (workers if level.frozen else 1) + scales,
+        **({"encoders": width * workload.resident} if workload.resident else {}),
         "gathered": gathered,
         "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
         "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),

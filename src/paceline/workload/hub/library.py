@@ -61,9 +61,9 @@ def built(settings: Mapping[str, Any], library: str) -> tuple[Any, str]:
         except Exception as error:
             what = shorten((str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:"), 160)
             raise UserError(
-                f"{library} {_version(library)} does not build {kind!r}: {what}", "check the configuration"
+                f"{library} {version(library)} does not build {kind!r}: {what}", "check the configuration"
             ) from error
-    return module, f"{library} {_version(library)}, {type(module).__name__}"
+    return module, f"{library} {version(library)}, {type(module).__name__}"
 
 
 def language_model(settings: Mapping[str, Any]) -> tuple[Any, str] | None:
@@ -120,10 +120,11 @@ def _diffusion(settings: Mapping[str, Any], kind: str) -> Any:
 
 
 @cache
-def _version(library: str) -> str:
-    from importlib.metadata import version
+def version(library: str) -> str:
+    """Return the version of an installed library."""
+    from importlib import metadata
 
-    return version(library)
+    return metadata.version(library)
 
 
 @contextmanager

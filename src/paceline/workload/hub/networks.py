@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
@@ -18,6 +18,7 @@ from paceline.workload.hub.kernels import builder
 from paceline.workload.hub.library import TEXT, built, language_model, quiet
 from paceline.workload.hub.skipped import Skipped, skipping
 from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
+from paceline.workload.sample_size import SampleSize
 from paceline.workload.tracing.trace import trace
 
 
@@ -30,6 +31,7 @@ def hub_table(
     source: str,
     fused_attention: bool = True,
     usual: int = 8192,
+    size: SampleSize | None = None,
 ) -> LayerTable:
     """Return the layer table of one training step of the model that a configuration describes.
 
@@ -37,35 +39,60 @@ def hub_table(
         library: ``library.library_of(settings)``.
         seq_len: tokens of a sample; None: the longest of the configuration, at most ``usual``.
         fused_attention: do not write scores to memory.
+        size: size of a sample with images; None: the usual one.
 
     Raises:
         UserError: as ``library.built``, ``inputs.example`` and ``trace``; a length of a model without sequences.
     """
     try:
-        return _traced(*built(settings, library), library, seq_len, name, source, fused_attention, usual)
+        return _traced(*built(settings, library), library, seq_len, name, source, fused_attention, usual, size)
     except UserError as error:
         alone = language_model(settings) if library == TEXT else None
         if alone is None:
             raise error
-        return _traced(*alone, library, seq_len, name, source, fused_attention, usual)
+        return _traced(*alone, library, seq_len, name, source, fused_attention, usual, size)
 
 
 def _traced(
-    module: Any, what: str, library: str, seq_len: int | None, name: str, source: str, fused_attention: bool, usual: int
+    module: Any,
+    what: str,
+    library: str,
+    seq_len: int | None,
+    name: str,
+    source: str,
+    fused_attention: bool,
+    usual: int,
+    size: SampleSize | None,
 ) -> LayerTable:
     """Return the table of a module. Other arguments and errors: ``hub_table``."""
     if library == TEXT:
         examples = inputs.examples(module, seq_len or inputs.longest(module.config, usual))
     else:
-        examples = diffusion_examples(module)
+        examples = diffusion_examples(module, size)
     if seq_len is not None and (library != TEXT or "tokens" not in examples[0].sample):
         raise UserError(f"{name} has no sequence length to choose", f"one sample is {examples[0].sample}")
+    whole = traced_module(module, what, examples, library == TEXT, name=name, source=source)
+    return whole if fused_attention else eager(whole)
+
+
+def traced_module(
+    module: Any, what: str, examples: Sequence[inputs.Example], is_text: bool, *, name: str, source: str
+) -> LayerTable:
+    """Return the table of a module of a library, with the first of the examples that it takes.
+
+    Args:
+        what: the library with its version and class.
+        is_text: whether the library is transformers, whose attention runs as a kernel that is chosen.
+
+    Raises:
+        UserError: a module that fails with all of them.
+    """
     trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     first: UserError | None = None
     for example, (kernel, shortened) in product(examples, _WAYS):
         with ExitStack() as stack:
             stack.enter_context(quiet())
-            if library == TEXT:
+            if is_text:
                 stack.enter_context(as_kernel(module, kernel))
             plan = stack.enter_context(skipping(module, builder, repeats=shortened))
             try:
@@ -76,7 +103,7 @@ def _traced(
                 continue
         whole = _expanded(table, plan, _vocabulary(module.config))
         if whole.num_parameters == trained:  # else blocks share weights, and are no copies
-            return whole if fused_attention else eager(whole)
+            return whole
     raise UserError((first or UserError(f"{name} shares weights in ways that are not known here")).message, _LEFT_OUT)
 
 

@@ -42,7 +42,7 @@ BENCHMARKS: Mapping[str, str] = MappingProxyType({"flux1": "flux.1-dev", "stable
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FrozenNetwork:
     """Frozen network of a pipeline.
 
     Attributes:
@@ -59,7 +59,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class DiffusionModel:
     """Published diffusion model.
 
     Attributes:
@@ -82,16 +82,16 @@ class Pipeline:
 
 
 @cache
-def pipelines() -> Mapping[str, Pipeline]:
+def pipelines() -> Mapping[str, DiffusionModel]:
     """Return the published pipelines by name."""
-    return MappingProxyType({name: Pipeline(**_tuples(row)) for name, row in _facts()["pipelines"].items()})
+    return MappingProxyType({name: DiffusionModel(**_tuples(row)) for name, row in _facts()["pipelines"].items()})
 
 
 @cache
-def parts() -> Mapping[str, Part]:
+def parts() -> Mapping[str, FrozenNetwork]:
     """Return the frozen networks by name."""
     rows = _facts()["parts"]
-    return MappingProxyType({name: Part(kind=row["class"], **_without(row, "class")) for name, row in rows.items()})
+    return MappingProxyType({name: FrozenNetwork(kind=row["class"], **_without(row, "class")) for name, row in rows.items()})
 
 
 @cache
@@ -120,7 +120,7 @@ def published(settings: Mapping[str, Any]) -> str:
     return found[0] if len(found) == 1 else ""
 
 
-def _agrees(entry: Pipeline, stated: Mapping[str, Any]) -> bool:
+def _agrees(entry: DiffusionModel, stated: Mapping[str, Any]) -> bool:
     return all(key in entry.denoiser and entry.denoiser[key] == value for key, value in stated.items())
 
 

@@ -68,7 +68,7 @@ def _encoder(autoencoder: Any) -> torch.nn.Module:
     """Return the module that maps images to the parameters of their latents."""
     import torch
 
-    class Encoder(torch.nn.Module):
+    class LatentEncoder(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.whole = autoencoder
@@ -77,4 +77,4 @@ def _encoder(autoencoder: Any) -> torch.nn.Module:
             latent = self.whole.encode(images, return_dict=False)[0]
             return latent if isinstance(latent, torch.Tensor) else latent.parameters
 
-    return Encoder()
+    return LatentEncoder()

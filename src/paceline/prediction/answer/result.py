@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any, Literal, Self
 
 from paceline.errors import UserError, shown
 from paceline.hardware.placement import nodes_text
+from paceline.memory_timeline import MemoryTimeline, fullest, of_rank
 from paceline.prediction.step.memory import FRAGMENTED, Fit
 from paceline.prediction.step.waits import OVERLAP_LOSS
 from paceline.record import Metrics
@@ -87,7 +88,8 @@ class Prediction(Metrics):
         attention: kernel of attention (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
         exposed: seconds of the step by what it waits for. They sum to ``step_time_s``; the largest is the ``bottleneck``.
-        assumptions, timeline: computed on first access.
+        memory_timelines: memory over time, one timeline for ranks that do the same; empty in a prediction that was read back.
+        assumptions, timeline, memory_timelines: computed on first access.
     """
 
     assumptions: tuple[Assumption, ...]
@@ -101,6 +103,7 @@ class Prediction(Metrics):
     attention: str = ""
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
+    memory_timelines: Sequence[MemoryTimeline] = field(default=(), repr=False, compare=False)
 
     @property
     def allocated_bytes(self) -> float:
@@ -121,13 +124,31 @@ class Prediction(Metrics):
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict with ``schema`` and the texts of the assumptions, without the timeline (see a trace file)."""
         plain: Any = tuple(str(assumption) for assumption in self.assumptions)
-        return super(Prediction, replace(self, assumptions=plain, timeline=())).to_json()
+        data = super(Prediction, replace(self, assumptions=plain, timeline=(), memory_timelines=())).to_json()
+        return {name: value for name, value in data.items() if name != "memory_timelines"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read a dict of ``to_json``. Keys of later schemas are ignored."""
         texts = tuple(Assumption("read back", text) for text in data["assumptions"])
         return super().from_json({**data, "assumptions": texts})
+
+    def memory_timeline(self, rank: int | None = None) -> MemoryTimeline:
+        """Return the memory of one step over time, of the fullest ranks or of a named one.
+
+        Its ``peak_bytes`` are the predicted bytes of those ranks. ``memory_snapshot.write`` makes a file for PyTorch's viewer.
+
+        Raises:
+            UserError: no such rank; a prediction that was read from a file.
+        """
+        if not self.memory_timelines:
+            raise UserError("a prediction from a file has no memory over time", "predict the step again")
+        if rank is None:
+            return fullest(self.memory_timelines)
+        if type(rank) is not int or (found := of_rank(self.memory_timelines, rank)) is None:
+            last = self.memory_timelines[-1].ranks[-1]
+            raise UserError(f"rank {shown(rank)} of a job with {last + 1:,} ranks", f"give a number from 0 to {last:,}")
+        return found
 
     @property
     def headline(self) -> str:

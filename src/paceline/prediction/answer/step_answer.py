@@ -12,6 +12,7 @@ from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.answer.step_range import missed_by
+from paceline.prediction.memory.timelines import memory_timelines
 from paceline.prediction.passes.attention_kernel import kernel_of
 from paceline.prediction.step.exposed import without_rounding
 from paceline.prediction.step.memory import fit_of
@@ -56,6 +57,7 @@ def step_answer(
         bottleneck=max(step.exposed, key=lambda name: step.exposed[name]),
         assumptions=lazy(sentences),
         timeline=lazy(step.events),
+        memory_timelines=lazy(lambda: memory_timelines(step, cluster.world_size, cluster.device)),
         cluster=described(cluster),
         memory=memory,
         fits=needed <= available,

@@ -231,6 +231,7 @@ class Correction:
 def _scaled(prediction: Prediction, working: float, waiting: float, spread: float, taught: Assumption) -> Prediction:
     """Return the prediction with other seconds of work and of waiting."""
     step, before = working + waiting, prediction.step_time_s
+    longer = step / before if before else 0.0
     worked = sum(seconds for name, seconds in prediction.exposed.items() if name in WORKING)
     waited = sum(prediction.exposed.values()) - worked
     factors = (working / worked if worked else 0.0, waiting / waited if waited else 0.0)
@@ -248,7 +249,8 @@ def _scaled(prediction: Prediction, working: float, waiting: float, spread: floa
         exposed_comm_s=waiting,
         comm_s=max(prediction.comm_s, waiting),
         exposed=exposed,
-        timeline=lazy(lambda: tuple(_stretched(event, step / before if before else 0.0) for event in prediction.timeline)),
+        timeline=lazy(lambda: tuple(_stretched(event, longer) for event in prediction.timeline)),
+        memory_timelines=lazy(lambda: tuple(t.stretched(longer) for t in prediction.memory_timelines)),
         assumptions=lazy(lambda: (taught, *(a for a in prediction.assumptions if a.kind != "uncalibrated"))),
     )
 

@@ -23,7 +23,7 @@ from paceline.prediction.exchange.group_view import ACROSS, group_view
 from paceline.prediction.mesh.divided_layers import divide
 from paceline.prediction.mesh.exchange_overlap import ExchangeBeside, exchange_beside, megatron_bucket_bytes
 from paceline.prediction.mesh.group_collectives import group_work
-from paceline.prediction.mesh.pipeline import PipelineSchedule, schedule_pipeline, without_bubbles
+from paceline.prediction.mesh.pipeline import Pass, PipelineSchedule, schedule_pipeline, without_bubbles
 from paceline.prediction.mesh.stage_events import stage_events
 from paceline.prediction.mesh.stage_sends import sends, tie_seconds
 from paceline.prediction.mesh.stages import Stage, stages
@@ -86,6 +86,24 @@ class MeshStep(Step):
     def _delay(self) -> float:
         """Seconds that the first passes wait for weights."""
         return max((own.delay_s for own in self.beside), default=0.0)
+
+    @property
+    def update_s(self) -> float:
+        """Start of the update, in seconds after the start of the step."""
+        return self._delay + max(self._exchanged)
+
+    @property
+    def updated_s(self) -> float:
+        """End of the update."""
+        return self.update_s + self._update
+
+    def stage_passes(self, number: int) -> tuple[Pass, ...]:
+        """Return the passes of one stage in its order, in seconds after the start of the step."""
+        passes = self.pipeline.passes[number]
+        if self.bubble_free:
+            passes = without_bubbles(passes)
+        delay = self._delay
+        return tuple(replace(p, start_s=p.start_s + delay, end_s=p.end_s + delay) for p in passes) if delay else passes
 
     @cached_property
     def _exchanged(self) -> tuple[float, ...]:
@@ -255,7 +273,7 @@ class MeshStep(Step):
             self.beside[number] if self.beside else None,
             delay_s=delay,
             tie_s=self.tie_s if self.stages[number].tied else 0.0,
-            update_s=delay + max(self._exchanged),
+            update_s=self.update_s,
             step_s=self.seconds,
         )
 

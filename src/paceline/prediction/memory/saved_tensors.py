@@ -1,0 +1,147 @@
+"""Tensors that the passes of one micro batch save: when they are allocated and freed.
+
+A layer's tensors live from its forward pass to the end of its backward pass. A recomputed part lives from its recomputation,
+just before the backward pass of its last layer. The bytes are those of the prediction (``passes/recompute.py``,
+``step/memory.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from paceline.memory_timeline import Allocation
+from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.step.memory import GRADIENTS_OF_LOSS, loss_bytes, numbers_of
+from paceline.prediction.step.timeline import LayerPass
+from paceline.strategy.recompute import Recompute
+from paceline.strategy.sharding import block
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+ACTIVATIONS = "activations"
+FINE = 20_000
+"""Passes through layers in a step up to which each layer is drawn on its own, and not each block."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensors:
+    """Bytes that the passes of one micro batch save on one device.
+
+    Attributes:
+        names: names of the layers.
+        kept: bytes by layer, from its forward to its backward pass.
+        parts: layers of each recomputed part, with their bytes during its recomputation.
+        groups: layers that are drawn together, in forward order.
+        loss: index of the loss. ``logits``: index of the lowest layer that its gradients reach.
+        of_loss: bytes of the gradients of the loss.
+    """
+
+    names: tuple[str, ...]
+    kept: tuple[float, ...]
+    parts: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
+    groups: tuple[tuple[int, ...], ...]
+    loss: int = -1
+    logits: int = -1
+    of_loss: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Bytes that are kept from the forward to the backward pass."""
+        return sum(self.kept)
+
+    def scaled(self, layers: range, total: float) -> SavedTensors:
+        """Return those of some layers, with ``total`` bytes kept."""
+        own = sum(self.kept[i] for i in layers)
+        factor = total / own if own else 0.0
+        kept = [size * factor if i in layers else 0.0 for i, size in enumerate(self.kept)]
+        if not own:
+            kept[layers.start] = total
+        return replace(self, kept=tuple(kept))
+
+
+def saved_tensors(
+    workload: Workload, strategy: Strategy, choice: Recompute, micro_batch: int, activations: float, passes: int, *, eager: bool
+) -> SavedTensors:
+    """Return the saved tensors of a micro batch of ``micro_batch`` samples.
+
+    Args:
+        strategy: strategy of the whole mesh. ``choice``: its recomputation.
+        activations: predicted bytes of a micro batch's activations, with the largest part during its recomputation or the loss.
+        passes: micro batches of a step.
+        eager: whether the loss is that of plain PyTorch.
+    """
+    numbers, layers = numbers_of(strategy), workload.layers
+    plan = recomputed(workload, choice, numbers, strategy.precision)
+    coarse = 2 * passes * len(layers) > FINE
+    sizes = [layer.kept_bytes(numbers) for layer in layers]
+    parts = []
+    for members, extra in plan.parts:
+        shown = members[:1] if coarse and choice.whole_blocks else members
+        whole = sum(sizes[i] for i in shown)
+        shares = [sizes[i] / whole if whole else 1 / len(shown) for i in shown]
+        parts.append((members, tuple(micro_batch * extra * share for share in shares)))
+    own = SavedTensors(
+        names=tuple(layer.name for layer in layers),
+        kept=tuple(micro_batch * size for size in plan.kept),
+        parts=tuple(parts),
+        groups=_groups([layer.name for layer in layers], coarse=coarse),
+    )
+    losses = [i for i, layer in enumerate(layers) if layer.kind == "loss"]
+    if not losses or not eager or numbers == "fused":
+        return own
+    logits = [i for i, layer in enumerate(layers) if layer.is_logits]
+    beyond = max(0.0, activations - own.total)
+    size = min(beyond, micro_batch * GRADIENTS_OF_LOSS * loss_bytes(workload, numbers))
+    return replace(own, loss=losses[-1], logits=min([*logits, losses[-1]]), of_loss=size)
+
+
+def _groups(names: Sequence[str], *, coarse: bool) -> tuple[tuple[int, ...], ...]:
+    """Return the layers that are drawn together: each alone, or those of a block."""
+    if not coarse:
+        return tuple((i,) for i in range(len(names)))
+    of = groupby(range(len(names)), key=lambda i: block(f"{names[i]}.") or str(i))
+    return tuple(tuple(members) for _, members in of)
+
+
+def allocations(saved: SavedTensors, passes: Iterable[LayerPass]) -> Iterator[Allocation]:
+    """Yield the tensors of one micro batch. ``passes``: its passes through all or some of the layers."""
+    forward: dict[int, LayerPass] = {}
+    backward: dict[int, LayerPass] = {}
+    again: dict[int, LayerPass] = {}
+    of = {"forward": forward, "backward": backward, "recompute": again}
+    for p in passes:
+        of[p.kind][p.layer] = p
+    for members in saved.groups:
+        size = sum(saved.kept[i] for i in members)
+        if size and members[0] in forward:
+            first = members[0]
+            name = saved.names[first] if len(members) == 1 else block(f"{saved.names[first]}.").rstrip(".")
+            yield Allocation(ACTIVATIONS, name, size, forward[first].start_s, backward[first].end_s)
+    for layers, sizes in saved.parts:
+        if layers[0] in backward:
+            yield from _recomputed(saved, layers, sizes, backward, again)
+    if saved.of_loss and saved.loss in forward:
+        name = f"gradients of {saved.names[saved.loss]}"
+        ahead, back = forward[saved.loss], backward[saved.loss]
+        yield Allocation(ACTIVATIONS, name.replace("gradients", "copies"), saved.of_loss, ahead.start_s, ahead.end_s)
+        yield Allocation(ACTIVATIONS, name, saved.of_loss, back.start_s, backward[saved.logits].end_s)
+
+
+def _recomputed(
+    saved: SavedTensors,
+    layers: Sequence[int],
+    sizes: Sequence[float],
+    backward: Mapping[int, LayerPass],
+    again: Mapping[int, LayerPass],
+) -> Iterator[Allocation]:
+    """Yield the tensors of a recomputed part, layer after layer, until each layer's backward pass."""
+    last = layers[-1]
+    run = again.get(last)
+    clock, seconds = (run.start_s, run.seconds) if run else (backward[last].start_s, 0.0)
+    whole = sum(sizes)
+    for layer, size in zip(layers, sizes, strict=False):
+        if size:
+            yield Allocation(ACTIVATIONS, f"{saved.names[layer]} again", size, clock, backward[layer].end_s)
+            clock += seconds * size / whole

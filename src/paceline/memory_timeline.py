@@ -69,12 +69,13 @@ class Curve:
     def sampled(self, columns: int, end_s: float) -> Curve:
         """Return one row for each of ``columns`` equal intervals until ``end_s``: the fullest moment in it."""
         edges = np.linspace(0.0, end_s, columns + 1)
-        totals, rows = self.totals, []
-        for begin, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-            first = max(0, int(np.searchsorted(self.times, begin, "right")) - 1)
-            last = max(first + 1, int(np.searchsorted(self.times, stop, "left")))
-            rows.append(first + int(np.argmax(totals[first:last])))
-        return Curve(edges[:-1], self.purposes, self.sizes[rows])
+        first = np.searchsorted(self.times, edges[:-1], "left")
+        same = self.times[np.minimum(first, len(self.times) - 1)] == edges[:-1]
+        first = np.where(same, first, first - 1)  # the row before holds, unless a new one begins there
+        last = np.append(np.searchsorted(self.times, edges[1:-1], "left"), len(self.times))
+        totals = self.totals
+        rows = [a + int(np.argmax(totals[a : max(b, a + 1)])) for a, b in zip(first.tolist(), last.tolist(), strict=False)]
+        return Curve(edges[:-1], self.purposes, self.sizes[np.array(rows, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,9 +135,8 @@ class MemoryTimeline:
     def at_peak(self) -> dict[str, float]:
         """Bytes by purpose at the fullest moment, with margin and reserve. They sum to ``peak_bytes``."""
         alive = self.alive_at_peak
-        purposes = dict.fromkeys([*self.memory, *(a.purpose for a in alive)])
-        sizes = {name: math.fsum(a.bytes for a in alive if a.purpose == name) for name in purposes if name != RESERVE}
-        sizes = {name: size for name, size in sizes.items() if size}
+        purposes = [name for name in self.curve.purposes if any(a.purpose == name for a in alive)]
+        sizes = {name: math.fsum(a.bytes for a in alive if a.purpose == name) for name in purposes}
         return {**sizes, **({MARGIN: self.margin} if self.margin else {}), **({RESERVE: self.reserve} if self.reserve else {})}
 
     @cached_property
@@ -163,9 +163,14 @@ class MemoryTimeline:
             yield float(distinct[place // 3]), self._passing[index], kind == 0
 
     def largest_at_peak(self, count: int) -> list[tuple[str, str, int, float]]:
-        """Return the largest kinds of tensors at the peak: purpose, name without block numbers, number of them, bytes."""
+        """Return the largest kinds of tensors at the peak: purpose, name without block numbers, number of them, bytes.
+
+        State that is one allocation for all layers is left out.
+        """
         kinds: dict[tuple[str, str], tuple[int, float]] = {}
         for a in self.alive_at_peak:
+            if a.held:
+                continue
             kind = a.purpose, _NUMBER.sub("*", a.name)
             number, size = kinds.get(kind, (0, 0.0))
             kinds[kind] = number + 1, size + a.bytes
@@ -205,7 +210,7 @@ class MemoryTimeline:
     @cached_property
     def _rows(self) -> tuple[Array, Ints, Array, tuple[str, ...]]:
         """Return the rows of the curve: times, positions among all phases, bytes that pass, and the purposes."""
-        purposes = tuple(dict.fromkeys([*(n for n in self.memory if n != RESERVE), *(a.purpose for a in self.allocations)]))
+        purposes = tuple(dict.fromkeys(a.purpose for a in sorted(self.allocations, key=lambda a: not a.held)))
         column = {name: number for number, name in enumerate(purposes)}
         distinct, order = self._groups
         width, count = len(purposes), 3 * len(distinct)
@@ -230,7 +235,11 @@ class MemoryTimeline:
 
     def to_json(self, points: int = 200) -> dict[str, Any]:
         """Return a plain dict: the peak, its parts, and the curve at ``points`` times, each the fullest of its interval."""
-        curve = self.curve.sampled(points, self.step_s) if self.step_s > 0 else self.curve
+        curve = self.curve.sampled(points, self.step_s)
+        over_time = {
+            "times_s": curve.times.tolist(),
+            "bytes": {name: curve.sizes[:, number].tolist() for number, name in enumerate(curve.purposes)},
+        }
         return {
             "ranks": [self.ranks[0], self.ranks[-1]],
             "stage": self.stage,
@@ -245,8 +254,7 @@ class MemoryTimeline:
                 for purpose, name, number, size in self.largest_at_peak(10)
             ],
             "step_time_s": self.step_s,
-            "times_s": curve.times.tolist(),
-            "bytes": {name: curve.sizes[:, number].tolist() for number, name in enumerate(curve.purposes)},
+            **(over_time if points else {}),
         }
 
 

@@ -66,6 +66,7 @@ MESH = (
 COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
+    "memory": f"WORKLOAD {PREDICT} {MESH} --rank --picture --snapshot --report --brief --why --json --help",
     "plan": f"WORKLOAD {PLAN} --cluster --nodes --devices --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",

@@ -15,7 +15,7 @@ from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
 from paceline.hardware.instances import network_of
-from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit
+from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit, smaller_steps
 from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
 from paceline.strategy.strategy import CHOICES
@@ -25,7 +25,7 @@ from paceline.verbs import LARGEST_BATCH
 from paceline.workload.builders.adapters.lora import parse_lora
 from paceline.workload.table import Workload
 
-_NOT_CARRIED = ("report", "trace", "beside", "brief", "why")
+_NOT_CARRIED = ("report", "trace", "beside", "brief", "why", "rank", "picture", "snapshot")
 """Options left out of an offered command: those of files, and of the form of the answer."""
 _OF_EXCHANGE = (
     *(item.dest or item.name for item in CHOICES.values() if item.follows),
@@ -68,6 +68,23 @@ def with_head(
     head = tuple(_offered(inputs, prediction, offers))
     screen = replace(screen, answer=(*head, GAP, *screen.answer), brief=brief)
     return {**data, "would_fit": would_fit}, _head_alone(screen, head, prediction, offers) if behind else screen
+
+
+def with_smaller(
+    o: argparse.Namespace,
+    inputs: Inputs,
+    model: StepPredictor,
+    prediction: Prediction,
+    data: dict[str, Any],
+    screen: Screen,
+) -> tuple[dict[str, Any], Screen]:
+    """Add the single changes that lower the memory of a job that fits. If it does not, ``with_head`` names what would fit."""
+    if prediction.fit == "does not fit":
+        return {**data, "smaller": []}, screen
+    offers = [(fit, *_command(o, inputs, fit)) for fit in smaller_steps(*inputs, prediction, predictor=model)]
+    smaller = [{"options": shlex.join(options), **fit.to_json()} for fit, options, _ in offers]
+    blocks = (heading("What would lower it:"), _offer_table(offers), GAP) if offers else ()
+    return {**data, "smaller": smaller}, replace(screen, answer=(*screen.answer, GAP, *blocks))
 
 
 def _head_alone(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:

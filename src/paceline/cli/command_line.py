@@ -23,6 +23,7 @@ from paceline.errors import Interrupted, UserError
 COMMANDS: Mapping[str, str] = {
     "ask": "fit, speed, cost and what to do, on one screen",
     "predict": "time, bytes, memory, bottleneck of a training step",
+    "memory": "memory of a training step over time, by rank",
     "plan": "the best configuration for a goal",
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.cli.arguments.schedule_arguments import add_cluster_of_jobs, scenario_of
-from paceline.cli.commands.schedule_live import add_live
 from paceline.cli.parser import BRIEF, Answer, Parser
+from paceline.cli.schedule_live import add_live
 from paceline.errors import UserError, known_name
 from paceline.rundir import RunDir
 

@@ -6,7 +6,7 @@ together, until something fits. The fastest represents all that change the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -39,10 +39,13 @@ DENSE = "dense all-reduce"
 ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
 """Kinds of change, the nearest first."""
 _KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
+"""Kind of change of each choice that keeps the devices and the division of the network."""
 _IN_NODE = 8
 """Devices of a node, if more are offered than the cluster has."""
 _DOUBLINGS = 4
 """Number of larger clusters to try, each twice as large as the one before."""
+LESS = 0.99
+"""Largest share of the memory that a change leaves if it counts as smaller."""
 BETWEEN = "100Gb/s"
 """Network between nodes, if several are offered instead of one."""
 
@@ -109,6 +112,35 @@ def nearest_fit(
         if step.fit == "fits":
             fitting.append(Fitting(kinds=kinds, cluster=machines, strategy=chosen, prediction=step))
     return tuple(fitting)
+
+
+def smaller_steps(
+    workload: Workload, cluster: Cluster, strategy: Strategy, base: Prediction, *, predictor: StepPredictor = ORDINARY
+) -> tuple[Fitting, ...]:
+    """Return changes of one choice with less memory than ``base`` on the same devices, the least memory first.
+
+    The fastest represents all changes of a kind. Micro steps are doubled.
+
+    Raises:
+        UserError: as ``Predictor.step``.
+    """
+    search = _ChangeSearch(workload, predictor.uncorrected)
+    strategy = strategy.settled(workload, cluster)
+    values = search.values(
+        strategy, OFFLOAD_OPTIMIZER.name if offloads(cluster.device) and not strategy.parallelism.offload else ""
+    )
+    best: dict[str, Fitting] = {}
+    for name, kind in _KINDS.items():
+        others = [value for value in values[name] if value != strategy.choice(name)]
+        for value in others[:1] if kind == "micro steps" else others:
+            with suppress(UserError):
+                changed = strategy.changed(**{name: value})
+                step = predictor.step(workload, cluster, changed)
+                if step.memory_bytes > LESS * base.memory_bytes:
+                    continue
+                found = Fitting(kinds=(kind,), cluster=cluster, strategy=changed, prediction=step)
+                best[kind] = min(best.get(kind, found), found, key=lambda own: own.prediction.step_time_s)
+    return tuple(sorted(best.values(), key=lambda found: found.prediction.memory_bytes))
 
 
 Offer = tuple[tuple[str, ...], Candidate]
@@ -201,17 +233,21 @@ class _ChangeSearch:
     def _as_it_is(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
         return [((), candidate) for _, candidate in self._fitting([(cluster, strategy)])]
 
-    def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
-        """Return every other legal combination of choices that do not divide the network further."""
+    def values(self, strategy: Strategy, offload: str = "") -> dict[str, list[Any]]:
+        """Return the values to try of each choice of ``_KINDS``, its own first unless ``offload`` replaces it."""
         mesh, micro = strategy.parallelism, strategy.micro_batch_size
         level = TORCH_SHARDINGS.index(mesh.sharding.name) if mesh.sharding.of_torch else 0
         again = saves_memory(self.workload) and not mesh.recompute.whole_blocks
-        values: Mapping[str, list[Any]] = {
+        return {
             "grad_accum_steps": [mesh.micro_batches * n for n in powers(micro) if micro % n == 0],
             "recompute": [mesh.recompute.name, *([FULL_RECOMPUTE.name] if again else [])],
             "sharding": [mesh.sharding.name, *(TORCH_SHARDINGS[level + 1 :] if mesh.data > 1 else ())],
             "offload": [offload or mesh.offload.name],
         }
+
+    def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
+        """Return every other legal combination of choices that do not divide the network further."""
+        values = self.values(strategy, offload)
         candidates = []
         for combination in product(*values.values()):
             chosen = {name: value for name, value in zip(values, combination, strict=True) if value != strategy.choice(name)}

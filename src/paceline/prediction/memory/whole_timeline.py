@@ -22,7 +22,7 @@ PASSING = (ACTIVATIONS, "inputs", "gathered", "update")
 
 
 def held(memory: Mapping[str, float]) -> Iterator[Allocation]:
-    """Yield what is held between steps."""
+    """Yield the state that is there throughout the step."""
     for purpose, size in memory.items():
         if size and purpose not in (*PASSING, RESERVE):
             yield Allocation(purpose, purpose, size)

@@ -10,7 +10,12 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from paceline.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,13 +69,48 @@ _STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def canvas(width: float, height: float) -> Iterator[Figure]:
-    """Return a figure of ``width`` x ``height`` inches in the report's style, which needs no display."""
+def canvas(width: float, height: float, palette: Mapping[str, str] = PALETTE) -> Iterator[Figure]:
+    """Return a figure of ``width`` x ``height`` inches in the report's style, which needs no display.
+
+    Args:
+        palette: colours by name; those of a page stay open until it is shown (``to_svg``), those of a file are ``light``.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_STYLE):
+    colours = {stand_in: palette[name] for name, stand_in in PALETTE.items()}
+    with matplotlib.rc_context({name: colours.get(value, value) for name, value in _STYLE.items()}):
         yield Figure(figsize=(width, height), layout="constrained")
+
+
+@cache
+def light() -> Mapping[str, str]:
+    """Return the colours of a page in a light browser, by name."""
+    css = resources.files("paceline").joinpath("reporting/style.css.j2").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    for name, colour in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", css):
+        found.setdefault(name, colour)
+    return {name: found[name] for name in PALETTE}
+
+
+FORMATS = (".svg", ".png")
+"""Formats of a picture in a file, by the end of its name."""
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure of the ``light`` palette as SVG or PNG. Raises UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        undated = {"Date": None} if path.suffix == ".svg" else {}
+        figure.savefig(path, dpi=160, facecolor="white", metadata=undated)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}", "choose another file for the picture") from error
+
+
+def check_format(path: Path) -> None:
+    """Raise UserError for a file name whose end is none of ``FORMATS``."""
+    if path.suffix not in FORMATS:
+        raise UserError(f"a picture in {path}", f"end its name in {' or '.join(FORMATS)}")
 
 
 def to_svg(figure: Figure, name: str, label: str, tips: Mapping[str, str] | None = None) -> str:

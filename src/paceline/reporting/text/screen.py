@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, zip_longest
 from typing import Literal
@@ -69,6 +69,13 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """Picture in characters. ``draw`` returns its lines for a number of columns."""
+
+    draw: Callable[[int], Iterable[Line]]
+
+
+@dataclass(frozen=True, slots=True)
 class Verbatim:
     """Lines for another program, which are neither broken nor cut."""
 
@@ -80,7 +87,7 @@ class Gap:
     """Empty line; adjacent ones become one, and an answer neither begins nor ends with one."""
 
 
-Block = Paragraph | Pair | Bar | Table | Verbatim | Gap
+Block = Paragraph | Pair | Bar | Table | Drawing | Verbatim | Gap
 GAP = Gap()
 
 
@@ -210,6 +217,8 @@ def _of_one_kind(blocks: Sequence[Block], width: int) -> Iterator[Line]:
             yield from (((line, block.style),) for line in wrap(block.text, width, indent, indent + " " * block.hang))
         elif isinstance(block, Table):
             yield from _table(block, width)
+        elif isinstance(block, Drawing):
+            yield from block.draw(width)
         elif isinstance(block, Verbatim):
             yield from (((_shown(line), ""),) for line in block.text.rstrip("\n").split("\n"))
 

@@ -39,6 +39,7 @@ PAGES = (
     "docs/nic.md",
     "docs/tour.md",
     "docs/planning.md",
+    "docs/memory.md",
     "docs/emit.md",
     "docs/names.md",
     "docs/own-model.md",
@@ -138,7 +139,7 @@ def test_the_guide_to_large_batches_runs_and_names_options_that_exist(tmp_path: 
 
 
 @pytest.mark.everyday("README.md", others="long")
-@pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/scheduling.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/planning.md", "docs/memory.md", "docs/scheduling.md"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks that import paceline; the others are pieces of a script."""
     blocks = re.findall(r"```python\n(import paceline\n.*?)```", (ROOT / page).read_text(), re.DOTALL)

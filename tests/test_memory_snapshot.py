@@ -27,7 +27,12 @@ KNOWN_OPCODES = {
 def step() -> MemoryTimeline:
     """Two tensors at once at most, and one that fits the gap of the first."""
     sizes = {"weights": 40 * MIB, "activations": 90 * MIB + 2.5, "reserve": 1e9}
-    tensors = [tensor(40 * MIB, purpose="weights"), tensor(60 * MIB, 1, 5), tensor(30 * MIB, 2, 9), tensor(50 * MIB + 0.5, 6, 8)]
+    tensors = [
+        tensor(40 * MIB, purpose="weights"),
+        tensor(60 * MIB, 1, 5),
+        tensor(30 * MIB, 2, 9),
+        tensor(50 * MIB + 0.5, 6, 8),
+    ]
     return timeline(tensors, memory=sizes)
 
 

@@ -12,6 +12,7 @@ from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning import Fitting, Goal, Space, nearest_fit, plan
+from paceline.planning.search.nearest_fit import ORDER, smaller_steps
 from paceline.prediction import ORDINARY, predict
 from paceline.prediction.step.memory import numbers_of, sample_bytes, usable_bytes
 from paceline.strategy import Strategy
@@ -128,6 +129,24 @@ def test_measurements_change_the_seconds_of_an_offer_but_not_what_is_offered() -
     plain, faster = (nearest_fit(net, cluster, strategy, predictor=p) for p in (ORDINARY, free))
     assert [x.strategy for x in plain] == [x.strategy for x in faster] != []
     assert faster[0].prediction.step_time_s < plain[0].prediction.step_time_s
+
+
+def test_smaller_steps_change_one_choice_and_need_less() -> None:
+    cluster, net = Cluster.named("4 A100"), Workload.named("gpt2")
+    strategy = Strategy.of(world_size=4, global_batch_size=32, precision="bf16", optimizer="adam")
+    base = predict(net, cluster, strategy)
+    found = smaller_steps(net, cluster, strategy, base)
+    assert [own.kinds for own in found] and {kind for own in found for kind in own.kinds} <= {*ORDER}
+    assert sorted(own.prediction.memory_bytes for own in found) == [own.prediction.memory_bytes for own in found]
+    for own in found:
+        before, after = strategy.to_json(), own.strategy.to_json()
+        assert len({name for name in after if after[name] != before[name]}) == 1
+        assert own.prediction == predict(net, cluster, own.strategy)
+        assert own.prediction.memory_bytes <= 0.99 * base.memory_bytes
+    (halved,) = [own for own in found if own.kinds == ("micro steps",)]
+    assert halved.strategy.parallelism.micro_batches == 2
+    least = strategy.changed(sharding="zero3", recompute="full", offload="weights", global_batch_size=4)
+    assert smaller_steps(net, cluster, least, predict(net, cluster, least)) == ()
 
 
 def test_a_plan_in_which_nothing_fits_names_what_would() -> None:

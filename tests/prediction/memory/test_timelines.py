@@ -103,7 +103,9 @@ def test_the_peak_of_divided_networks(
 def test_the_peak_of_known_networks(name: str, sharding: str, recompute: str) -> None:
     for micro in (1, 2):
         check(
-            predict(name, "8 H100", sharding=sharding, recompute=recompute, global_batch_size=16 * micro, grad_accum_steps=micro)
+            predict(
+                name, "8 H100", sharding=sharding, recompute=recompute, global_batch_size=16 * micro, grad_accum_steps=micro
+            )
         )
 
 
@@ -111,7 +113,9 @@ def test_the_peak_of_known_networks(name: str, sharding: str, recompute: str) ->
 @pytest.mark.parametrize("sharding", ["ddp", "zero3"])
 def test_without_recomputation_a_replica_has_no_margin(micro: int, sharding: str) -> None:
     """At the end of the forward pass everything is there, so the sum of all purposes is reached."""
-    strategy = Strategy.of(world_size=4, global_batch_size=16 * micro, grad_accum_steps=micro, sharding=sharding, bucket_bytes=1)
+    strategy = Strategy.of(
+        world_size=4, global_batch_size=16 * micro, grad_accum_steps=micro, sharding=sharding, bucket_bytes=1
+    )
     t = Predictor().step(TOY, make_cluster(4, 1), strategy).memory_timeline()
     if sharding == "ddp":
         assert t.margin == 0 and MARGIN not in t.at_peak and t.peak_s == pytest.approx(first_forward_end(t))

@@ -12,7 +12,9 @@ UNIT = 4e6
 """Bytes of a layer of a thousand times a thousand in fp32."""
 
 
-def timeline(sharding: str, layers: int = 5, micro: int = 1, network: float = 1e9, software: str = "ordinary") -> MemoryTimeline:
+def timeline(
+    sharding: str, layers: int = 5, micro: int = 1, network: float = 1e9, software: str = "ordinary"
+) -> MemoryTimeline:
     strategy = Strategy.of(
         world_size=4,
         global_batch_size=16 * micro,
@@ -21,7 +23,9 @@ def timeline(sharding: str, layers: int = 5, micro: int = 1, network: float = 1e
         bucket_bytes=1,
         optimizer="adam",
     )
-    return Predictor(software=software).step(make_workload(layers), make_cluster(4, 1, intra=network), strategy).memory_timeline()
+    return (
+        Predictor(software=software).step(make_workload(layers), make_cluster(4, 1, intra=network), strategy).memory_timeline()
+    )
 
 
 def gathered(t: MemoryTimeline, what: str) -> list[Allocation]:

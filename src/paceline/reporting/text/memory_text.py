@@ -140,7 +140,10 @@ def chart(timeline: MemoryTimeline, width: int) -> Iterator[Line]:
     for row in reversed(range(ROWS)):
         middle = (row + 0.5) * step
         places = [int(np.searchsorted(stack, middle, "right")) for stack in stacks]
-        cells = [marks[place] if place < len(marks) else ("-" if row == limit else " ", "faint") for place in places]
+        empty: tuple[str, Style] = ("-" if row == limit else " ", "faint")
+        cells = [marks[place] if place < len(marks) else empty for place in places]
+        if row == limit and timeline.peak_bytes > timeline.available:
+            cells = [("-", "bad") if column % 2 else cell for column, cell in enumerate(cells)]
         yield ((f"{ticks.get(row, ''):>{label}} |", "faint"), *_spans(cells))
     yield ((f"{'':>{label}} +{'-' * columns}", "faint"),)
     yield ((" " * (label + 2), ""), (pass_line(timeline, columns), "faint"))

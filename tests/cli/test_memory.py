@@ -1,0 +1,51 @@
+"""``paceline memory`` in a terminal, as JSON and as files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from command import answer, run
+
+GPT = "memory gpt2 --cluster '4 A100' --global-batch 32"
+PIPELINE = "memory gpt2 --cluster '4 A100' --global-batch 32 --pipeline 2 --micro-batches 4"
+
+
+def test_the_peak_is_the_predicted_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    data = answer(capsys, GPT)
+    predicted = answer(capsys, GPT.replace("memory", "predict", 1))
+    assert data["shown"]["peak_bytes"] == pytest.approx(data["memory_bytes"]) == predicted["memory_bytes"]
+    assert sum(data["shown"]["at_peak"].values()) == pytest.approx(data["memory_bytes"])
+    assert len(data["shown"]["times_s"]) == 200 and data["would_fit"] == []
+    assert {"sharding", "recomputation"} <= {change for found in data["smaller"] for change in found["changes"]}
+    assert all(found["memory_bytes"] < 0.99 * data["memory_bytes"] for found in data["smaller"])
+    assert "--recompute full" in {found["options"] for found in data["smaller"]}
+
+
+def test_a_rank_of_each_stage_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    first, last = (answer(capsys, f"{PIPELINE} --rank {rank}")["shown"] for rank in (1, 3))
+    assert (first["ranks"], last["ranks"], last["stage"]) == ([0, 1], [2, 3], 1)
+    assert len(answer(capsys, PIPELINE)["timelines"]) == 2
+    code, _, err = run(capsys, f"{PIPELINE} --rank 4")
+    assert code == 2 and err == "paceline: rank 4 of a job with 4 ranks; give a number from 0 to 3\n"
+
+
+def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = f"--picture {tmp_path}/m.svg --snapshot {tmp_path}/m.pickle --report {tmp_path}/page"
+    code, out, _ = run(capsys, f"{PIPELINE} {files}")
+    assert code == 0
+    for line in (f"picture: {tmp_path}/m.svg", f"snapshot: {tmp_path}/m.pickle (open", f"report: {tmp_path}/page/report.html"):
+        assert line in out
+    assert len(pickle.loads((tmp_path / "m.pickle").read_bytes())["device_traces"]) == 2
+    run(capsys, f"{PIPELINE} --rank 0 --snapshot {tmp_path}/one.pickle")
+    assert len(pickle.loads((tmp_path / "one.pickle").read_bytes())["device_traces"]) == 1
+    code, _, err = run(capsys, f"{PIPELINE} --picture {tmp_path}/m.pdf")
+    assert code == 2 and "end its name in .svg or .png" in err
+
+
+def test_a_job_that_does_not_fit_is_shown_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "memory gpt2-xl --cluster '4 V100' --global-batch 16 --precision fp16")
+    assert code == 0 and out.startswith("DOES NOT FIT") and "What would fit, the nearest first:" in " ".join(out.split())
+    assert "What would lower it" not in out and "paceline memory gpt2-xl" in out

@@ -1,8 +1,8 @@
 """Predicted memory as a snapshot that PyTorch's viewer opens (pytorch.org/memory_viz).
 
-The format is that of ``torch.cuda.memory._dump_snapshot``: a pickle of plain dicts, with the segments of each device and the
-trace of its events. The viewer (``torch/utils/viz/MemoryViz.js``) reads pickles of protocols 2 to 4, and colours tensors by their
-``category``. PyTorch's functions in ``torch.cuda._memory_viz`` read the same file. Nothing here needs PyTorch.
+The format is that of ``torch.cuda.memory._dump_snapshot``: a pickle of plain dicts, with the segments and the trace of each
+device. The viewer (``torch/utils/viz/MemoryViz.js``) reads pickles of protocols 2 to 4 and colours tensors by ``category``.
+PyTorch's functions in ``torch.cuda._memory_viz`` read the same file. Nothing here needs PyTorch.
 """
 
 from __future__ import annotations

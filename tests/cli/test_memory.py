@@ -48,4 +48,4 @@ def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 def test_a_job_that_does_not_fit_is_shown_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "memory gpt2-xl --cluster '4 V100' --global-batch 16 --precision fp16")
     assert code == 0 and out.startswith("DOES NOT FIT") and "What would fit, the nearest first:" in " ".join(out.split())
-    assert "What would lower it" not in out and "paceline memory gpt2-xl" in out
+    assert "Changes that lower it" not in out and "paceline memory gpt2-xl" in out

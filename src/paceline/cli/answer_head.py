@@ -83,7 +83,7 @@ def with_smaller(
         return {**data, "smaller": []}, screen
     offers = [(fit, *_command(o, inputs, fit)) for fit in smaller_steps(*inputs, prediction, predictor=model)]
     smaller = [{"options": shlex.join(options), **fit.to_json()} for fit, options, _ in offers]
-    blocks = (heading("What would lower it:"), _offer_table(offers), GAP) if offers else ()
+    blocks = (heading("Changes that lower it:"), _offer_table(offers), GAP) if offers else ()
     return {**data, "smaller": smaller}, replace(screen, answer=(*screen.answer, GAP, *blocks))
 
 

@@ -145,7 +145,7 @@ def test_smaller_steps_change_one_choice_and_need_less() -> None:
         assert own.prediction.memory_bytes <= 0.99 * base.memory_bytes
     (halved,) = [own for own in found if own.kinds == ("micro steps",)]
     assert halved.strategy.parallelism.micro_batches == 2
-    least = strategy.changed(sharding="zero3", recompute="full", offload="weights", global_batch_size=4)
+    least = strategy.changed(sharding="zero3", recompute="full", offload="weights+optimizer", global_batch_size=4)
     assert smaller_steps(net, cluster, least, predict(net, cluster, least)) == ()
 
 

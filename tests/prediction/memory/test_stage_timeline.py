@@ -14,7 +14,7 @@ GPT = Workload.from_shape(TransformerShape(layers=8, hidden=256, heads=4, vocabu
 def timelines(schedule: str = "1f1b", micro: int = 8, **choices: object) -> tuple[MemoryTimeline, ...]:
     choices = {"pipeline": 4, "schedule": schedule, "micro_batches": micro, "precision": "bf16", **choices}
     strategy = Strategy.of(world_size=8, global_batch_size=2 * micro, **choices)
-    return tuple(Predictor(software="tuned").step(GPT, Cluster.named("8 A100"), strategy).memory_timelines)
+    return tuple(Predictor(framework="tuned").step(GPT, Cluster.named("8 A100"), strategy).memory_timelines)
 
 
 def in_flight(t: MemoryTimeline) -> int:

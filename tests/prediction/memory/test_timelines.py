@@ -48,18 +48,23 @@ def check(p: Prediction) -> None:
     st.sampled_from(["fp32", "bf16"]),
     st.sampled_from(["adam", "momentum"]),
     st.sampled_from(["ordinary", "tuned"]),
-    st.sampled_from(["dense", "dense", "terngrad"]),
+    st.sampled_from([{}, {"compression": "terngrad"}, {"loss": "chunked"}, {"loss": "cut"}, {"loss": "in_place"}]),
 )
 def test_the_peak_of_whole_networks(
-    net: Workload, sharding: str, recompute: str, micro: int, precision: str, optimizer: str, software: str, compression: str
+    net: Workload,
+    sharding: str,
+    recompute: str,
+    micro: int,
+    precision: str,
+    optimizer: str,
+    software: str,
+    more: dict[str, Any],
 ) -> None:
     choices: dict[str, Any] = {"sharding": sharding, "recompute": recompute, "precision": precision, "optimizer": optimizer}
     cluster = Cluster.named("4 A100")
     try:
-        strategy = Strategy.of(
-            world_size=4, global_batch_size=16 * micro, grad_accum_steps=micro, compression=compression, **choices
-        )
-        p = Predictor(software=software).step(net, cluster, strategy)
+        strategy = Strategy.of(world_size=4, global_batch_size=16 * micro, grad_accum_steps=micro, **choices, **more)
+        p = Predictor(framework=software).step(net, cluster, strategy)
     except UserError:
         assume(False)
     check(p)
@@ -89,7 +94,7 @@ def test_the_peak_of_divided_networks(
             precision="bf16",
             **choices,
         )
-        p = Predictor(software=software).step(GPT, Cluster.named("8 A100"), strategy)
+        p = Predictor(framework=software).step(GPT, Cluster.named("8 A100"), strategy)
     except UserError:
         assume(False)
     check(p)

@@ -24,7 +24,7 @@ def timeline(
         optimizer="adam",
     )
     return (
-        Predictor(software=software).step(make_workload(layers), make_cluster(4, 1, intra=network), strategy).memory_timeline()
+        Predictor(framework=software).step(make_workload(layers), make_cluster(4, 1, intra=network), strategy).memory_timeline()
     )
 
 
@@ -70,7 +70,7 @@ def test_the_update_of_plain_pytorch_needs_the_roots_of_the_moments() -> None:
     t = Predictor().step(make_workload(), make_cluster(1, 1), strategy).memory_timeline()
     (update,) = [a for a in t.allocations if a.purpose == "update"]
     assert update.bytes == pytest.approx(4 * UNIT) and t.peak_pass == "optimizer" and t.margin == 0
-    tuned = Predictor(software="tuned").step(make_workload(), make_cluster(1, 1), strategy).memory_timeline()
+    tuned = Predictor(framework="tuned").step(make_workload(), make_cluster(1, 1), strategy).memory_timeline()
     assert not [a for a in tuned.allocations if a.purpose == "update"]
 
 

@@ -13,8 +13,9 @@ from itertools import groupby
 
 from paceline.memory_timeline import Allocation
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.memory import GRADIENTS_OF_LOSS, loss_bytes, numbers_of
+from paceline.prediction.step.memory import loss_at_once, loss_bytes, numbers_of
 from paceline.prediction.step.timeline import LayerPass
+from paceline.strategy.frameworks.loss import Loss
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import block
 from paceline.strategy.strategy import Strategy
@@ -62,7 +63,7 @@ class SavedTensors:
 
 
 def saved_tensors(
-    workload: Workload, strategy: Strategy, choice: Recompute, micro_batch: int, activations: float, passes: int, *, eager: bool
+    workload: Workload, strategy: Strategy, choice: Recompute, micro_batch: int, activations: float, passes: int, loss: Loss
 ) -> SavedTensors:
     """Return the saved tensors of a micro batch of ``micro_batch`` samples.
 
@@ -70,7 +71,7 @@ def saved_tensors(
         strategy: strategy of the whole mesh. ``choice``: its recomputation.
         activations: predicted bytes of a micro batch's activations, with the largest part during its recomputation or the loss.
         passes: micro batches of a step.
-        eager: whether the loss is that of plain PyTorch.
+        loss: way to compute the loss.
     """
     numbers, layers = numbers_of(strategy), workload.layers
     plan = recomputed(workload, choice, numbers, strategy.precision)
@@ -88,13 +89,18 @@ def saved_tensors(
         parts=tuple(parts),
         groups=_groups([layer.name for layer in layers], coarse=coarse),
     )
-    losses = [i for i, layer in enumerate(layers) if layer.kind == "loss"]
-    if not losses or not eager or numbers == "fused":
+    stored = loss_bytes(workload, numbers)
+    if not stored:
+        return own
+    last = max((i for i, layer in enumerate(layers) if layer.kind == "loss"), key=lambda i: layers[i].kept_bytes(numbers))
+    at_once = micro_batch * loss_at_once(workload, numbers, loss)
+    kept = [size - micro_batch * stored + at_once if i == last else size for i, size in enumerate(own.kept)]
+    own = replace(own, kept=tuple(kept))
+    if not loss.fp32_copies or (numbers == "fused" and loss.chunks == 1):
         return own
     logits = [i for i, layer in enumerate(layers) if layer.is_logits]
-    beyond = max(0.0, activations - own.total)
-    size = min(beyond, micro_batch * GRADIENTS_OF_LOSS * loss_bytes(workload, numbers))
-    return replace(own, loss=losses[-1], logits=min([*logits, losses[-1]]), of_loss=size)
+    size = min(max(0.0, activations - own.total), loss.fp32_copies * at_once)
+    return replace(own, loss=last, logits=min([*logits, last]), of_loss=size)
 
 
 def _groups(names: Sequence[str], *, coarse: bool) -> tuple[tuple[int, ...], ...]:

@@ -18,6 +18,7 @@ from paceline.prediction.step.costs import StepCosts
 from paceline.prediction.step.memory import numbers_of
 from paceline.prediction.step.timeline import LayerPass
 from paceline.record import Event
+from paceline.strategy.frameworks.loss import IN_PLACE_LOSS
 
 
 def stage_allocations(step: MeshStep, number: int) -> tuple[tuple[Allocation, ...], tuple[Event, ...]]:
@@ -27,7 +28,7 @@ def stage_allocations(step: MeshStep, number: int) -> tuple[tuple[Allocation, ..
     choice, micro = own.strategy.parallelism.recomputation, own.strategy.micro_batch_size
     count = step.strategy.parallelism.micro_batches
     one = memory[ACTIVATIONS] / max(1, step.pipeline.in_flight[number])  # the loss is never that of plain PyTorch
-    saved = saved_tensors(own.workload, step.strategy, choice, micro, one, count, eager=False)
+    saved = saved_tensors(own.workload, step.strategy, choice, micro, one, count, IN_PLACE_LOSS)
     made, parts = [*held(memory)], [saved.scaled(layers, saved.total / turns) for layers in stage.parts]
     splits = any(p.weights for p in passes)
     operands = _operand_bytes(step, number, saved.total / turns, passes) if splits else 0.0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.memory_timeline import RESERVE, Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
-from paceline.prediction.step.memory import GATHERED, update_bytes
+from paceline.prediction.step.memory import GATHERED, loss_of, update_bytes
 from paceline.prediction.step.step_model import WholeStep
 from paceline.prediction.step.timeline import LayerPass, layer_passes
 from paceline.record import Event
@@ -32,8 +32,8 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     """Return the allocations of a step, and its passes as bars."""
     memory, strategy = step.memory(), step.strategy
     choice, micro = strategy.parallelism.recomputation, strategy.micro_batch_size
-    count = int(step.pieces.micro_steps)
-    saved = saved_tensors(step.workload, strategy, choice, micro, memory[ACTIVATIONS], count, eager=step.eager)
+    count, loss = int(step.pieces.micro_steps), loss_of(strategy, step.framework)
+    saved = saved_tensors(step.workload, strategy, choice, micro, memory[ACTIVATIONS], count, loss)
     made, bars = [*held(memory)], list[Event]()
     for number, passes in enumerate(layer_passes(step.costs, step.pieces, step.schedule)):
         own = list(passes)
@@ -59,7 +59,7 @@ def _update(step: WholeStep, memory: Mapping[str, float]) -> float:
     passing = sum(memory[name] for name in (ACTIVATIONS, "inputs", "gathered"))
     if "update" in memory:
         return memory["update"] + passing
-    return min(passing, update_bytes(step.workload, step.strategy)) if step.eager else 0.0
+    return min(passing, update_bytes(step.workload, step.strategy)) if step.framework.level == "ordinary" else 0.0
 
 
 def _span(passes: Sequence[LayerPass], kind: str) -> Event:
@@ -76,10 +76,9 @@ def _gathered_units(step: WholeStep, gathered: float, begin: float) -> Iterator[
         gathered: predicted bytes of all that is gathered at once; they give the width of the weights.
     """
     placed, pieces, plan = step.schedule, step.pieces, step.plan
-    elements, weights = plan.elements.tolist(), plan.gathered.tolist()
-    count, again = len(elements), step.strategy.parallelism.sharding.gathers_again
     width = BYTES_PER_ELEMENT[step.strategy.precision]
-    gradients = [width * size for size in elements]
+    gradients, weights = (width * plan.elements).tolist(), plan.gathered_bytes(width).tolist()
+    count, again = len(gradients), step.strategy.parallelism.sharding.gathers_again
     most = sum(sorted(weights, reverse=True)[: GATHERED if again else count])
     of_weight = (gathered - sum(sorted(gradients, reverse=True)[:GATHERED])) / most if most else 0.0
     starts, ends = placed.backward_starts, [s + d for s, d in zip(placed.backward_starts, pieces.backward_units, strict=True)]

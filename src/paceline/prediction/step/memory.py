@@ -250,6 +250,13 @@ def loss_bytes(workload: Workload, numbers: Numbers) -> float:
     return max((layer.kept_bytes(numbers) for layer in workload.layers if layer.kind == "loss"), default=0.0)
 
 
+def loss_at_once(workload: Workload, numbers: Numbers, loss: Loss) -> float:
+    """Return bytes of one sample that the loss stores at once: all of them, or those of a part."""
+    if numbers == "fused" and loss.chunks == 1:
+        return loss_bytes(workload, numbers)
+    return loss_bytes(workload, numbers) / loss.chunks if loss.chunks else 0.0
+
+
 def sample_bytes(
     workload: Workload,
     numbers: Numbers,
@@ -271,9 +278,8 @@ def sample_bytes(
     plan = recomputed(workload, choice, numbers, precision)
     kept, largest = plan.kept_bytes, plan.largest_bytes
     if numbers != "fused" or loss.chunks != 1:
-        stored = loss_bytes(workload, numbers)
-        at_once = stored / loss.chunks if loss.chunks else 0.0
-        kept -= stored - at_once
+        at_once = loss_at_once(workload, numbers, loss)
+        kept -= loss_bytes(workload, numbers) - at_once
         if loss.fp32_copies or loss.chunks != 1:  # the loss is over when a part is recomputed
             largest = max(largest - at_once, loss.fp32_copies * at_once)
     return {"activations": in_flight * kept + largest, "inputs": float(workload.input_bytes)}

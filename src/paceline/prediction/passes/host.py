@@ -15,6 +15,8 @@ recipe of fewer bits the host also launches the casts of inputs and gradients, e
 of both operands (#1525, #2446). These were chosen in sight of the mixtures on GB200 and H100: Nemotron 3 Super takes the same
 time under NVFP4 as under MXFP8.
 
+Kernels of an adapter are bare launches, which take as long as those of a loop: its module is part of the layer's.
+
 ``host_s`` also includes host work of a layer other than launches, such as hooks of its parameters. A loop does not repeat it.
 Nor do the sums of gradients, where a tensor has several users: the engine of autograd launches them from C++ (PyTorch,
 ``autograd/input_buffer.cpp``). They are the memory-bound kernels of a layer's backward pass beyond its forward kernels.
@@ -44,6 +46,8 @@ _GRAPHED_SINCE = {("Blackwell", "mxfp8"): 2026.4}
 _GRAPHED_TO_ROUTER = ("Blackwell",)
 """Architectures whose presets capture a block up to its router."""
 _MOVED = ("dispatch", "combine")
+_PRODUCTS = ("Linear", "Conv1D")
+_WEIGHTED = ("Linear", "Conv", "Grouped")
 _ORDERED_SCALES = ("mxfp8", "nvfp4")
 """Recipes whose products read scales in another order than casts write them."""
 
@@ -66,6 +70,19 @@ def host_seconds(device: Device, e: Efficiency) -> float:
     return e.host_s
 
 
+def has_adapter(layer: Layer) -> bool:
+    """Return whether a linear layer has an adapter: further products in the forward pass."""
+    return own_operations(layer) < len(layer.operations)
+
+
+def own_operations(layer: Layer) -> int:
+    """Return the number of operations of a linear layer before those of its adapter, as the builder orders them."""
+    if layer.kind not in _PRODUCTS:
+        return len(layer.operations)
+    forward = [i for i, o in enumerate(layer.operations) if o.kind == "matmul" and not o.backward]
+    return forward[1] if len(forward) > 1 else len(layer.operations)
+
+
 def host_launches(workload: Workload, e: Efficiency, device: Device, precision: str) -> Array:
     """Return the kernels that the host launches in each layer's forward and backward pass, (2, layers).
 
@@ -80,6 +97,36 @@ def host_launches(workload: Workload, e: Efficiency, device: Device, precision: 
     again = min(1.0, LOOP_S / host_s) if host_s else 1.0
     of_recipe = (precision in RECIPES, 2 * (precision in _ORDERED_SCALES)) if tuned else (0, 0)
     return _counted(workload, tuned, again, *map(int, of_recipe), to_router=device.architecture in _GRAPHED_TO_ROUTER)
+
+
+def hook_seconds(workload: Workload, strategy: Strategy, e: Efficiency) -> Array | None:
+    """Return seconds of the host for hooks of modules by layer and pass, (2, layers); None without any.
+
+    DeepSpeed gathers and releases the weights of each module by hooks in every pass (``runtime/zero/parameter_offload.py``;
+    deepspeedai/DeepSpeed#6649 on mixtures of many experts).
+    """
+    mesh, each = strategy.parallelism, e.framework.module_host_s
+    if not each or not mesh.whole or not mesh.sharding.weights:
+        return None
+    return each * np.broadcast_to(_gathered_modules(workload), (2, len(workload.layers)))
+
+
+@once
+def _gathered_modules(workload: Workload) -> Array:
+    """Return the modules with a matrix of each layer, (layers,). Small tensors such as those of norms are not shared out
+    (``stage3_param_persistence_threshold``)."""
+    return np.array([float(_modules(layer)) for layer in workload.layers])
+
+
+def _modules(layer: Layer) -> int:
+    """Return the modules of a layer that hold a matrix: the layer's own, two of an adapter, one of each looped expert."""
+    products = [o for o in layer.operations if not o.backward and o.kind in ("matmul", "conv")]
+    if layer.kind == "Embedding":
+        return 1
+    if not layer.kind.startswith(_WEIGHTED) or not products:
+        return 0
+    looped = is_expert(layer.name) and products[0].batch == 1
+    return products[0].calls if looped else len(products)
 
 
 def launches_of_step(workload: Workload, strategy: Strategy, e: Efficiency, device: Device) -> float:
@@ -175,9 +222,13 @@ def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered:
         held = tuned and (own not in mixed or layer.name.endswith("experts.gate") or number in graphed)
         if not tuned:
             launches[1, number] -= once * (1 - again) * _sums_of_gradients(layer)
-        for o in () if held else layer.operations:
+        adapter = not tuned and has_adapter(layer)
+        for place, o in enumerate(() if held else layer.operations):
             if o.autocast:
                 continue  # the host's seconds were fitted on networks without them
+            if adapter and place >= own_operations(layer):
+                launches[int(o.backward), number] += once * o.calls * again
+                continue
             apart = tuned and o.kind == "matmul" and is_expert(layer.name)
             if tuned and o.kind == "memory" and o.batch > 1:  # a loop over the experts
                 launches[int(o.backward), number] += o.calls * (1 + (o.batch - 1) * again)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from paceline.array_types import Array
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
@@ -20,7 +21,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
 from paceline.prediction.passes.cut_loss import with_cut_loss
-from paceline.prediction.passes.host import host_excess, host_launches, host_seconds
+from paceline.prediction.passes.host import hook_seconds, host_excess, host_launches, host_seconds
 from paceline.prediction.passes.offload import check_offload
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
@@ -247,17 +248,24 @@ class StepModel:
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
         """Return the passes including their waits for the host and for vectors of divided tables."""
-        passes, tables = self.launched(passes, cluster.device, strategy.precision), self.workload.tables
+        hooks = hook_seconds(self.workload, strategy, self.constants)
+        passes, tables = self.launched(passes, cluster.device, strategy.precision, hooks), self.workload.tables
         if tables is None:
             return passes
         exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
         free = self.free & {"network", "intra-node link"}
         return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
 
-    def launched(self, passes: PassTimes, device: Device, precision: str) -> PassTimes:
-        """Return the passes, at least as long as the host needs to launch their kernels (``host_excess``)."""
+    def launched(self, passes: PassTimes, device: Device, precision: str, hooks: Array | None = None) -> PassTimes:
+        """Return the passes, at least as long as the host needs to launch their kernels (``host_excess``).
+
+        Args:
+            hooks: seconds of the host for hooks of modules, (2, layers).
+        """
         host_s = host_seconds(device, self.constants)
         calls = host_launches(self.workload, self.constants, device, precision)
+        if hooks is not None and host_s:
+            calls = calls + hooks / host_s
         if not host_s or not calls.any():
             return passes
         forward, backward = passes

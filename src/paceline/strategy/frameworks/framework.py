@@ -19,7 +19,6 @@ from paceline.errors import UserError, known_name, shown
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = get_args(SoftwareLevel)
 Experts = Literal["grouped", "looped"]
-Gathering = Literal["block", "module"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,8 +33,8 @@ class Framework:
         compiles: True if it compiles by default.
         attention: default kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual one of the level.
         experts: products of a mixture's experts as one ``grouped`` kernel, or ``looped`` over the experts on the host.
-        gathers: what a sharding of the weights gathers at once.
         host: host's seconds of a kernel launch, relative to a plain loop of PyTorch.
+        module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
         defaults: values of open choices of a strategy by name, such as ``loss``.
         examples: choices of its own examples, for a question that leaves them out: ``precision``, ``optimizer``.
@@ -51,8 +50,8 @@ class Framework:
     compiles: bool = False
     attention: str = ""
     experts: Experts = "grouped"
-    gathers: Gathering = "block"
     host: float = 1.0
+    module_host_s: float = 0.0
     step_host_s: float = 0.0
     defaults: Mapping[str, Any] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +87,10 @@ def _read() -> Mapping[str, Framework]:
     text = files("paceline.strategy.frameworks").joinpath("frameworks.toml").read_text(encoding="utf-8")
     made: dict[str, Framework] = {}
     known = {entry.name for entry in fields(Framework)}
-    for name, table in tomllib.loads(text).items():
+    tables = tomllib.loads(text)
+    for name, own in tables.items():
+        shared = {key: value for key, value in tables.get(own.get("like", ""), {}).items() if key != "aliases"}
+        table = {key: value for key, value in {**shared, **own}.items() if key != "like"}
         unknown_keys = table.keys() - known
         assert not unknown_keys, f"frameworks.toml, {name}: no field {sorted(unknown_keys)}"
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 import paceline
+from paceline.array_types import Array
 from paceline.calibration.constants import efficiency
-from paceline.hardware import device
+from paceline.hardware import Cluster, device
 from paceline.prediction import Predictor
 from paceline.prediction.mesh.expert_parallel import expert_share
-from paceline.prediction.passes.host import LOOP_S, host_launches, host_seconds
+from paceline.prediction.passes.host import LOOP_S, hook_seconds, host_launches, host_seconds, own_operations
 from paceline.strategy import Strategy
 from paceline.strategy.parallelism import Parallelism
 from paceline.workload import Workload
@@ -117,3 +118,28 @@ def test_small_experts_wait_for_the_host_and_large_micro_batches_do_not() -> Non
     one, eight = launching(1), launching(8)
     assert one > 0.1 and eight < 0.5 * one
     assert one == pytest.approx(launching(1), rel=0) and launching(1, 4) > one  # more experts on a device
+
+
+def test_hooks_of_modules_are_of_shared_out_weights_alone() -> None:
+    net, on = Workload.named("llama-3-8b"), Cluster.named("8 A100")
+    e = Predictor(framework="deepspeed").typical
+
+    def hooks(**choices: object) -> Array | None:
+        return hook_seconds(net, Strategy.of(world_size=8, global_batch_size=8, **choices), e)
+
+    whole = hooks(sharding="zero3")
+    assert whole is not None and hooks(sharding="zero2") is None and hooks(tensor=8) is None
+    # one of each product, the table of tokens and the logits
+    assert whole.sum() == pytest.approx(2 * e.framework.module_host_s * (32 * 7 + 2))
+    short = Workload.named("llama-3-8b", 64)
+    way = Strategy.of(world_size=8, global_batch_size=8, sharding="zero3", precision="bf16")
+    plain, hooked = (Predictor(framework=name).step(short, on, way) for name in ("hf-trainer", "deepspeed"))
+    assert hooked.exposed["launch overhead"] > plain.exposed["launch overhead"]
+
+
+def test_kernels_of_an_adapter_are_bare_launches() -> None:
+    net, lora = Workload.named("llama-3-8b"), Workload.named("llama-3-8b", lora="r=8")
+    plain, more = (float(host_launches(of, ORDINARY, H100, "bf16").sum()) for of in (net, lora))
+    frozen = sum(o.calls for layer in lora.layers for o in layer.operations[: own_operations(layer)] if not o.autocast)
+    added = sum(o.calls for layer in lora.layers for o in layer.operations[own_operations(layer) :])
+    assert more <= frozen + added * LOOP_S / ORDINARY.host_s + 1e-9 < plain + added

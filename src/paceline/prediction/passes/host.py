@@ -106,7 +106,7 @@ def hook_seconds(workload: Workload, strategy: Strategy, e: Efficiency) -> Array
     deepspeedai/DeepSpeed#6649 on mixtures of many experts).
     """
     mesh, each = strategy.parallelism, e.framework.module_host_s
-    if not each or not mesh.whole or not mesh.sharding.weights:
+    if not each or not mesh.whole or not (mesh.sharding.weights and mesh.sharding.gathers_again):
         return None
     return each * np.broadcast_to(_gathered_modules(workload), (2, len(workload.layers)))
 

@@ -23,6 +23,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"compression": "inceptionn", "exchange": "ring"},
         {"sharding": "zero3", "precision": "bf16"},
         {"sharding": "zero1"},
+        {"precision": "bf16"},
         {"tensor": 2, "recompute": "full"},
         {"pipeline": 2, "grad_accum_steps": 4},
         {"pipeline": 4, "grad_accum_steps": 4},
@@ -52,6 +53,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "mixing": (0.25,),
     "global_batch_size": (128,),
     "codec_at": ("host", "nic"),
+    "update": ("fused", "in_backward"),
 }
 """Values to try, where the example of the choice is its usual value or does not go with the jobs."""
 OF_CLUSTER = {"world_size"}

@@ -297,7 +297,14 @@ def test_axes_of_a_plan_are_declared() -> None:
 
 DECLARATIONS = {
     f"strategy/{name}.py"
-    for name in ("parallelism", "gradient_exchange", "local_steps", "strategy", "choices/strategy_choices")
+    for name in (
+        "parallelism",
+        "gradient_exchange",
+        "local_steps",
+        "updates/weight_update",
+        "strategy",
+        "choices/strategy_choices",
+    )
 }
 ALLOWED = {
     "calibration/imports/logs.py": "names that Megatron-LM and DeepSpeed write",

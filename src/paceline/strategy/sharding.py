@@ -259,6 +259,12 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0, bi
     return Traffic((), phases, (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 
+def narrow_sum(elements: int, world_size: int) -> Traffic:
+    """Return the all-reduce of one bucket of bf16 gradients, as DistributedDataParallel has it for bf16 weights."""
+    size = BYTES_PER_ELEMENT["bf16"] * elements
+    return Traffic((), (Phase("allreduce", (size,), world_size),), (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
+
+
 def rounds_weights(precision: str, bits: int) -> bool:
     """Return whether weights are rounded only for their all-gather, to bfloat16 or to int8 with one scale per block (qwZ: Wang
     et al. 2023, ZeRO++, arXiv 2306.10209, section 3.1). Precisions that quantise weights gather them unchanged."""

@@ -43,7 +43,8 @@ from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
-from paceline.strategy.sharding import NONE_FROZEN, scatter, units
+from paceline.strategy.sharding import NONE_FROZEN, narrow_sum, scatter, units
+from paceline.strategy.updates.weight_update import PLAIN_UPDATE, WeightUpdate
 from paceline.strategy.worker_counts import multiples
 from paceline.workload.table import Workload
 
@@ -73,6 +74,7 @@ class Strategy:
         local: steps each worker takes alone between exchanges, and the outer step that applies the mean (``local_steps``).
         memory_format: a name of ``MEMORY_FORMATS``; empty: the usual one of the software (``usual_memory_format``).
         optimizer: a name of ``OPTIMIZERS``; empty: the usual one for the network (``usual_optimizer``).
+        weight_update: how the optimizer's kernels run, and the types of stored weights and state.
         loss: a name of ``LOSSES``; empty: that of the framework.
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
@@ -90,6 +92,7 @@ class Strategy:
     gradient_exchange: GradientExchange = field(default_factory=GradientExchange)
     local: LocalSteps = EVERY_STEP
     optimizer: str = OPTIMIZER
+    weight_update: WeightUpdate = PLAIN_UPDATE
     loss: str = LOSS
     first_bucket_bytes: int = FIRST_BUCKET
     bucket_bytes: int = BUCKET
@@ -140,7 +143,8 @@ class Strategy:
         if not parts["gradient_exchange"].get("exchange"):
             exchange = _usual(exchange, parallelism)
         local = LocalSteps(**parts["local"]) if parts["local"] else EVERY_STEP
-        return cls(parallelism=parallelism, gradient_exchange=exchange, local=local, **parts[""])
+        update = WeightUpdate(**parts["weight_update"]) if parts["weight_update"] else PLAIN_UPDATE
+        return cls(parallelism=parallelism, gradient_exchange=exchange, local=local, weight_update=update, **parts[""])
 
     from_json = of
 
@@ -306,6 +310,8 @@ class Strategy:
             owners = mesh.sharers
             elements = owners * sum(plan.shard(owners)) if mesh.sharding.weights else plan.elements
             return scatter(elements, precision, self.world_size, mesh.shard_devices, mesh.gradient_bits)
+        if self.weight_update.narrow:
+            return narrow_sum(plan.elements, self.world_size)
         return x.exchange.describe(
             plan,
             compression,
@@ -346,7 +352,8 @@ class Strategy:
     @property
     def moving(self) -> tuple[Hashable, ...]:
         """Choices that affect an exchange, with the width of the precision instead of the precision."""
-        return (self.world_size, self.gradient_exchange, *moving_of_step(self), self.parallelism.moving, self.local)
+        own = (*moving_of_step(self), self.weight_update.stored_weights)
+        return (self.world_size, self.gradient_exchange, *own, self.parallelism.moving, self.local)
 
     @property
     def kind(self) -> tuple[Hashable, ...]:
@@ -379,7 +386,7 @@ class Strategy:
         """Return a plain dict of every choice, by the names of ``of``, which is the inverse."""
         written = {_WORLD: 0, **plain_values(self), **plain_values(self.parallelism)}
         written[_WORLD] = self.world_size  # the mesh has the number of replicas
-        written |= self.gradient_exchange.to_json()
+        written |= self.gradient_exchange.to_json() | plain_values(self.weight_update)
         return written if self.sync_every == 1 else written | plain_values(self.local)  # as every earlier version wrote it
 
 
@@ -388,7 +395,12 @@ def _path(item: StrategyChoice) -> str:
     return f"{item.part}.{item.field}".removeprefix(".")
 
 
-_PARTS: Mapping[str, type[Any]] = {"parallelism": Parallelism, "gradient_exchange": GradientExchange, "local": LocalSteps}
+_PARTS: Mapping[str, type[Any]] = {
+    "parallelism": Parallelism,
+    "gradient_exchange": GradientExchange,
+    "local": LocalSteps,
+    "weight_update": WeightUpdate,
+}
 CHOICES: Mapping[str, StrategyChoice] = collected(Strategy, _PARTS)
 """Every choice by its name in ``Strategy.of``."""
 COMPUTING: Callable[[Strategy], tuple[Any, ...]] = attrgetter(
@@ -404,7 +416,7 @@ _PLACES = {name: (item.part, "devices" if name == _WORLD else item.field) for na
 """Part and attribute of each choice."""
 _NEEDY = sorted(
     (item for item in CHOICES.values() if item.strategy_needs),
-    key=lambda item: ("parallelism", "local", "gradient_exchange", "").index(item.part),
+    key=lambda item: ("parallelism", "local", "gradient_exchange", "weight_update", "").index(item.part),
 )
 _CONDITIONS = tuple(
     (item, item.default, tuple((n.met, True) if isinstance(n, Need) else (n, False) for n in item.strategy_needs))

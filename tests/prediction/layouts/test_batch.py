@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+from contextlib import suppress
 from statistics import median
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paceline.errors import UserError
 from paceline.hardware import cluster as named_cluster
 from paceline.prediction import Observation, Predictor, fit, predict
-from paceline.prediction.passes.offload import offloads
+from paceline.prediction.passes.offload import check_paged, offloads
 from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Strategy
 from paceline.strategy.sharding import TORCH_SHARDINGS
 from paceline.workload import Workload
@@ -23,6 +25,13 @@ from strategy_toys import exchanges_of
 PAIRS = [(c.name, exchange) for c in COMPRESSIONS.values() for exchange in exchanges_of(c)]
 TO_OWNERS = [("dense", "allreduce"), ("bf16", "allreduce"), ("terngrad", "sharded"), ("int8", "ring")]
 PLACES = [named_cluster(device, *shape, "25Gb/s") for device in ("V100", "H100", "Xeon") for shape in ((1, 1), (4, 1), (4, 3))]
+
+UPDATES = {
+    "optimizer": list(OPTIMIZERS),
+    "stored_weights": ["", "bf16", "bf16_kahan"],
+    "update": ["", "looped", "foreach", "in_backward"],
+    "state_bits": [0, 16],
+}
 
 
 @st.composite
@@ -33,7 +42,7 @@ def candidates(draw):
     compression, exchange = draw(st.sampled_from(pairs))
     servers = draw(st.integers(1, place.world_size)) if exchange == "parameter_server" else 1
     times, micro = draw(st.sampled_from([1, 2, 5])), draw(st.integers(1, 40))
-    return place, Strategy.of(
+    strategy = Strategy.of(
         world_size=place.world_size,
         global_batch_size=place.world_size * times * micro,
         grad_accum_steps=times,
@@ -44,9 +53,15 @@ def candidates(draw):
         servers=servers,
         sharding=sharding,
         recompute=draw(st.booleans()),
-        optimizer=draw(st.sampled_from(list(OPTIMIZERS))),
+        optimizer="adam",
         bucket_bytes=draw(st.sampled_from([1 << 20, 25 << 20])),
     )
+    for name, values in UPDATES.items():
+        with suppress(UserError):  # those that do not go with the others
+            changed = strategy.changed(**{name: draw(st.sampled_from(values))})
+            check_paged(changed, place.device)
+            strategy = changed
+    return place, strategy
 
 
 @given(

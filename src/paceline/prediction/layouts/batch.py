@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from paceline.hardware.precision import RECIPES
 from paceline.prediction.exchange.exchange_plan import BucketSizes, bucket_sizes, seconds_key
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
-from paceline.prediction.passes.offload import check_offload
+from paceline.prediction.passes.offload import check_offload, check_paged
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
 from paceline.prediction.step.memory import (
     fixed_bytes,
@@ -32,6 +32,7 @@ from paceline.prediction.step.memory import (
     update_bytes,
     usable_bytes,
 )
+from paceline.prediction.step.optimizer_state import PAGE, is_paged
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
@@ -94,9 +95,9 @@ class Batched(Evaluation):
             if not len(group.members):
                 continue
             if fitting:
-                fixed, of_sample, update = group.bytes_of(self.model, group.sizes(workload))
-                steps.memory_bytes[group.members] = fixed + np.maximum(of_sample * group.micro, update)
-                if (fixed + np.maximum(of_sample, update) > steps.available_bytes[group.members]).all():
+                sizes = group.bytes_of(self.model, group.sizes(workload))
+                steps.memory_bytes[group.members] = group.needed(sizes, group.micro)
+                if (group.needed(sizes, 1) > steps.available_bytes[group.members]).all():
                     too_large.append(group)
                     continue
             steps.step_s[group.members] = group.seconds(passes)
@@ -185,7 +186,16 @@ def _groups(candidates: Sequence[Candidate], refused: dict[int, str]) -> list[li
     groups: dict[Hashable, list[int]] = {}
     group_of: dict[Hashable, list[int] | UserError] = {}  # by identity of the parts that very many candidates share
     for index, (c, s) in enumerate(candidates):
-        parts = id(c), id(s.parallelism), id(s.gradient_exchange), id(s.local), s.precision, moving_of_step(s)
+        parts = (
+            id(c),
+            id(s.parallelism),
+            id(s.gradient_exchange),
+            id(s.local),
+            s.precision,
+            moving_of_step(s),
+            s.optimizer,
+            id(s.weight_update),
+        )
         group = group_of.get(parts)
         if group is None:
             group = group_of[parts] = _group(c, s, groups)
@@ -201,6 +211,7 @@ def _group(c: Cluster, strategy: Strategy, groups: dict[Hashable, list[int]]) ->
     try:
         strategy.parallelism.check_covers(c.world_size)
         check_offload(strategy.parallelism.offload, c.device)
+        check_paged(strategy, c.device)
         x = strategy.gradient_exchange
         if x.placed:
             check_fabric(x, c)
@@ -223,7 +234,7 @@ class _PassTable:
         """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
         where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
-        key = where, COMPUTING(strategy), micro, strategy.parallelism.recomputation, times
+        key = where, COMPUTING(strategy), strategy.weight_update.narrow, micro, strategy.parallelism.recomputation, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -293,14 +304,17 @@ class _SameExchange:
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
         updates: dict[Hashable, float] = {}
-        of: list[tuple[str, str, int, float]] = []  # parameters of an update's seconds; the last three only on a host
+        of: list[tuple[Any, ...]] = []  # parameters of an update's seconds; the last three only on a host
         for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
             on_host = bool(s.parallelism.offload)
-            of.append((s.optimizer, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
+            paged = (COMPUTING(s), s.micro_batch_size, s.parallelism.recomputation) if is_paged(s) else ()
+            with_update = s.optimizer, s.weight_update, paged
+            of.append((*with_update, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:
                 own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1])
-                updates[key] = sum((*own, *outer_seconds(workload, s, self.cluster.device, constants)))
+                paging_s = model.paging_seconds(self.cluster.device, s, plan)
+                updates[key] = sum((*own, paging_s, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
             forward,
@@ -318,26 +332,33 @@ class _SameExchange:
 
     def memory(self, model: StepModel) -> Array:
         """Return bytes on one device for each candidate (see ``memory_breakdown``)."""
-        fixed, of_sample, update = self.bytes_of(model, model.plan(self.cluster, self.settled))
-        needed: Array = fixed + np.maximum(of_sample * self.micro, update)
-        return needed
+        return self.needed(self.bytes_of(model, model.plan(self.cluster, self.settled)), self.micro)
 
-    def bytes_of(self, model: StepModel, plan: BucketSizes) -> tuple[Array, Array, Array]:
-        """Return bytes on one device for each candidate: those that do not grow with the batch, of a sample, of an update."""
+    def needed(self, of: tuple[Array, Array, Array, Array], micro: Ints | int) -> Array:
+        """Return bytes on one device for each candidate with micro batches of ``micro`` samples. ``of``: from ``bytes_of``."""
+        fixed, of_sample, update, paged = of
+        needed: Array = fixed + np.maximum(of_sample * micro, update)
+        missing = np.maximum(needed - usable_bytes(self.cluster.device), 0.0)
+        return needed - np.minimum(np.ceil(missing / PAGE) * PAGE, paged)
+
+    def bytes_of(self, model: StepModel, plan: BucketSizes) -> tuple[Array, Array, Array, Array]:
+        """Return bytes on one device for each candidate: those that do not grow with the batch, of a sample, of an update, and
+        of paged state, which leaves the device when that is full."""
         workload = model.workload
-        bytes_of: dict[Hashable, tuple[float, float, float]] = {}
+        bytes_of: dict[Hashable, tuple[float, float, float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = COMPUTING(s), s.parallelism.recomputation
+            key = COMPUTING(s), s.weight_update, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)
                 fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
                 framework = model.constants.framework
-                update = update_bytes(workload, s) - parts["gathered"] if framework.level == "ordinary" else 0.0
+                update = update_bytes(workload, s, framework.level == "ordinary") - parts["gathered"]
+                paged = parts["optimizer state"] if is_paged(s) else 0.0
                 loss = loss_of(s, framework)
                 of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, s.precision, loss=loss)
-                row = bytes_of[key] = fixed, sum(of_sample.values()), update
+                row = bytes_of[key] = fixed, sum(of_sample.values()), update, paged
             rows.append(row)
         table = np.array(rows)
-        return table[:, 0], table[:, 1], table[:, 2]
+        return table[:, 0], table[:, 1], table[:, 2], table[:, 3]

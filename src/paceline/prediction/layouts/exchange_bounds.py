@@ -66,8 +66,7 @@ def exchange_bounds(groups: Sequence[ReplicaGroup], tensors: Array, e: Efficienc
     if not mesh.offload:
         owners = 1 if mesh.sharding.weights else max(_owners(group) for group in groups)
         launches = [-(-int(count) // owners) for count in tensors]
-        optimizer = OPTIMIZERS[first.strategy.optimizer]
-        seconds["update"] += [optimizer_seconds(optimizer, 0, count, first.view.device, e)[1] for count in launches]
+        seconds["update"] += [_least_update(first, 0, count, e)[1] for count in launches]
     return tuple(seconds.values())
 
 
@@ -107,4 +106,15 @@ def _update(group: ReplicaGroup, e: Efficiency) -> Array:
     if inner.parallelism.offload:
         width = BYTES_PER_ELEMENT[inner.precision]
         return np.array([host_update_seconds(optimizer, count, width, device, e, 0, 0.0) for count in own])
-    return np.array([optimizer_seconds(optimizer, count, 0, device, e)[0] for count in own])
+    return np.array([_least_update(group, count, 0, e)[0] for count in own])
+
+
+def _least_update(group: ReplicaGroup, elements: int, tensors: int, e: Efficiency) -> tuple[float, ...]:
+    """Return lower bounds on the seconds of memory traffic and of launches of an update on the device.
+
+    An optimizer of matrices has another one for other tensors, so the faster of both bounds them.
+    """
+    optimizer, update = OPTIMIZERS[group.strategy.optimizer], group.strategy.weight_update
+    kinds = (optimizer, OPTIMIZERS["adamw"]) if optimizer.orthogonal else (optimizer,)
+    each = [optimizer_seconds(kind, elements, tensors, group.view.device, e, update) for kind in kinds]
+    return tuple(map(min, zip(*each, strict=True)))

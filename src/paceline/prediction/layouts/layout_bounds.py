@@ -45,6 +45,7 @@ from paceline.prediction.passes.weight_gradients import weight_bytes, weight_sec
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
 from paceline.prediction.step.step_model import StepModel
+from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import Recompute
@@ -343,7 +344,12 @@ class LayoutBounds(Prepared):
         def needed(tensors: int, frozen: int = 0) -> float:
             probe = probe_network(self.model.workload, tensors, frozen)
             plan = exchange_plan(probe, inner, local)
-            return sum(fixed_bytes(probe, inner, plan, self.cluster.device, divided=True).values())
+            sizes = fixed_bytes(probe, inner, plan, self.cluster.device, divided=True)
+            optimizer, mesh = OPTIMIZERS[inner.optimizer], inner.parallelism
+            if not optimizer.plain:  # its state depends on the shapes of tensors, which the probe does not have
+                least = inner.weight_update.least_state_bytes(optimizer) * probe.num_parameters
+                sizes["optimizer state"] = least / (mesh.sharers if mesh.sharding.optimizer else 1)
+            return sum(sizes.values())
 
         two, four = needed(2) / (2 * PROBE), needed(4) / (4 * PROBE)
         unit, of_frozen = 2 * (two - four), 0.0

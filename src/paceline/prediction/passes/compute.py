@@ -33,6 +33,7 @@ from paceline.prediction.passes.operation_table import ATTENTION, CONV, MATMUL, 
 from paceline.prediction.passes.products import product_seconds
 from paceline.prediction.passes.systolic_arrays import product_results, systolic_efficiency, turned_elements
 from paceline.strategy.optimizer import Optimizer
+from paceline.strategy.updates.weight_update import PLAIN_UPDATE, WeightUpdate
 from paceline.workload.table import Workload
 
 _COUNTED = 4
@@ -243,19 +244,21 @@ def layer_seconds(
     efficiency: Efficiency,
     weight_casts: float = 1.0,
     memory_format: str = "",
+    autocast: bool = True,
 ) -> tuple[Seconds, Seconds]:
     """Return seconds of each layer's forward and backward pass for one micro batch.
 
     Args:
         weight_casts: share of the micro batches that cast the weights again, under a recipe.
         memory_format: that of convolutions, a name of ``MEMORY_FORMATS``; empty: the usual one of the software.
+        autocast: whether a 16-bit precision casts fp32 weights and computes norms in fp32.
 
     Raises:
         UserError: the device does not have that precision.
     """
     table = operation_table(workload)
     last = is_channels_last(workload, memory_format, efficiency.level)
-    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, last)
+    seconds = operation_seconds(table, micro_batch_size, precision, device, efficiency, weight_casts, last, autocast)
     parts = np.stack([seconds.flops, seconds.bytes, seconds.launch])[:, table.row] * efficiency.factor_on(device.board)
     conv = table.kind[table.row] == CONV
     plain = not on_matrix_units(device, precision)
@@ -276,6 +279,7 @@ def operation_seconds(
     efficiency: Efficiency,
     weight_casts: float = 1.0,
     channels_last: bool = False,
+    autocast: bool = True,
 ) -> Seconds:
     """Return seconds of each row of the table, all its calls together, (rows,). ``channels_last``: order of images.
 
@@ -286,7 +290,7 @@ def operation_seconds(
     efficiency = on_device(efficiency, device)
     recipe = RECIPES.get(precision)
     if recipe is None:
-        return _uniform(table, micro_batch_size, precision, device, efficiency, channels_last)
+        return _uniform(table, micro_batch_size, precision, device, efficiency, channels_last, autocast)
     device.peak(precision)
     wide, narrow = (_uniform(table, micro_batch_size, p, device, efficiency, channels_last) for p in (WIDE, precision))
     casts = cast_seconds(table, micro_batch_size, recipe, device, efficiency, weight_casts)
@@ -331,6 +335,7 @@ def _uniform(
     device: Device,
     efficiency: Efficiency,
     channels_last: bool,
+    autocast: bool = True,
 ) -> Seconds:
     """Return seconds of each row, (rows,), with every kind of operation at ``precision``."""
     e, recipe = efficiency, RECIPES.get(precision)
@@ -379,7 +384,7 @@ def _uniform(
         streamed = np.where(table.kind == MEMORY, np.maximum(streamed, accesses / device.vector_rate.value), streamed)
     calls = table.calls * np.where(table.kind == MEMORY, e.kept_calls, 1.0)
     launch = calls * e.launch_s[device.kind]
-    casts = 0.0 if BYTES_PER_ELEMENT[precision] == _COUNTED else CAST_SHARE
+    casts = 0.0 if BYTES_PER_ELEMENT[precision] == _COUNTED or not autocast else CAST_SHARE
     streamed, launch = (
         np.where(table.autocast, casts * streamed, streamed),
         np.where(table.autocast & (casts == 0), 0.0, launch),
@@ -440,12 +445,16 @@ def computed_share(table: OperationTable) -> Array:
 
 
 def optimizer_seconds(
-    optimizer: Optimizer, num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency
+    optimizer: Optimizer,
+    num_parameters: int,
+    num_tensors: int,
+    device: Device,
+    efficiency: Efficiency,
+    update: WeightUpdate = PLAIN_UPDATE,
 ) -> tuple[float, float]:
-    """Return seconds of one update: memory traffic (fp32 words), and kernel launches for each tensor. Tuned software fuses
-    them."""
-    memory = 4 * optimizer.moved_words * num_parameters / memory_rate(device, efficiency)
-    launches = math.ceil(num_tensors / FUSED) if efficiency.level == "tuned" else num_tensors
-    launch = optimizer.ops * launches * efficiency.launch_s[device.kind]
+    """Return seconds of one update: memory traffic, and kernel launches. Tuned software fuses them unless ``update`` says
+    otherwise."""
+    memory = update.moved_bytes(optimizer, efficiency.level) * num_parameters / memory_rate(device, efficiency)
+    launch = update.kernels(optimizer, num_tensors, efficiency.level, FUSED) * efficiency.launch_s[device.kind]
     factor = efficiency.factor_on(device.board)
     return memory * factor, launch * factor

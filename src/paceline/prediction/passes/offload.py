@@ -11,7 +11,8 @@ from paceline.errors import UserError
 from paceline.hardware.catalogue import link
 from paceline.hardware.device import Device
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, Offload
-from paceline.strategy.optimizer import Optimizer
+from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
+from paceline.strategy.strategy import Strategy
 
 
 def check_offload(offload: Offload, device: Device) -> None:
@@ -31,6 +32,22 @@ def check_offload(offload: Offload, device: Device) -> None:
 def offloads(device: Device) -> bool:
     """Return whether the catalogue has the figures of an offload."""
     return device.kind != "cpu" and bool(device.host_link) and device.host_bandwidth is not None
+
+
+def check_paged(strategy: Strategy, device: Device) -> None:
+    """Raise UserError if a paged optimizer has no link to page over."""
+    if OPTIMIZERS[strategy.optimizer].paged and not (device.kind == "gpu" and device.host_link):
+        raise UserError(
+            f"{strategy.optimizer} on {device.name}: its link to the host is not in the catalogue",
+            "name a GPU that has it, such as A100 or RTX 4090, or give another optimizer",
+        )
+
+
+def paging_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
+    """Return seconds in which a step moves ``size`` bytes of paged state to the device for the update, and back before the
+    activations of the next pass need the room. bitsandbytes asks for pages ahead, so that they move at the link's rate
+    (``functional.py``, ``prefetch_tensor``)."""
+    return 2 * size / efficiency.bandwidth(link(device.host_link)) if size else 0.0
 
 
 def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:

@@ -21,6 +21,7 @@ from paceline.prediction.exchange.exchange_plan import CodecPass, ExchangePlan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
 from paceline.prediction.passes.compute import Seconds, optimizer_seconds
 from paceline.prediction.passes.offload import host_update_seconds
+from paceline.prediction.passes.orthogonal import matrix_elements, matrix_tensors, newton_schulz_seconds
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.phase import Phase
@@ -38,7 +39,7 @@ class StepCosts:
         again: recomputation before the backward pass of each layer, (layers,).
         again_share: recomputed share of each layer's forward pass, 0 or 1, (layers,).
         slowest: time of the slowest worker divided by the mean time of all workers, at least 1.
-        optimizer: seconds of memory traffic and of kernel launches in one step.
+        optimizer: seconds of memory traffic, of kernel launches and of products in one step.
         overlap_penalty: share of the time that is lost while compute and exchange both run.
     """
 
@@ -47,7 +48,7 @@ class StepCosts:
     again: Array
     again_share: Array
     slowest: float
-    optimizer: tuple[float, float]
+    optimizer: tuple[float, float, float]
     exchange: ExchangeSeconds
     overlap_penalty: float = 0.0
 
@@ -77,8 +78,8 @@ def update_seconds(
     device: Device,
     efficiency: Efficiency,
     backward_s: float = 0.0,
-) -> tuple[float, float]:
-    """Return seconds of memory traffic and of kernel launches of the optimizer on one worker or on its host.
+) -> tuple[float, float, float]:
+    """Return seconds of memory traffic, of kernel launches and of products of the optimizer on one worker or on its host.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1. A host's
     copies of gradients overlap a backward pass of ``backward_s`` seconds."""
@@ -89,8 +90,16 @@ def update_seconds(
     if mesh.offload:
         optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
         times = strategy.exchanges_per_step
-        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0
-    return optimizer_seconds(OPTIMIZERS[strategy.optimizer], own, tensors, device, efficiency)
+        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0, 0.0
+    optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
+    if not optimizer.orthogonal:
+        return *optimizer_seconds(optimizer, own, tensors, device, efficiency, update), 0.0
+    elements, count = matrix_elements(workload), matrix_tensors(workload)
+    of_matrices = optimizer_seconds(optimizer, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
+    elements, count = workload.num_parameters - elements, len(workload.parameters) - count
+    rest = optimizer_seconds(OPTIMIZERS["adamw"], ceil(elements / workers), ceil(count / workers), device, efficiency, update)
+    products, launches = newton_schulz_seconds(workload, device, efficiency)
+    return of_matrices[0] + rest[0], of_matrices[1] + rest[1] + launches / workers, products / workers
 
 
 def calibrated_costs(
@@ -129,7 +138,7 @@ def calibrated_costs(
         backward=base.backward.scaled(backward),
         again=base.again * forward,
         slowest=1.0,
-        optimizer=(base.optimizer[0] * update, base.optimizer[1] * update),
+        optimizer=(base.optimizer[0] * update, base.optimizer[1] * update, base.optimizer[2] * update),
         exchange=_calibrated_exchange(plan, base.exchange, calibration).spread(strategy.sync_every),
     )
 

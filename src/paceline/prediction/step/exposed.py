@@ -88,4 +88,5 @@ def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Res
     spent["stragglers"] = times * (parts.forward + parts.backward) * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]
     spent["launch overhead"] += costs.optimizer[1]
+    spent["compute"] += costs.optimizer[2]
     return spent

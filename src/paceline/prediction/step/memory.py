@@ -11,15 +11,15 @@ from typing import Literal
 
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
-from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan
+from paceline.prediction.exchange.exchange_plan import BucketSizes
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
 from paceline.strategy.frameworks import Framework
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
-from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
@@ -44,7 +44,7 @@ GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the networ
 def memory_breakdown(
     workload: Workload,
     strategy: Strategy,
-    plan: ExchangePlan,
+    plan: BucketSizes,
     device: Device,
     divided: bool = False,
     *,
@@ -57,25 +57,32 @@ def memory_breakdown(
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     passes = {name: size * micro for name, size in of_sample.items()}
     eager = framework.level == "ordinary" and not divided
-    beyond = update_bytes(workload, strategy) - fixed["gathered"] - sum(passes.values()) if eager else 0.0
-    return {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
+    beyond = update_bytes(workload, strategy, eager) - fixed["gathered"] - sum(passes.values())
+    sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
+    if is_paged(strategy):
+        sizes["optimizer state"] -= paged_out(sum(sizes.values()), sizes["optimizer state"], strategy, usable_bytes(device))
+    return sizes
 
 
-def update_bytes(workload: Workload, strategy: Strategy) -> float:
-    """Return bytes that PyTorch's Adam holds during an update, when the passes need none.
+def update_bytes(workload: Workload, strategy: Strategy, eager: bool) -> float:
+    """Return bytes that an update holds when the passes need none (``temporary_bytes``).
 
-    Its default computes the roots of all second moments before it uses one (``torch.optim.Adam``, ``foreach``: about as much
-    as the parameters). Megatron and DeepSpeed have fused ones.
+    Args:
+        eager: whether the update is plain PyTorch's unless another is chosen.
     """
     mesh = strategy.parallelism
-    if not OPTIMIZERS[strategy.optimizer].is_adam or not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload:
+    if not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload:
         return 0.0
-    whole = _update_width(workload, BYTES_PER_ELEMENT[strategy.precision])
+    whole = temporary_bytes(workload, strategy, _stored_bytes(workload, strategy), eager)
     return whole / (mesh.sharers if mesh.sharding.optimizer else 1)
 
 
-def _update_width(workload: Workload, width: float) -> float:
-    """Return bytes of one value for each trained element, as the update reads it: fp32, or the precision's ``width``."""
+def _stored_bytes(workload: Workload, strategy: Strategy) -> float:
+    """Return bytes of one value for each trained element, as the update reads it: fp32, or the precision's width of elements
+    that have no fp32 copy."""
+    if strategy.weight_update.narrow:
+        return float(strategy.weight_update.width * workload.num_parameters)
+    width = BYTES_PER_ELEMENT[strategy.precision]
     return 4.0 * (workload.num_parameters - workload.unwidened) + min(4.0, width) * workload.unwidened
 
 
@@ -129,19 +136,23 @@ def fixed_bytes(
 
     Offloaded state is in host memory: optimizer state and master weights, sharded gradients, and with the weights their shards.
 
+    Weights that are stored in bf16 have no fp32 copy, and gradients have their type. Kahan sums are another bf16 value each. An
+    update in the backward pass holds the gradient of one tensor at a time.
+
     Args:
         plan: the exchange; its buckets alone give a lower bound.
         divided: whether the workload is one device's part of a divided network.
     """
     mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
     level, workers = mesh.sharding, mesh.sharers
-    whole = _update_width(workload, width)
+    update, whole = strategy.weight_update, _stored_bytes(workload, strategy)
     recipe = RECIPES.get(strategy.precision)
     copies = recipe.copies(device.architecture) * recipe.operand if recipe else 0.0
     quantised = recipe is not None and gathered_bytes(strategy.precision, mesh.gather_bits or 16) < width
     megatron = divided or mesh.sharding is DISTRIBUTED
     master = whole / (workers if megatron and level.optimizer else 1)
-    narrow = ((0 if quantised else width) + copies) * (workload.num_parameters - workload.unwidened) if width < 4 else 0
+    copied = width < 4 and not update.narrow
+    narrow = ((0 if quantised else width) + copies) * (workload.num_parameters - workload.unwidened) if copied else 0
     weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
@@ -160,15 +171,21 @@ def fixed_bytes(
     scales = workload.scale_bits / 8 * workload.frozen
     ddp = plan.count > 0 and not level.weights
     local = strategy.sync_every > 1
-    copied = ddp and not local and not (megatron and not strategy.gradient_exchange.compression.compresses)
+    in_buckets = ddp and not local and not (megatron and not strategy.gradient_exchange.compression.compresses)
+    reduced = 1 if update.narrow else (mesh.gradient_bits or 32) / 32
+    of_gradients = (left * whole / workers if level.gradients else whole) * reduced
+    if update.in_backward:
+        of_gradients = update.width * largest_tensor(workload) / (workers if level.gradients else 1)
+    state = state_bytes(workload, strategy, whole)
     return {
         "weights": weights,
         "frozen weights": frozen / (workers if level.frozen else 1) + scales,
         **({"encoders": width * workload.resident} if workload.resident else {}),
         "gathered": gathered,
-        "gradients": (left * whole / workers if level.gradients else whole) * (mesh.gradient_bits or 32) / 32,
-        "optimizer state": left * OPTIMIZERS[strategy.optimizer].state_words * (whole / workers if level.optimizer else whole),
-        "buckets": whole if copied else 0.0,
+        "gradients": of_gradients,
+        "optimizer state": left * (state / workers if level.optimizer else state),
+        **_rounding_bytes(workload, strategy),
+        "buckets": whole if in_buckets else 0.0,
         "unused gradients": width * unused_gradients(workload) if megatron and width < 4 and not level.weights else 0.0,
         "error feedback": _feedback_bytes(plan, workload.num_parameters),
         "codec buffers": float(plan.codec_bytes),
@@ -176,6 +193,13 @@ def fixed_bytes(
         **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
+
+
+def _rounding_bytes(workload: Workload, strategy: Strategy) -> dict[str, float]:
+    """Return bytes of the sums of rounding errors; empty without them."""
+    each, mesh = strategy.weight_update.compensation_bytes, strategy.parallelism
+    owners = mesh.sharers if mesh.sharding.optimizer else 1
+    return {"rounding errors": each * workload.num_parameters / owners} if each else {}
 
 
 def unpacked_bytes(workload: Workload, strategy: Strategy) -> dict[str, float]:
@@ -236,7 +260,7 @@ def numbers_of(strategy: Strategy) -> Numbers:
     mesh = strategy.parallelism
     if not mesh.whole or mesh.sharding is DISTRIBUTED:
         return "fused"
-    return "narrow" if mesh.sharding.scatters or mesh.offload else "autocast"
+    return "narrow" if mesh.sharding.scatters or mesh.offload or strategy.weight_update.narrow else "autocast"
 
 
 def loss_of(strategy: Strategy, framework: Framework) -> Loss:

@@ -15,19 +15,20 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.prediction.exchange.exchange_plan import ExchangePlan, exchange_plan
+from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan, exchange_plan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, exchange_seconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
 from paceline.prediction.passes.cut_loss import with_cut_loss
 from paceline.prediction.passes.host import hook_seconds, host_excess, host_launches, host_seconds
-from paceline.prediction.passes.offload import check_offload
+from paceline.prediction.passes.offload import check_offload, check_paged, paging_seconds
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
 from paceline.prediction.step.expert_replicas import ExpertReplicas, together
 from paceline.prediction.step.exposed import exposed_seconds, waits_within
-from paceline.prediction.step.memory import loss_of, memory_breakdown
+from paceline.prediction.step.memory import fixed_bytes, loss_of, memory_breakdown
+from paceline.prediction.step.optimizer_state import is_paged
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.timeline import (
     Schedule,
@@ -224,6 +225,7 @@ class StepModel:
         forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
         check_offload(strategy.parallelism.offload, cluster.device)
+        check_paged(strategy, cluster.device)
         again, again_share = run_again(self.workload, recomputation, forward.total)
         exchange = self.exchange(cluster, strategy)
         slow = slowest(self.workers or strategy.world_size, self.constants)
@@ -243,7 +245,8 @@ class StepModel:
             costs = calibrated_costs(costs, self.workload, strategy, plan, self.calibration)
         if strategy.sync_every > 1:
             outer = outer_seconds(self.workload, strategy, cluster.device, self.constants)
-            costs = replace(costs, optimizer=(costs.optimizer[0] + outer[0], costs.optimizer[1] + outer[1]))
+            memory, launches, products = costs.optimizer
+            costs = replace(costs, optimizer=(memory + outer[0], launches + outer[1], products))
         return self._without_free(costs, recomputation) if self.free else costs
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
@@ -280,7 +283,8 @@ class StepModel:
         """
         casts = 1 / strategy.parallelism.micro_batches if self.constants.level == "tuned" else 1.0
         size, precision, order = strategy.micro_batch_size, strategy.precision, strategy.memory_format
-        forward, backward = layer_seconds(self.workload, size, precision, device, self.constants, casts, order)
+        autocast = not strategy.weight_update.narrow
+        forward, backward = layer_seconds(self.workload, size, precision, device, self.constants, casts, order, autocast)
         if not loss_of(strategy, self.constants.framework).again:
             return forward, backward
         return with_cut_loss(self.workload, forward, backward)
@@ -297,13 +301,25 @@ class StepModel:
             return own
         return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
 
-    def _update_seconds(self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float) -> tuple[float, float]:
-        """Return seconds of memory traffic and of launches. Copies to a host overlap ``backward_s`` of backward pass."""
-        memory, launch = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
+    def _update_seconds(
+        self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float
+    ) -> tuple[float, float, float]:
+        """Return seconds of memory traffic, of launches and of products. Copies to a host overlap ``backward_s`` of backward
+        pass."""
+        memory, launch, products = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
+        memory += self.paging_seconds(device, strategy, plan)
         if self.experts is None:
-            return memory, launch
+            return memory, launch, products
         more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants, backward_s)
-        return memory + more[0], launch + more[1]
+        return memory + more[0], launch + more[1], products + more[2]
+
+    def paging_seconds(self, device: Device, strategy: Strategy, plan: BucketSizes) -> float:
+        """Return the seconds in which a step moves paged optimizer state; 0 for other optimizers, and if all of it fits."""
+        if not is_paged(strategy):
+            return 0.0
+        sizes = memory_breakdown(self.workload, strategy, plan, device, framework=self.constants.framework)
+        state = fixed_bytes(self.workload, strategy, plan, device)["optimizer state"]
+        return paging_seconds(state - sizes["optimizer state"], device, self.constants)
 
     def feed_s(self, strategy: Strategy) -> float:
         """Return the seconds that the input pipeline needs for the samples of a step."""
@@ -313,7 +329,7 @@ class StepModel:
 
     def _without_free(self, costs: StepCosts, recomputation: Recompute) -> StepCosts:
         """Return the costs with zero time for the free resources."""
-        memory, launches = costs.optimizer
+        memory, launches, products = costs.optimizer
         forward = costs.forward.without(self.free)
         return replace(
             costs,
@@ -324,6 +340,7 @@ class StepModel:
             optimizer=(
                 0.0 if "memory bandwidth" in self.free else memory,
                 0.0 if "launch overhead" in self.free else launches,
+                0.0 if "compute" in self.free else products,
             ),
             exchange=costs.exchange.without(self.free),
         )

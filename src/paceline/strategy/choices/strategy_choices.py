@@ -26,7 +26,8 @@ from paceline.strategy.frameworks.loss import LOSS_ALIASES, LOSSES
 from paceline.strategy.memory_format import ALIASES as FORMAT_ALIASES
 from paceline.strategy.memory_format import CHANNELS_LAST, MEMORY_FORMATS
 from paceline.strategy.memory_format import RULE as FORMAT_RULE
-from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
+from paceline.strategy.optimizer import DEFAULT, OPTIMIZER_ALIASES, OPTIMIZERS
+from paceline.strategy.updates.weight_update import TRAINED_OPTIMIZERS, check_optimizer
 from paceline.strategy.usual_precision import RULE
 from paceline.strategy.worker_counts import check_batch
 from paceline.units import format_bytes
@@ -92,7 +93,7 @@ MEMORY_FORMAT: Any = choice(
 
 OPTIMIZER: Any = choice(
     "",
-    Name("optimizer", OPTIMIZERS, optional=True),
+    Name("optimizer", OPTIMIZERS, OPTIMIZER_ALIASES, optional=True, few=len(OPTIMIZERS)),
     "{legal} (default {default})",
     rule=DEFAULT,
     metavar="O",
@@ -100,7 +101,8 @@ OPTIMIZER: Any = choice(
     said=True,
     affects=("time", "memory", "numerics"),
     recorded=True,
-    train=RUNS,
+    strategy_needs=(check_optimizer,),
+    train=TRAINED_OPTIMIZERS,
     plan=Searched("optimizer", single=True, help="{help}"),
     emit=WRITTEN,
 )

@@ -168,7 +168,9 @@ class TrainingRun:
         name = self.strategy.optimizer
         for option, value in self.optimizer_options.items():
             if option not in OPTIMIZERS[name].options:
-                having = [optimizer.name for optimizer in OPTIMIZERS.values() if option in optimizer.options]
+                having = [
+                    optimizer.name for optimizer in OPTIMIZERS.values() if optimizer.trained and option in optimizer.options
+                ]
                 if not having:
                     raise unknown(f"option of {name}", option, OPTIMIZERS[name].options)
                 raise UserError(f"{name} has no {option.replace('_', ' ')}", f"leave it out, or use {' or '.join(having)}")

@@ -1,0 +1,1 @@
+"""How an optimizer step runs, and the type of what it keeps."""

@@ -33,6 +33,7 @@ PARTS = {
     "parallelism": "Division of the work",
     "gradient_exchange": "Gradient exchange",
     "local": "Local steps",
+    "weight_update": "Update of the weights",
 }
 """Headings of the parts of a strategy."""
 EFFECTS: dict[Effect, str] = {

@@ -39,7 +39,7 @@ PREDICT = (
     " --seq-len --loss"
     " --args --input --lora"
     " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
-    + EXCHANGE
+    " --update --stored-weights --state-bits" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
@@ -49,6 +49,7 @@ PLAN = (
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
     " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"
+    " --update --stored-weights --state-bits"
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"

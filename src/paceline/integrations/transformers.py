@@ -11,9 +11,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from paceline.integrations.hook_state import read_state, write_state
 from paceline.integrations.step_comparison import CallbackBase, attach_when_wrapped
-
-_OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd", "lars": "lars", "lamb": "lamb"}
-"""Beginnings of the Trainer's names, and ours."""
+from paceline.names import look_up
+from paceline.strategy.optimizer import OPTIMIZER_ALIASES, OPTIMIZERS
 
 
 class TransformersCallback(CallbackBase, TrainerCallback):
@@ -80,8 +79,7 @@ def settings_of(args: Any) -> dict[str, Any]:
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else "fp32",
     }
     name = str(getattr(args.optim, "value", args.optim))
-    optimizer = next((ours for theirs, ours in _OPTIMIZERS.items() if name.startswith(theirs)), "")
-    if optimizer:
+    if optimizer := look_up(name, OPTIMIZERS, OPTIMIZER_ALIASES):
         settings["optimizer"] = optimizer
     if getattr(args, "activation_checkpointing", None) or getattr(args, "gradient_checkpointing", None):  # its name before 6
         settings["recompute"] = "full"

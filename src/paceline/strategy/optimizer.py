@@ -173,7 +173,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
 """Optimizers by name. ``separate`` counts what operations of PyTorch 2.13 read and write, as a test does. Muon's leaves out the
 products of the orthogonalization (``prediction/passes/orthogonal.py``)."""
 OPTIMIZER_ALIASES: Mapping[str, str] = {
-    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fused", "adamw_32bit"), "adamw"),
+    **dict.fromkeys(
+        ("adamw_torch", "adamw_torch_fused", "adamw_torch_xla", "adamw_torch_npu_fused", "adamw_hf", "adamw_apex_fused"),
+        "adamw",
+    ),
     **dict.fromkeys(("adam_8bit", "adamw_bnb_8bit", "adamw_torch_8bit"), "adamw_8bit"),
     **dict.fromkeys(("paged_adam_8bit", "paged_adamw_bnb_8bit"), "paged_adamw_8bit"),
     **dict.fromkeys(("paged_adamw_32bit", "paged_adam"), "paged_adamw"),

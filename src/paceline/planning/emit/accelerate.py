@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
-from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
+from paceline.planning.emit.optimizer import import_lines, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
 from paceline.strategy import BUCKET_BYTES
@@ -97,8 +97,7 @@ def _sharded(job: EmittedJob) -> Table:
 def _lines(job: EmittedJob) -> Iterator[str]:
     """Yield lines of the user's script for choices without a field in the file."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    if hooked(job) or needs_paceline(job):
-        yield "import paceline"
+    yield from import_lines(job, hooked(job))
     if PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
     yield f"accelerator = Accelerator({_arguments(job)})"

@@ -50,7 +50,7 @@ def check(job: EmittedJob) -> None:
         raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
     if mesh.recompute.by_operation:
         raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
-    if not OPTIMIZERS[job.optimizer].of_torch:
+    if not (OPTIMIZERS[job.optimizer].is_adam or OPTIMIZERS[job.optimizer].of_torch == "SGD"):
         raise job.refused(f"optimizer {job.optimizer}", "it has adam and sgd")
 
 

@@ -15,15 +15,37 @@ from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recipe import Recipe
 
 
-def needs_paceline(job: EmittedJob) -> bool:
-    """Return whether the optimizer is one of Paceline's."""
-    return not OPTIMIZERS[job.optimizer].of_torch
+def optimizer_import(job: EmittedJob) -> str:
+    """Return the package that has the optimizer's class; empty for PyTorch."""
+    package = OPTIMIZERS[job.optimizer].python.partition(".")[0]
+    return "" if package == "torch" else package
+
+
+def import_lines(job: EmittedJob, hooked: bool) -> Iterator[str]:
+    """Yield the imports of the script. ``hooked``: whether it calls Paceline.
+
+    Raises:
+        UserError: an optimizer that takes only some of the tensors.
+    """
+    if OPTIMIZERS[job.optimizer].orthogonal:
+        raise job.refused(
+            f"optimizer {job.optimizer}", "it takes matrices alone: the script gives it those, and AdamW the others"
+        )
+    packages = {optimizer_import(job), "paceline" if hooked else ""} - {""}
+    yield from (f"import {package}" for package in sorted(packages))
+
+
+_KEYWORDS = {"looped": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+"""Arguments of PyTorch's optimizers for each way to run their kernels."""
 
 
 def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
     """Return options of the optimizer except its rate, by PyTorch's names: from the recipe, else the essential ones."""
-    usual = OPTIMIZERS[job.optimizer].needed
-    return {**usual} | (job.recipe.arguments if job.recipe else {})
+    optimizer, update = OPTIMIZERS[job.optimizer], job.strategy.weight_update.update
+    ways = _KEYWORDS.get(update, {}) if optimizer.of_torch else {}
+    if optimizer.factored:
+        ways = {"relative_step": False, "scale_parameter": False}
+    return {**optimizer.needed} | (job.recipe.arguments if job.recipe else {}) | ways
 
 
 def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
@@ -35,7 +57,10 @@ def optimizer_lines(job: EmittedJob, sharded: bool = False) -> Iterator[str]:
     recipe, kind = job.recipe, OPTIMIZERS[job.optimizer].python
     begin = f"torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), {kind}" if sharded else ""
     rate = f"{recipe.lr:.6g}" if recipe else "..."
-    options = "".join(f", {name}={json.dumps(value)}" for name, value in optimizer_arguments(job).items())
+    options = "".join(
+        f", {name}={value if isinstance(value, bool) else json.dumps(value)}"
+        for name, value in optimizer_arguments(job).items()
+    )
     yield f"optimizer = {begin or f'{kind}(model.parameters()'}, lr={rate}{options})"
     if recipe:
         yield f"# learning rate: {recipe.source}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from paceline import hardware
 from paceline.planning.emit.job import EmittedJob
-from paceline.planning.emit.optimizer import needs_paceline, optimizer_lines
+from paceline.planning.emit.optimizer import import_lines, optimizer_lines
 from paceline.strategy import BUCKET_BYTES, CLIP, FIRST_BUCKET_BYTES, GradientExchange, Strategy
 from paceline.strategy.choices.choice import declared
 from paceline.strategy.choices.choice_values import WholeNumber
@@ -96,8 +96,7 @@ def batch_text(job: EmittedJob) -> str:
 def lines(job: EmittedJob) -> Iterator[str]:
     """Yield lines for the script: Python and remarks on it. Call ``check`` first."""
     strategy, mesh = job.strategy, job.strategy.parallelism
-    if hooked(job) or needs_paceline(job):
-        yield "import paceline"
+    yield from import_lines(job, hooked(job))
     if hardware.PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
     if mesh.recompute:

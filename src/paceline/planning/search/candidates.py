@@ -17,7 +17,7 @@ from paceline.planning.search.space import Space
 from paceline.planning.search.tally import Exclusions
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
-from paceline.strategy import COMPRESSIONS, SHARDINGS, Parallelism, Strategy
+from paceline.strategy import COMPRESSIONS, OPTIMIZERS, SHARDINGS, Parallelism, Strategy
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges import EXCHANGES, OF_HOSTS
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
@@ -25,6 +25,7 @@ from paceline.strategy.exchanges.hierarchical import HIERARCHICAL
 from paceline.strategy.exchanges.sharded import SHARDED
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import CHOICES
+from paceline.strategy.updates.weight_update import PLAIN_UPDATE
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
@@ -129,11 +130,14 @@ def _templates(space: Space, work: TrainingTarget, left_out: Exclusions, times: 
                 **(of_shares if sharding.shares_out else {}),
             )
             templates = dict.fromkeys(with_choices(template, combination) for combination in space.combinations)
+            if space.updates and not any(each.weight_update != PLAIN_UPDATE for each in templates):
+                template.changed(**space.updates)  # raises the reason
         except UserError as error:
             if bucket == space.buckets[0]:
-                left_out.add(
-                    _illegal(x.carries(compression), sharding is DISTRIBUTED or bool(space.gradient_bits)), times, error.message
-                )
+                own = sharding is DISTRIBUTED or bool(space.gradient_bits)
+                other = space.updates or (space.optimizer and not OPTIMIZERS[space.optimizer].plain)
+                why = error.message if other and x.carries(compression) else _illegal(x.carries(compression), own)
+                left_out.add(why, times, error.message)
             continue
         if compression.name in barred:
             left_out.add(barred[compression.name], times)
@@ -200,7 +204,13 @@ def _on(
     meshed: dict[tuple[int, int], list[tuple[dict[str, Any], Parallelism]]] = {}
     for times in space.accumulations:
         meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
-        meshed[times, n] = [(others[id(template)], meshes[id(template.parallelism)]) for template in here]
+        meshed[times, n] = []
+        for template in here:
+            choices, mesh = others[id(template)], meshes[id(template.parallelism)]
+            if why := _update_refused(choices, mesh):
+                left_out.add(why, len(batches))
+            else:
+                meshed[times, n].append((choices, mesh))
     for batch, (times, replicas) in product(batches, meshed):
         pairs = meshed[times, replicas]
         why = _batch(batch, times, replicas, work)
@@ -209,6 +219,17 @@ def _on(
             continue
         for choices, mesh in pairs:  # a hundred thousand a second: ``dataclasses.replace`` takes three times as long
             yield cluster, Strategy(global_batch_size=batch, parallelism=mesh, **choices)
+
+
+def _update_refused(choices: Mapping[str, Any], mesh: Parallelism) -> str:
+    """Return why a mesh does not have the update of the weights; empty if it does. ``choices``: others of a strategy."""
+    if choices["weight_update"] == PLAIN_UPDATE:
+        return ""
+    try:
+        Strategy(global_batch_size=mesh.data * mesh.micro_batches, parallelism=mesh, **choices)
+    except UserError as error:
+        return error.message
+    return ""
 
 
 _OF_TEMPLATE = tuple(f.name for f in fields(Strategy) if f.name not in ("global_batch_size", "parallelism"))

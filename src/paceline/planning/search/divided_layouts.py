@@ -14,7 +14,7 @@ from paceline.hardware import Cluster
 from paceline.planning.compare.strategy_text import Wanted
 from paceline.planning.search.candidates import precision_left_out, with_choices
 from paceline.planning.search.choice import Choice
-from paceline.planning.search.layout_space import LayoutSpace, powers
+from paceline.planning.search.layout_space import LayoutSpace, dividing_shardings, powers
 from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
 from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.space import MODEL_AXES, Space
@@ -241,6 +241,8 @@ def _layouts(
         for name in space.divided_shardings or space.shardings
         if all(space.gathers(p, SHARDINGS[name].divided.name) for p in precisions)
     )
+    if precisions:
+        shardings = dividing_shardings(shardings, space.optimizer, common, precisions[0])
     if world == 1 or not precisions or not shardings or not batches or (common.get("offload") and not offloads(cluster.device)):
         return None
     unnamed: dict[str, tuple[int, ...]] = {

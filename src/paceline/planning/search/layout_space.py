@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import product
@@ -17,6 +18,7 @@ from paceline.strategy.context_exchange import CONTEXT_EXCHANGES, CONTEXT_RING
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block
+from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.workload.table import Workload
 
 MOST_VIRTUAL = 8
@@ -155,3 +157,19 @@ def powers(most: int) -> Iterator[int]:
     while power <= most:
         yield power
         power *= 2
+
+
+def dividing_shardings(names: Sequence[str], optimizer: str, common: Mapping[str, Any], precision: str) -> tuple[str, ...]:
+    """Return the shardings that the optimizer and its update have next to a divided network; none if they do not divide.
+
+    Args:
+        common: choices of all layouts, of which those of the update count.
+    """
+    update = {name: value for name, value in common.items() if CHOICES[name].part == "weight_update"}
+    found = []
+    for name in names:
+        with suppress(UserError):
+            mesh: dict[str, Any] = {"world_size": 4, "pipeline": 2, "global_batch_size": 2}
+            Strategy.of(**mesh, sharding=name, optimizer=optimizer, precision=precision, **update)
+            found.append(name)
+    return tuple(found)

@@ -19,7 +19,7 @@ from paceline.hardware.prices import price
 from paceline.planning.compare.changes import Change, apply
 from paceline.planning.compare.strategy_text import describe, saves_memory
 from paceline.planning.search.divided_layouts import expert_groups
-from paceline.planning.search.layout_space import LayoutSpace, powers
+from paceline.planning.search.layout_space import LayoutSpace, dividing_shardings, powers
 from paceline.planning.search.layouts import search_layouts
 from paceline.prediction import ORDINARY, Prediction, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate
@@ -27,6 +27,7 @@ from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.passes.offload import offloads
 from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import OPTIMIZERS, GradientExchange, Strategy
+from paceline.strategy.choices.choice import plain_values
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
@@ -183,8 +184,9 @@ class _ChangeSearch:
 
     def more_devices(self, cluster: Cluster, strategy: Strategy, network: Link) -> list[Offer]:
         """Return the fewest more devices of the same kind on which the job fits."""
-        words = 1 + OPTIMIZERS[strategy.optimizer].state_words  # fp32, all sharded
-        least = 4 * words * self.workload.num_parameters / usable_bytes(cluster.device)
+        optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
+        each = update.width + (0.0 if optimizer.paged else update.least_state_bytes(optimizer))  # all sharded
+        least = each * self.workload.num_parameters / usable_bytes(cluster.device)
         for local, nodes in _larger(cluster, least):
             changes = [Change("devices-per-node", "=", str(local)), Change("nodes", "=", str(nodes))]
             try:
@@ -258,8 +260,10 @@ class _ChangeSearch:
     def _divided(self, cluster: Cluster, strategy: Strategy, *, free: bool = False) -> list[Candidate]:
         """Return the best layout on the cluster. ``free``: also with other shardings and recomputation."""
         mesh, exchange = strategy.parallelism, strategy.gradient_exchange
-        dense = exchange.is_plain
-        if cluster.world_size == 1 or not cluster.even or not dense:
+        dense, update = exchange.is_plain, plain_values(strategy.weight_update)
+        tried = TORCH_SHARDINGS if free else (mesh.sharding.name,)
+        shardings = dividing_shardings(tried, strategy.optimizer, update, strategy.precision)
+        if cluster.world_size == 1 or not cluster.even or not dense or not shardings:
             return []
         space = LayoutSpace(
             batches=(strategy.global_batch_size,),
@@ -267,10 +271,11 @@ class _ChangeSearch:
             virtual_stages=(1,),
             micro_batch_sizes=(1,) if has_experts(self.workload) else LayoutSpace.micro_batch_sizes,
             experts=tuple(expert_groups(self.workload, cluster.world_size)) if free else (1,),
-            shardings=TORCH_SHARDINGS if free else (mesh.sharding.name,),
+            shardings=shardings,
             recomputes=tuple(map(str, (NO_RECOMPUTE, FULL_RECOMPUTE))) if free else (mesh.recompute.name,),
             balanced=False,
             node_groups=False,
+            common=update,
             optimizer=strategy.optimizer,
         )
         search = search_layouts(self.workload, cluster, space, predictor=self.predictor, keep=1)

@@ -143,6 +143,12 @@ class Space:
         """All combinations of values of the ``others``."""
         return tuple(dict(zip(self.others, values, strict=True)) for values in product(*self.others.values()))
 
+    @property
+    def updates(self) -> Mapping[str, Any]:
+        """Choices of the update of the weights that every strategy has, by name."""
+        named = ((name, values[0]) for name, values in self.others.items() if CHOICES[name].part == "weight_update" and values)
+        return {name: value for name, value in named if value != CHOICES[name].default}
+
     def tried(self, item: StrategyChoice) -> tuple[Any, ...]:
         """Return the values to try of a choice; empty if they depend on the network, the cluster or other choices."""
         if item.plan is None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.passes.layer_roles import forward_product
+from paceline.prediction.passes.orthogonal import newton_schulz_flops
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import DEFAULT, OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import SELECTIVE_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
+from paceline.strategy.updates.weight_update import STORED, UPDATES
 from paceline.workload.table import Workload
 
 UNEVEN = 1.1
@@ -76,12 +78,7 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
     if workload.resident:
         text = f"{workload.resident:,} weights of encoders are held in {strategy.precision}, whole on every device."
         yield Assumption("memory", text)
-    optimizer = OPTIMIZERS[strategy.optimizer]
-    yield Assumption(
-        "optimizer",
-        f"Optimizer: {optimizer.name}, {optimizer.state_words} fp32 values of state a parameter. The default is {DEFAULT}. "
-        "plan takes the optimizer of the recipe.",
-    )
+    yield from _update(workload, strategy)
     if mesh.recompute:
         yield Assumption("recomputation", _recomputation(workload, mesh.recomputation))
 
@@ -113,6 +110,39 @@ def _key_heads(workload: Workload) -> int:
         if attention is not None:
             return round(keys / attention.k)
     return 0
+
+
+def _update(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    """Yield sentences on the optimizer's state, its kernels, and the types of stored weights."""
+    optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
+    bits = update.value_bytes(optimizer) * 8
+    kept = f"{optimizer.state_words} {'fp32 values' if bits == 32 else f'values of {bits:.4g} bits'} of state a parameter"
+    if optimizer.factored:
+        kept = "one fp32 value of state for each row and column of a matrix"
+    if optimizer.orthogonal:
+        kept = f"1 value of {bits:.4g} bits a parameter of matrices in blocks, 2 elsewhere, where AdamW updates"
+    yield Assumption(
+        "optimizer",
+        f"Optimizer: {optimizer.name}, {kept}. The default is {DEFAULT}. plan takes the optimizer of the recipe.",
+    )
+    if optimizer.orthogonal:
+        yield Assumption(
+            "optimizer",
+            f"Orthogonalization: {newton_schulz_flops(workload):.3g} FLOPs a step in bf16, five Newton-Schulz steps of each "
+            "matrix. Replicas that share out state update whole matrices each, others all of them.",
+            "torch.optim.Muon; Megatron-Core, LayerWiseDistributedOptimizer",
+        )
+    if optimizer.paged:
+        yield Assumption(
+            "optimizer",
+            "Its state is in unified memory: the part that does not fit next to all else is in the host's, and moves there and "
+            "back in every step. PyTorch's counters of memory leave this state out.",
+            "bitsandbytes, paged optimizers",
+        )
+    if update.update:
+        yield Assumption("optimizer", f"Update {update.update}: {UPDATES[update.update]}.", "PyTorch, torch.optim")
+    if update.stored_weights:
+        yield Assumption("memory", f"Stored: {STORED[update.stored_weights]}.", "Zamirai et al. 2020, arXiv:2010.06192")
 
 
 def _recomputation(workload: Workload, choice: Recompute) -> str:

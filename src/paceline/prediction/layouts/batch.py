@@ -339,7 +339,8 @@ class _SameExchange:
         fixed, of_sample, update, paged = of
         needed: Array = fixed + np.maximum(of_sample * micro, update)
         missing = np.maximum(needed - usable_bytes(self.cluster.device), 0.0)
-        return needed - np.minimum(np.ceil(missing / PAGE) * PAGE, paged)
+        on_device: Array = needed - np.minimum(np.ceil(missing / PAGE) * PAGE, paged)
+        return on_device
 
     def bytes_of(self, model: StepModel, plan: BucketSizes) -> tuple[Array, Array, Array, Array]:
         """Return bytes on one device for each candidate: those that do not grow with the batch, of a sample, of an update, and

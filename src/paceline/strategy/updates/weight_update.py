@@ -67,7 +67,7 @@ class WeightUpdate:
         affects=("time", "memory"),
         plan=Searched(single=True, help="{help}"),
         train=Trained("update {value}", "leave update out: train steps as torch.optim does by default"),
-        emit=EmitRule("update {value}", "the script gives it to its optimizer"),
+        emit=EmitRule("update {value}", "it is not written here", by_scripts=lambda update: not update.in_backward),
         strategy_needs=(lambda s: check_update(s),),
         source="PyTorch, torch.optim; Lv et al. 2023, arXiv:2306.09782",
     )

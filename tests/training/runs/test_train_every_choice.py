@@ -270,7 +270,7 @@ def test_every_choice_is_listed():
         **BASE, compression="inceptionn", exchange="ring", codec_at="nic", memory_format="channels_last", **LOCAL
     )
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
-    stored = Strategy.of(**BASE, precision="bf16", stored_weights="bf16", update="fused", state_bits=16, optimizer="adam")
+    stored = Strategy.of(**BASE, precision="bf16", stored_weights="bf16", update="fused", state_bits=16, optimizer="adam", loss="chunked")
     written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written
 

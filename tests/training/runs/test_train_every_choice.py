@@ -129,6 +129,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"sharding": "zero1", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero1"),
         ({"sharding": "zero2", "gradient_bits": 16}, "cannot run gradient_bits 16 with sharding zero2"),
     ],
+    "loss": [({"loss": "chunked"}, "cannot run loss chunked")],
     "update": [({"update": "fused"}, "cannot run update fused")],
     "stored_weights": [({"stored_weights": "bf16", "precision": "bf16"}, "fp32, not bf16|stored_weights bf16")],
     "state_bits": [({"state_bits": 16, "optimizer": "adam"}, "cannot run state_bits 16")],
@@ -270,7 +271,8 @@ def test_every_choice_is_listed():
         **BASE, compression="inceptionn", exchange="ring", codec_at="nic", memory_format="channels_last", **LOCAL
     )
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
-    stored = Strategy.of(**BASE, precision="bf16", stored_weights="bf16", update="fused", state_bits=16, optimizer="adam", loss="chunked")
+    update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam"}
+    stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
     written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written
 

@@ -344,6 +344,7 @@ COMPARED = {
     "nic/verify.py": "names of codecs, as the files of golden vectors",
     "planning/compare/changes.py": "a change of the cluster's network card",
     "prediction/exchange/collective_time.py": "algorithms of NCCL",
+    "prediction/passes/computed_layers.py": "how a framework runs experts",
     "lab/status.py": "a name of an emulated host's counters",
     "validation/sets/megatron_table.py": "words of a published table",
     "validation/sets/tf_benchmarks.py": "words of a published table",

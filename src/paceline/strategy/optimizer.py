@@ -88,11 +88,12 @@ _ONE_BY_ONE = ("looped", "in_backward")
 """Updates of software that updates one tensor after the other."""
 
 
-def _of_bitsandbytes(name: str, kind: str, words: int, bits: int, lr: float, paged: bool = False) -> Optimizer:
+def _of_bitsandbytes(
+    name: str, kind: str, words: int, bits: int, lr: float, paged: bool = False, deepspeed: str = ""
+) -> Optimizer:
     """Return an optimizer of bitsandbytes, whose kernel reads and writes each value once."""
     options: dict[str, float | str] = {"weight_decay": 0.01 if words == 2 else 0.0}
     python = f"bitsandbytes.optim.{kind}"
-    deepspeed = "Lion" if name == "lion" else ""
     return Optimizer(
         name,
         words,
@@ -110,6 +111,10 @@ def _of_bitsandbytes(name: str, kind: str, words: int, bits: int, lr: float, pag
     )
 
 
+ADAMW = Optimizer(
+    "adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW", separate=(21, 8), ways=TORCH_WAYS
+)
+"""AdamW of PyTorch, which also updates the tensors that an optimizer of matrices leaves."""
 OPTIMIZERS: Mapping[str, Optimizer] = {
     o.name: o
     for o in (
@@ -127,9 +132,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             ways=TORCH_WAYS,
         ),
         Optimizer("adam", 2, 7, 6, 0.001, {"weight_decay": 0.0}, "torch.optim.Adam", "Adam", separate=(19, 7), ways=TORCH_WAYS),
-        Optimizer(
-            "adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW", separate=(21, 8), ways=TORCH_WAYS
-        ),
+        ADAMW,
         Optimizer(
             "lars", 1, 7, 9, 2.0, {"variant": "paper", "momentum": 0.9, "weight_decay": 5e-4}, "paceline.LARS", layerwise=True
         ),
@@ -137,7 +140,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         _of_bitsandbytes("adamw_8bit", "AdamW8bit", 2, 8, 0.001),
         _of_bitsandbytes("paged_adamw_8bit", "PagedAdamW8bit", 2, 8, 0.001, paged=True),
         _of_bitsandbytes("paged_adamw", "PagedAdamW32bit", 2, 32, 0.001, paged=True),
-        _of_bitsandbytes("lion", "Lion", 1, 32, 1e-4),
+        _of_bitsandbytes("lion", "Lion", 1, 32, 1e-4, deepspeed="Lion"),
         _of_bitsandbytes("lion_8bit", "Lion8bit", 1, 8, 1e-4),
         _of_bitsandbytes("paged_lion_8bit", "PagedLion8bit", 1, 8, 1e-4, paged=True),
         Optimizer(

@@ -12,7 +12,7 @@ from math import ceil, prod
 from typing import Any, ClassVar, final
 
 from paceline.errors import UserError
-from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, gathered_bytes
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
 from paceline.strategy.buckets import BucketPlan, T
 from paceline.strategy.choices.values import Value
 from paceline.strategy.compression.formats import FP32, whole_numbers
@@ -261,7 +261,7 @@ def scatter(elements: int, precision: str, world_size: int, members: int = 0, bi
 
 def narrow_sum(elements: int, world_size: int) -> Traffic:
     """Return the all-reduce of one bucket of bf16 gradients, as DistributedDataParallel has it for bf16 weights."""
-    size = BYTES_PER_ELEMENT["bf16"] * elements
+    size = BYTES_PER_ELEMENT[WIDE] * elements
     return Traffic((), (Phase("allreduce", (size,), world_size),), (), CodecWork(), CodecWork(), CodecWork(), 1, 1.0)
 
 

@@ -20,7 +20,7 @@ from paceline.prediction.layouts.layout_slices import PROBE
 from paceline.prediction.passes.compute import optimizer_seconds
 from paceline.prediction.passes.offload import copy_seconds, host_update_seconds
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.optimizer import ADAMW, OPTIMIZERS
 from paceline.strategy.strategy import Strategy
 
 _GATHERED = {"gather_update": "gathered", "gather_next": "next"}
@@ -115,6 +115,6 @@ def _least_update(group: ReplicaGroup, elements: int, tensors: int, e: Efficienc
     An optimizer of matrices has another one for other tensors, so the faster of both bounds them.
     """
     optimizer, update = OPTIMIZERS[group.strategy.optimizer], group.strategy.weight_update
-    kinds = (optimizer, OPTIMIZERS["adamw"]) if optimizer.orthogonal else (optimizer,)
+    kinds = (optimizer, ADAMW) if optimizer.orthogonal else (optimizer,)
     each = [optimizer_seconds(kind, elements, tensors, group.view.device, e, update) for kind in kinds]
     return tuple(map(min, zip(*each, strict=True)))

@@ -23,7 +23,7 @@ from paceline.prediction.passes.compute import Seconds, optimizer_seconds
 from paceline.prediction.passes.offload import host_update_seconds
 from paceline.prediction.passes.orthogonal import matrix_elements, matrix_tensors, newton_schulz_seconds
 from paceline.prediction.passes.recompute import recomputed
-from paceline.strategy.optimizer import OPTIMIZERS
+from paceline.strategy.optimizer import ADAMW, OPTIMIZERS
 from paceline.strategy.phase import Phase
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
@@ -97,7 +97,7 @@ def update_seconds(
     elements, count = matrix_elements(workload), matrix_tensors(workload)
     of_matrices = optimizer_seconds(optimizer, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     elements, count = workload.num_parameters - elements, len(workload.parameters) - count
-    rest = optimizer_seconds(OPTIMIZERS["adamw"], ceil(elements / workers), ceil(count / workers), device, efficiency, update)
+    rest = optimizer_seconds(ADAMW, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     products, launches = newton_schulz_seconds(workload, device, efficiency)
     return of_matrices[0] + rest[0], of_matrices[1] + rest[1] + launches / workers, products / workers
 

@@ -71,6 +71,7 @@ class Case:
     Attributes:
         software: ``tuned`` (as for a benchmark), ``eager`` (the same with kernels launched one by one, before graphs of
             them) or ``ordinary`` (framework code as people write it).
+        framework: name in ``FRAMEWORKS`` of the software that trained; empty: the plain one of ``software``.
         step_s, sync_s: measured seconds of a step and of the part that waits for the exchange, if the file states it. 0: only
             the memory was measured.
         published: predictions of others for this row, seconds by name. ``published_memory``: bytes of a device by name.
@@ -94,6 +95,7 @@ class Case:
     memory_counts: Literal["allocated", "device"] = "device"
     held_bytes: float = 0.0
     year: float = 0.0
+    framework: str = ""
     attention: str = ""
     overlap: bool | None = None
     precision_from: PrecisionSource = "row"

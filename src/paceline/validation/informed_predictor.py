@@ -26,7 +26,7 @@ class InformedPredictor:
 
     def __init__(self, visible: Callable[[Case], Sequence[Case]], info: Info, hold_out: HoldOut) -> None:
         self._visible, self._info, self._hold_out = visible, info, hold_out
-        self._predictors: dict[tuple[int, str, str, float, str, bool | None], tuple[Sequence[Case], StepPredictor]] = {}
+        self._predictors: dict[tuple[int, str, str, str, float, str, bool | None], tuple[Sequence[Case], StepPredictor]] = {}
 
     def __call__(self, case: Case) -> Estimate:
         """Return the estimate of a row."""
@@ -58,10 +58,13 @@ class InformedPredictor:
 
     def _predictor(self, case: Case) -> StepPredictor:
         rows, without = self._visible(case), self.held_out(case)
-        key = (id(rows), case.software, case.attention, case.year, without, case.overlap)
+        key = (id(rows), case.software, case.framework, case.attention, case.year, without, case.overlap)
         if key not in self._predictors:
             plain = Predictor(
-                constants=_efficiency(case.software, without).of_year(case.year), attention=case.attention, overlap=case.overlap
+                constants=_efficiency(case.software, without).of_year(case.year),
+                framework=case.framework,
+                attention=case.attention,
+                overlap=case.overlap,
             )
             seen = [_observation(row) for row in rows]
             corrected = fit(seen, plain) if seen else plain

@@ -154,6 +154,7 @@ def _case(row: Row, keys: Keys, cluster: Cluster, value: Measured) -> Case | Ski
         workload=network,
         setting=setting,
         software=level,
+        framework=framework(row).name,
         attention=attention(row, cluster.device),
         overlap=options.overlap(row),
         step_s=step_s,
@@ -189,7 +190,8 @@ def _setting(row: Row, cluster: Cluster, network: Workload, mesh: dict[str, Any]
     replicas = max(1, n // (mesh["tensor"] * mesh["pipeline"] * mesh["context"]))
     batch, micro = _batches(row, replicas, each, by_core)
     usual = framework(row)
-    sharding = (options.sharding(row) or usual.sharding) if replicas * mesh["context"] > 1 else DDP.name
+    alone = replicas * mesh["context"] == 1 and not usual.name  # DeepSpeed has the hooks of a sharding on one device too
+    sharding = DDP.name if alone else options.sharding(row) or usual.sharding
     choices: dict[str, Any] = {
         **mesh,
         "sharding": sharding,

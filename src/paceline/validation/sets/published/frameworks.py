@@ -21,6 +21,7 @@ class FrameworkDefaults:
 
     Attributes:
         software: level of its kernels. ``compiled``: that under a compiler that the row names.
+        name: its name in ``FRAMEWORKS``; empty: the plain one of its level.
         sharding: what it shares out by default, a name of ``SHARDINGS``.
         needed: what it shares out where a run would not fit otherwise.
         scaled: attention is PyTorch's ``scaled_dot_product_attention``.
@@ -35,10 +36,12 @@ class FrameworkDefaults:
     scaled: bool = False
     optimizer: str = "adam"
     fused_since: str = ""
+    name: str = ""
 
 
 _FRAMEWORKS: tuple[tuple[str, FrameworkDefaults], ...] = (
-    (r"hf \+ deepspeed", FrameworkDefaults("ordinary")),
+    (r"hf \+ deepspeed", FrameworkDefaults("ordinary", name="deepspeed-4")),
+    (r"hf finetune\.py", FrameworkDefaults("ordinary", name="deepspeed")),
     (r"oneflow-gpt|oneflow", FrameworkDefaults("tuned", "tuned")),
     (r"maxtext", FrameworkDefaults("tuned", "tuned", sharding="zero3")),
     (r"megatron|nemo(?! automodel)|transformerengine", FrameworkDefaults("tuned", "tuned", needed="distributed_optimizer")),

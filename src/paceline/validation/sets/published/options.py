@@ -119,7 +119,9 @@ def sharding(row: Row) -> str:
     """Return the sharding of weights, gradients and optimizer states, a name of ``SHARDINGS``; empty if unstated."""
     text = row.text("dp_sharding") or row.text("framework")
     if not row.text("dp_sharding") and "QwenLM/Qwen " in row.text("source"):
-        return "zero3" if "full-parameter" in row.text("other_options").casefold() else "zero2"  # finetune/*_ds.sh
+        if "full-parameter" in row.text("other_options").casefold():
+            return "zero3"  # finetune_ds.sh, on one device too
+        return "zero2" if leading(row.text("num_devices")) != 1 else "ddp"  # finetune_lora_ds.sh, finetune_lora_single_gpu.sh
     if _SINGLE.match(text):
         return "ddp"
     named = next((name for pattern, name in _SHARDINGS if re.search(pattern, text, re.IGNORECASE)), "")

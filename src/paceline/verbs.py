@@ -16,12 +16,14 @@ from paceline.hardware.prices import Price, listing_of_cluster, of_devices
 from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.compare.changes import BatchScaling
 from paceline.planning.search.deadline import seconds_until
+from paceline.planning.search.lighter_jobs import Job
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.workload import LoRA, Workload
+from paceline.workload.builders.adapters.lora import parse_lora
 
 LARGEST_BATCH = 1024
 """Samples a device at most, where no batch is given."""
@@ -147,15 +149,16 @@ def ask(
     own: dict[str, float | Price] = dict(of_devices(prices, {machines.device.name} if machines else ()) or {})
     if machines and isinstance(cluster, str) and (listing := listing_of_cluster(cluster)):
         own = {machines.device.name: listing, **own}
+    table = _workload(workload, seq_len, lora, target)
     return planning.ask(
-        _workload(workload, seq_len, lora, target),
+        table,
         machines,
         target,
         by_s=seconds,
         budget_usd=budget,
         prices=own,
         predictor=_predictor(predictor),
-        shorter=None if isinstance(workload, Workload) else lambda tokens: _workload(workload, tokens, lora),
+        job=_job(workload, table, lora, seq_len),
     )
 
 
@@ -275,6 +278,15 @@ def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str, targ
     if seq_len is None and target is not None:
         seq_len = target.computed_tokens
     return Workload.named(given, seq_len, lora=lora)
+
+
+def _job(given: Workload | str, table: Workload, lora: LoRA | str, seq_len: int | None) -> Job:
+    """Return the job as it may become lighter. A workload that is made already keeps its length."""
+    adapters = parse_lora(lora) if isinstance(lora, str) and lora else lora or None
+    assert not isinstance(adapters, str)
+    if isinstance(given, Workload):
+        return Job(lambda text, _: given.with_lora(text), adapters)
+    return Job(lambda text, tokens: Workload.named(given, tokens or seq_len, lora=text), adapters, table.tokens)
 
 
 def _cluster(given: Cluster | str, network: str | None) -> Cluster:

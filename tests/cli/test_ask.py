@@ -145,11 +145,14 @@ def test_a_missed_date_names_what_can_be_rented_and_keeps_it(capsys: pytest.Capt
 
 
 @pytest.mark.long
-def test_a_longer_sequence_than_fits_is_answered_with_one_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_longer_sequence_than_fits_is_answered_with_lighter_jobs_that_do(capsys: pytest.CaptureFixture[str]) -> None:
     data = answer(capsys, "ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M")
-    assert not data["fits"] and data["shorter"] and f"--seq-len {data['shorter']}" in data["advice"]
-    again = answer(capsys, f"ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M --seq-len {data['shorter']}")
-    assert again["fits"]
+    assert not data["fits"] and data["lighter"]
+    for lighter in data["lighter"]:
+        lora, tokens = lighter.get("lora", "r=16"), lighter.get("seq_len", 8192)
+        again = answer(capsys, f"ask llama-3-8b --on 'RTX 4090' --lora {lora} --tokens 10M --seq-len {tokens}")
+        assert again["fits"] and (f"--lora {lora}" in data["advice"] or f"--seq-len {tokens}" in data["advice"])
+    assert data["advice"].index("--seq-len") < data["advice"].index("else take")
 
 
 def test_in_brief_what_does_not_fit_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:

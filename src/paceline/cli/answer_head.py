@@ -11,10 +11,11 @@ from typing import Any
 
 from paceline import hardware
 from paceline.cli.arguments.exchange_arguments import COMPOUND
-from paceline.cli.arguments.prediction_inputs import Inputs, plain_predictor
+from paceline.cli.arguments.prediction_inputs import Inputs, job_of, plain_predictor
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
 from paceline.hardware.instances import network_of
+from paceline.planning.search.lighter_jobs import with_lighter
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit, smaller_steps
 from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
@@ -101,7 +102,8 @@ def _head_alone(screen: Screen, head: Sequence[Block], p: Prediction, offers: Se
 
 def _nearest(o: argparse.Namespace, inputs: Inputs, model: StepPredictor) -> tuple[Fitting, ...]:
     most = LARGEST_BATCH if o.global_batch is None else 1
-    return nearest_fit(*inputs, predictor=model, network=_node_network(o, inputs[1]), most_batches=most)
+    found = nearest_fit(*inputs, predictor=model, network=_node_network(o, inputs[1]), most_batches=most)
+    return with_lighter(found, job_of(o, inputs[0]), *inputs[1:], model) if o.lora else found
 
 
 def _node_network(o: argparse.Namespace, machines: Cluster) -> Link | None:
@@ -165,6 +167,7 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
         changed = {name: value for name, value in changed.items() if name not in _OF_EXCHANGE}
         carried |= dict.fromkeys(_OF_EXCHANGE)
         changed |= {name: new[name] for name in ("compression", "exchange")}
+    changed |= {name: value for name, value in (("lora", fit.lora), ("seq_len", fit.tokens)) if value}
     if o.global_batch is None:
         changed["global_batch"] = new["global_batch_size"]
     if o.precision is None and usual_precision(workload, fit.cluster.device).name != new["precision"]:

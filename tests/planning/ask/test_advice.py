@@ -14,6 +14,7 @@ from paceline.planning import Asked, ask
 from paceline.planning.ask.advice import advice, in_words
 from paceline.planning.ask.answer import cluster_text
 from paceline.planning.search.goal import money
+from paceline.planning.search.nearest_fit import BITS, SHORTER, Fitting
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -163,6 +164,9 @@ def test_what_keeps_a_missed_date_is_a_cluster_that_can_be_rented(asked: Asked) 
     assert "none that is listed is" in advice(late)
 
 
-def test_a_shorter_sequence_that_fits_is_offered(asked: Asked) -> None:
-    small = replace(asked, named=Cluster.named("1 RTX 4090"), shorter=2048)
-    assert "or sequences of 2,048 tokens (--seq-len 2048)" in advice(small)
+def test_lighter_jobs_come_before_other_machines(asked: Asked) -> None:
+    step = replace(asked.choice.prediction, memory_bytes=14 * 2**30)
+    fit = Fitting(kinds=(BITS, SHORTER), cluster=asked.choice.cluster, strategy=asked.choice.strategy, prediction=step)
+    small = replace(asked, named=Cluster.named("1 RTX 4090"), lighter=(replace(fit, lora="r=16,bits=4", tokens=2048),))
+    words = "hold the frozen weights in 4 bits and shorten the sequences (--lora r=16,bits=4 --seq-len 2048: 14.0 GiB a device)"
+    assert f"{words}; else take " in advice(small)

@@ -16,11 +16,13 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
+from paceline.planning.search.lighter_jobs import Job
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
+from paceline.workload.builders.adapters.lora import parse_lora
 
 Inputs = tuple[Workload, Cluster, Strategy]
 
@@ -56,6 +58,15 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     Raises UserError."""
     length = seq_len if o.seq_len is None else o.seq_len
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
+
+
+def job_of(o: argparse.Namespace, workload: Workload) -> Job:
+    """Return the job of the options, as it may become lighter: with other adapters, and shorter sequences."""
+
+    def made(lora: str, tokens: int) -> Workload:
+        return workload_of(argparse.Namespace(**{**vars(o), "lora": lora or o.lora, "seq_len": tokens or o.seq_len}))
+
+    return Job(made, parse_lora(o.lora) if o.lora else None, workload.tokens)
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> StepPredictor:

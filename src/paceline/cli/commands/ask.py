@@ -16,7 +16,7 @@ from paceline.cli.arguments.prediction_arguments import (
     add_software_argument,
     add_workload_arguments,
 )
-from paceline.cli.arguments.prediction_inputs import predictor, workload_of
+from paceline.cli.arguments.prediction_inputs import job_of, predictor
 from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware import Cluster
@@ -81,7 +81,7 @@ def _ask(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         progress=o.say,
         memory_format=given_choices(o, [CHOICES["memory_format"]]).get("memory_format", ""),
-        shorter=lambda tokens: workload_of(argparse.Namespace(**{**vars(o), "seq_len": tokens})),
+        job=job_of(o, network),
     )
     notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
     command = deeper(o, asked)

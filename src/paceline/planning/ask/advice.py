@@ -9,10 +9,11 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import dollars_text
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_text
 from paceline.planning.search.goal import money
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, Fitting
 from paceline.planning.search.ranking import TIE
 from paceline.strategy import Strategy
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
-from paceline.units import format_seconds
+from paceline.units import format_memory, format_seconds
 
 SAFE = 0.9
 """Probability from which a limit counts as met."""
@@ -95,11 +96,31 @@ def _links(asked: Asked) -> str:
 def holding(asked: Asked, named: Cluster) -> str:
     """Name devices to rent or changes to make if the network does not fit."""
     choice = asked.choice
-    sequence = f", or sequences of {asked.shorter:,} tokens (--seq-len {asked.shorter})" if asked.shorter else ""
+    own = f"{' or '.join(map(_change, asked.lighter))}; else " if asked.lighter else ""
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
-        return f"take at least {cluster_text(choice.cluster)}{sequence}"
+        return f"{own}take at least {cluster_text(choice.cluster)}"
     where = f"at {asked.listing.seller} for {money(choice.usd)}"
-    return f"take {cluster_text(choice.cluster)} {where}, the cheapest listed of what holds it{sequence}"
+    return f"{own}take {cluster_text(choice.cluster)} {where}, the cheapest listed of what holds it"
+
+
+_CHANGES = {
+    BITS: "hold the frozen weights in 4 bits",
+    "offload": "offload state to the host",
+    SHORTER: "shorten the sequences",
+    ADAPTERS: "train adapters alone",
+}
+
+
+def _change(fit: Fitting) -> str:
+    """Name the changes of a lighter job, with its options and memory."""
+    words = " and ".join(_CHANGES[kind] for kind in fit.kinds)
+    return f"{words} ({lighter_words(fit)}: {format_memory(fit.prediction.memory_bytes)} a device)"
+
+
+def lighter_words(fit: Fitting) -> str:
+    """Return the options of a lighter job: ``--lora r=16,bits=4 --offload weights+optimizer``."""
+    offload = fit.strategy.parallelism.offload
+    return " ".join([*fit.job, *([f"--offload {offload.name}"] if offload else [])])
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from paceline.hardware.node_sizes import node_sizes
 from paceline.hardware.placement import nodes_text
 from paceline.hardware.prices import Price
 from paceline.planning.search.choice import Choice
+from paceline.planning.search.nearest_fit import Fitting
 from paceline.prediction import Prediction
 from paceline.prediction.transports import figures_by_transport
 from paceline.tabular import Row, Tabular
@@ -62,7 +63,8 @@ class Asked(Tabular):
         divided_layout: a divided layout that is faster beyond its range, found by a short search; None without one.
             ``may_divide``: whether such a search is worthwhile.
         memory_format: gain of another order of images, in words; empty without one.
-        shorter: tokens of the longest sequence, a power of two, with which the network fits ``named``; 0 if unknown.
+        lighter: changes of the job itself with which it fits ``named``, if it does not: 4 bits, state in host memory, shorter
+            sequences, adapters; the fewest changes first.
         by_transport: the step over ``RDMA`` and over ``TCP``, if the network gives only its speed. The answer takes TCP.
         advice: one sentence.
     """
@@ -82,7 +84,7 @@ class Asked(Tabular):
     divided_layout: Upgrade | None = None
     may_divide: bool = False
     memory_format: str = ""
-    shorter: int = 0
+    lighter: tuple[Fitting, ...] = ()
     upgrades: tuple[Upgrade, ...] = ()
     by_transport: Mapping[str, Prediction] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
@@ -121,11 +123,12 @@ class Asked(Tabular):
     def to_json(self) -> dict[str, Any]:
         """Convert to a plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
-        others = ("billed", "may_divide", "memory_format", "shorter")
+        others = ("billed", "may_divide", "memory_format")
         further = {name: getattr(self, name) for name in ("keeping", "divided_layout")}
         return {
             **{name: getattr(self, name) for name in (*names, *others)},
             **{name: upgrade.to_json() if upgrade else None for name, upgrade in further.items()},
+            "lighter": [fit.to_json() for fit in self.lighter],
             "advice": self.advice,
             "choice": self.choice.to_json(),
             "by_transport": figures_by_transport(self.by_transport),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from paceline.errors import UserError
@@ -18,19 +18,21 @@ from paceline.planning.compare.image_order import faster_format
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
+from paceline.planning.search.lighter_jobs import Job, lighter_jobs
+from paceline.planning.search.nearest_fit import Fitting
 from paceline.planning.search.ranking import TIE
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.transports import steps_by_transport
+from paceline.strategy import Strategy
+from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 MORE_NODES = (16, 32, 64)
 """Numbers of nodes to try if fewer miss the deadline."""
 MOST_DIVIDED = 64
 """Most devices for which divided layouts are also searched; the search takes a second."""
-LEAST_POWER = 8
-"""Binary logarithm of the shortest sequence to try if longer ones do not fit."""
 
 
 def ask(
@@ -43,7 +45,7 @@ def ask(
     prices: Mapping[str, float | Price] | None = None,
     predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
-    shorter: Callable[[int], Workload] | None = None,
+    job: Job | None = None,
     memory_format: str = "",
 ) -> Asked:
     """Answer with the best plain strategy on ``cluster``.
@@ -55,7 +57,7 @@ def ask(
         prices: as for ``plan``.
         progress: called with a line at intervals during a search of layouts.
         memory_format: order of images, a name of ``MEMORY_FORMATS``; empty: the usual one of the software.
-        shorter: makes the network for a sequence length; shorter lengths are tried if it does not fit.
+        job: adapters and length of the job, which are changed if it does not fit.
 
     Raises:
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
@@ -85,7 +87,7 @@ def ask(
         divided_layout=_divided(at, choice),
         memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
-        shorter=0 if shorter is None or cluster in (None, choice.cluster) else _shorter(question, cluster, shorter),
+        lighter=() if job is None or cluster is None or cluster == choice.cluster else _lighter(question, cluster, job),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),
         assumptions=best.assumptions,
     )
@@ -133,17 +135,12 @@ def _divided(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
     return layout if layout and layout.speedup_low > 1 else None
 
 
-def _shorter(question: TrainingQuestion, cluster: Cluster, shorter: Callable[[int], Workload]) -> int:
-    """Return the longest sequence in tokens, a power of two, with which the network fits; 0 if none does."""
-    tokens = question.workload.tokens
-    for size in (1 << power for power in range(max(0, tokens - 1).bit_length() - 1, LEAST_POWER - 1, -1)):
-        try:
-            at = replace(question, workload=shorter(size))
-        except UserError:  # the network has one fixed length
-            return 0
-        if at.may_hold(cluster) and at.plain((cluster,)):
-            return size
-    return 0
+def _lighter(question: TrainingQuestion, cluster: Cluster, job: Job) -> tuple[Fitting, ...]:
+    """Return lighter jobs that fit the cluster, at one sample a device and step."""
+    workload, devices = question.workload, cluster.world_size
+    precision = usual_precision(workload, cluster.device).name
+    strategy = Strategy.of(world_size=devices, global_batch_size=devices, precision=precision)
+    return lighter_jobs(job, cluster, strategy, predictor=question.predictor)
 
 
 def _rented(

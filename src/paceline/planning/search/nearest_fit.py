@@ -28,7 +28,7 @@ from paceline.prediction.passes.offload import offloads
 from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import OPTIMIZERS, GradientExchange, Strategy
 from paceline.strategy.choices.choice import plain_values
-from paceline.strategy.offload import OFFLOAD_OPTIMIZER
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS
@@ -37,7 +37,12 @@ from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
 
 DENSE = "dense all-reduce"
-ORDER = ("micro steps", "recomputation", "sharding", "layout", "offload", "more devices", "larger device", DENSE)
+BITS, ADAPTERS, SHORTER = "4 bits", "adapters", "shorter sequences"
+"""Kinds of change of the job itself: weights next to adapters in 4 bits, adapters in place of all weights, and its length."""
+ORDER = (
+    *("micro steps", "recomputation", "sharding", "layout", BITS, "offload", SHORTER, ADAPTERS),
+    *("more devices", "larger device", DENSE),
+)
 """Kinds of change, the nearest first."""
 _KINDS = {"grad_accum_steps": "micro steps", "recompute": "recomputation", "sharding": "sharding", "offload": "offload"}
 """Kind of change of each choice that keeps the devices and the division of the network."""
@@ -57,6 +62,7 @@ class Fitting:
 
     Attributes:
         kinds: kinds of the change, from ``ORDER``.
+        lora, tokens: text of other adapters, and tokens of a shorter sequence; empty and 0 if the job itself stays.
         prediction: prediction of the changed job. Its ``fit`` is ``fits``.
     """
 
@@ -64,16 +70,25 @@ class Fitting:
     cluster: Cluster
     strategy: Strategy
     prediction: Prediction
+    lora: str = ""
+    tokens: int = 0
 
     def __str__(self) -> str:
         p = self.prediction
         figures = f"{format_memory(p.memory_bytes)}, {format_seconds(p.step_time_s)} a step"
-        return f"{describe(self.cluster, self.strategy)} ({figures})"
+        return f"{', '.join(filter(None, (*self.job, describe(self.cluster, self.strategy))))} ({figures})"
+
+    @property
+    def job(self) -> tuple[str, ...]:
+        """Changed options of the job itself: ``--lora r=16,bits=4``, ``--seq-len 2048``."""
+        lora = f"--lora {self.lora}" if self.lora else ""
+        return tuple(filter(None, (lora, f"--seq-len {self.tokens}" if self.tokens else "")))
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dict: bytes on the fullest device, seconds, samples/s."""
         names = ("memory_bytes", "step_time_s", "low_s", "high_s", "samples_per_s", "cluster", "strategy")
-        return {"changes": list(self.kinds), **{name: getattr(self.prediction, name) for name in names}}
+        job = {name: value for name, value in (("lora", self.lora), ("seq_len", self.tokens)) if value}
+        return {"changes": list(self.kinds), **job, **{name: getattr(self.prediction, name) for name in names}}
 
 
 def nearest_fit(
@@ -99,7 +114,7 @@ def nearest_fit(
     base = predictor.step(workload, cluster, strategy)
     if base.fit == "fits":
         return ()
-    search = _ChangeSearch(workload, predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset()))
+    search = ChangeSearch(workload, predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset()))
     strategy = strategy.settled(workload, cluster)
     offers = search.offers(cluster, strategy, network, base.memory_bytes)
     if not offers and (dense := _dense(strategy)) != strategy:
@@ -125,7 +140,7 @@ def smaller_steps(
     Raises:
         UserError: as ``Predictor.step``.
     """
-    search = _ChangeSearch(workload, predictor.uncorrected)
+    search = ChangeSearch(workload, predictor.uncorrected)
     strategy = strategy.settled(workload, cluster)
     values = search.values(
         strategy, OFFLOAD_OPTIMIZER.name if offloads(cluster.device) and not strategy.parallelism.offload else ""
@@ -148,7 +163,7 @@ Offer = tuple[tuple[str, ...], Candidate]
 
 
 @dataclass(frozen=True)
-class _ChangeSearch:
+class ChangeSearch:
     """Choices to try, and a predictor to find which of them fit."""
 
     workload: Workload
@@ -170,10 +185,10 @@ class _ChangeSearch:
         Args:
             host: whether optimizer state may move to host memory if nothing else fits.
         """
-        fitting = [*self._fitting(self._whole(cluster, strategy)), *self._fitting(self._divided(cluster, strategy))]
-        fitting = fitting or self._fitting(self._divided(cluster, strategy, free=True))
-        if host and not fitting:
-            fitting = self._fitting(self._whole(cluster, strategy, OFFLOAD_OPTIMIZER.name))
+        fitting = [*self.fitting(self.whole(cluster, strategy)), *self.fitting(self._divided(cluster, strategy))]
+        fitting = fitting or self.fitting(self._divided(cluster, strategy, free=True))
+        for state in (OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS) if host and self.workload.frozen else (OFFLOAD_OPTIMIZER,) * host:
+            fitting = fitting or self.fitting(self.whole(cluster, strategy, state.name))
         of_kind: dict[str, tuple[int, float, Candidate]] = {}
         for seconds, candidate in fitting:
             kind, changes = _kinds(strategy, candidate[1])[-1], len(_changes(strategy, candidate[1]))
@@ -218,10 +233,10 @@ class _ChangeSearch:
     def grown(self, cluster: Cluster, strategy: Strategy, most: int) -> Strategy:
         """Return the strategy with the largest batch that fits, a power of two up to ``most`` times its own."""
         sizes = [(cluster, strategy.changed(global_batch_size=strategy.global_batch_size * n)) for n in powers(most)]
-        fitting = [s for _, (_, s) in self._fitting(sizes)] if most > 1 else []
+        fitting = [s for _, (_, s) in self.fitting(sizes)] if most > 1 else []
         return max(fitting, key=lambda s: s.global_batch_size, default=strategy)
 
-    def _fitting(self, candidates: list[Candidate]) -> list[tuple[float, Candidate]]:
+    def fitting(self, candidates: list[Candidate]) -> list[tuple[float, Candidate]]:
         """Return the candidates that fit, with seconds of their step."""
         if not candidates:
             return []
@@ -233,7 +248,7 @@ class _ChangeSearch:
         return [(seconds, candidate) for seconds, candidate, fits in of if fits and seconds == seconds]
 
     def _as_it_is(self, cluster: Cluster, strategy: Strategy) -> list[Offer]:
-        return [((), candidate) for _, candidate in self._fitting([(cluster, strategy)])]
+        return [((), candidate) for _, candidate in self.fitting([(cluster, strategy)])]
 
     def values(self, strategy: Strategy, offload: str = "") -> dict[str, list[Any]]:
         """Return the values to try of each choice of ``_KINDS``, its own first unless ``offload`` replaces it."""
@@ -247,7 +262,7 @@ class _ChangeSearch:
             "offload": [offload or mesh.offload.name],
         }
 
-    def _whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
+    def whole(self, cluster: Cluster, strategy: Strategy, offload: str = "") -> list[Candidate]:
         """Return every other legal combination of choices that do not divide the network further."""
         values = self.values(strategy, offload)
         candidates = []

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from paceline.hardware.prices import GIVEN
-from paceline.planning.ask.advice import holding, in_words
+from paceline.planning.ask.advice import holding, in_words, lighter_words
 from paceline.planning.ask.answer import Asked, cluster_text
 from paceline.planning.search.goal import money
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
@@ -47,6 +47,11 @@ def asked_screen(asked: Asked, deeper: str = "") -> Screen:
 def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     choice = asked.choice
     p = choice.prediction
+    if asked.named is not None and asked.lighter:
+        steps = [(lighter_words(fit), fit.prediction) for fit in asked.lighter]
+        lighter = [(words, memory(step.memory_bytes), seconds(step.step_time_s)) for words, step in steps]
+        yield Table((f"fits {cluster_text(asked.named)}", "memory", "step"), lighter)
+        yield GAP
     available = choice.cluster.device.memory.value
     batch = f" at a global batch of {choice.strategy.global_batch_size:,}"
     yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")

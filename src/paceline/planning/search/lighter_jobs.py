@@ -1,0 +1,114 @@
+"""Lighter jobs for devices that are too small: weights next to adapters in 4 bits, state in host memory, shorter sequences.
+
+They come before other devices. Those with the fewest changes are first, and each is predicted to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from paceline.errors import UserError
+from paceline.hardware import Cluster
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, ChangeSearch, Fitting
+from paceline.prediction import ORDINARY, StepPredictor
+from paceline.prediction.passes.offload import offloads
+from paceline.strategy import Strategy
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
+from paceline.workload.builders.adapters.lora import ALL, USUAL_RANK, LoRA
+from paceline.workload.table import Workload
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job trains, as far as it may become lighter.
+
+    Attributes:
+        made: returns the network with adapters, by their text, on sequences of so many tokens; 0: as asked.
+        lora: adapters of the job; None without.
+        tokens: tokens of a sequence; 0 if samples are no sequences, or if the length is fixed.
+    """
+
+    made: Callable[[str, int], Workload]
+    lora: LoRA | None = None
+    tokens: int = 0
+
+
+LEAST_POWER = 8
+"""Binary logarithm of the shortest sequence to try."""
+_FEW = 3
+"""Number of lighter jobs to name."""
+_ADAPTED = LoRA(USUAL_RANK, (ALL,))
+"""Adapters to offer for a network that is trained whole."""
+
+
+def lighter_jobs(job: Job, cluster: Cluster, strategy: Strategy, *, predictor: StepPredictor = ORDINARY) -> tuple[Fitting, ...]:
+    """Return changes of the job itself with which it fits the same devices, those of the fewest kinds first.
+
+    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and adapters in place of all weights, one by
+    one, then several together until some fit. Each may also shard, recompute and take micro steps. Each is predicted to fit.
+    """
+    packed = None if job.lora is None or job.lora.bits else replace(job.lora, bits=4, double=True)
+    steps = [BITS] * (packed is not None) + ["offload"] * offloads(cluster.device) + [SHORTER] * (job.tokens > 0)
+    sets = [list(combinations(steps, size)) for size in (1, 2, 3)]
+    if job.lora is None:
+        sets = [[*sets[0], (ADAPTERS,), (ADAPTERS, BITS)], [(ADAPTERS, BITS, *of) for of in sets[0]]]
+    for kinds in sets:
+        found = [fit for of in kinds if (fit := _lighter(job, of, cluster, strategy, predictor)) is not None]
+        if found:
+            return tuple(found[:_FEW])
+    return ()
+
+
+def _lighter(
+    job: Job, kinds: tuple[str, ...], cluster: Cluster, strategy: Strategy, predictor: StepPredictor
+) -> Fitting | None:
+    """Return the job with these changes and the best strategy that fits; None if none does."""
+    adapters = job.lora
+    if ADAPTERS in kinds:
+        adapters = _ADAPTED
+    if BITS in kinds and adapters is not None:
+        adapters = replace(adapters, bits=4, double=True)
+    text = adapters.text if adapters is not None else ""
+    lengths = _shorter(job.tokens) if SHORTER in kinds else (0,)
+    for tokens in lengths:
+        try:
+            network = job.made(text, tokens)
+        except UserError:  # experts with adapters have no 4 bits, or the network has one fixed length
+            return None
+        best = _fitting_strategy(network, cluster, strategy, predictor, "offload" in kinds)
+        if best is not None:
+            step = predictor.step(network, cluster, best)
+            changed = text if adapters != job.lora else ""
+            if step.fit == "fits":
+                return Fitting(kinds=kinds, cluster=cluster, strategy=best, prediction=step, lora=changed, tokens=tokens)
+    return None
+
+
+def _shorter(tokens: int) -> tuple[int, ...]:
+    """Return the lengths to try, powers of two, the longest first."""
+    return tuple(1 << power for power in range(max(0, tokens - 1).bit_length() - 1, LEAST_POWER - 1, -1))
+
+
+def _fitting_strategy(
+    network: Workload, cluster: Cluster, strategy: Strategy, predictor: StepPredictor, offload: bool
+) -> Strategy | None:
+    """Return the fastest strategy that fits, with micro steps, recomputation and sharding as needed; None if none does."""
+    strategy = strategy.settled(network, cluster)
+    model = predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset())
+    search = ChangeSearch(network, model)
+    moved = [OFFLOAD_OPTIMIZER.name, OFFLOAD_WEIGHTS.name] if offload else [""]
+    fitting = search.fitting([] if offload else [(cluster, strategy)])
+    for where in moved:
+        fitting = fitting or search.fitting(search.whole(cluster, strategy, where))
+    return min(fitting, key=lambda of: of[0])[1][1] if fitting else None
+
+
+def with_lighter(
+    fitting: Sequence[Fitting], job: Job, cluster: Cluster, strategy: Strategy, predictor: StepPredictor
+) -> tuple[Fitting, ...]:
+    """Return the changes of ``nearest_fit`` with lighter jobs in front, unless some change fits the same devices anyway."""
+    if any(fit.cluster == cluster for fit in fitting):
+        return tuple(fitting)
+    return (*lighter_jobs(job, cluster, strategy, predictor=predictor), *fitting)

@@ -1,0 +1,72 @@
+"""Lighter jobs for devices that are too small: each fits, and those of the fewest changes are first."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline import Cluster, Strategy, Workload, predict
+from paceline.planning.search.lighter_jobs import Job, lighter_jobs, with_lighter
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, Fitting, nearest_fit
+from paceline.prediction import ORDINARY
+from paceline.workload.builders.adapters.lora import parse_lora
+
+BOARD = Cluster.named("1 RTX 3090")
+
+
+def job(name: str, lora: str, tokens: int) -> Job:
+    def made(text: str, length: int) -> Workload:
+        return Workload.named(name, length or tokens, lora=text)
+
+    return Job(made, parse_lora(lora) if lora else None, tokens)
+
+
+def lighter(name: str, lora: str, tokens: int, on: Cluster = BOARD) -> tuple[Fitting, ...]:
+    strategy = Strategy.of(world_size=on.world_size, global_batch_size=on.world_size, precision="bf16")
+    found = lighter_jobs(job(name, lora, tokens), on, strategy)
+    for fit in found:  # each is what a user gets who types it
+        network = Workload.named(name, fit.tokens or tokens, lora=fit.lora or lora)
+        step = predict(network, on, fit.strategy)
+        assert step.fit == "fits" and step.memory_bytes == fit.prediction.memory_bytes and fit.cluster == on
+    return found
+
+
+def test_weights_in_four_bits_come_first() -> None:
+    first, *others = lighter("llama-2-13b", "r=16", 1024)
+    assert first.kinds == (BITS,) and not first.tokens and parse_lora(first.lora).double
+    assert not any(SHORTER in fit.kinds for fit in others)  # 26 GB of weights fit at no length
+
+
+def test_one_change_is_enough_where_one_is() -> None:
+    assert all(len(fit.kinds) == 1 for fit in lighter("llama-3-8b", "r=16", 16384))
+    assert {SHORTER} in [set(fit.kinds) for fit in lighter("llama-3-8b", "qlora", 16384)]
+
+
+def test_several_changes_together_where_none_alone_is_enough() -> None:
+    found = lighter("llama-3-8b", "r=16", 8192, Cluster.named("1 RTX 3060"))
+    assert found and (BITS, SHORTER) in [fit.kinds for fit in found]
+    assert all(len(fit.kinds) == 2 for fit in found)
+
+
+def test_a_network_that_is_trained_whole_may_have_adapters() -> None:
+    found = lighter("llama-3-8b", "", 2048)
+    assert [fit for fit in found if ADAPTERS in fit.kinds] and all(ADAPTERS in fit.kinds or not fit.lora for fit in found)
+
+
+def test_experts_with_adapters_stay_in_sixteen_bits() -> None:
+    assert not any(BITS in fit.kinds for fit in lighter("mixtral-8x7b", "r=8,targets=experts", 512))
+
+
+@pytest.mark.parametrize(("lora", "first"), [("r=16", (BITS,)), ("r=16,bits=4,double=yes", (SHORTER,))])
+def test_they_come_before_other_devices(lora: str, first: tuple[str, ...]) -> None:
+    tokens = 1024 if first == (BITS,) else 32768
+    network, strategy = Workload.named("llama-2-13b", tokens, lora=lora), Strategy.of(global_batch_size=1, precision="bf16")
+    found = nearest_fit(network, BOARD, strategy)
+    every = with_lighter(found, job("llama-2-13b", lora, tokens), BOARD, strategy, ORDINARY)
+    assert every[0].kinds == first and every[-len(found) :] == found
+    assert " ".join(every[0].job) in str(every[0])
+
+
+def test_a_strategy_that_fits_is_lighter_than_another_job() -> None:
+    network, strategy = Workload.named("gpt2-xl", 1024, lora="r=16"), Strategy.of(global_batch_size=64, precision="bf16")
+    found = nearest_fit(network, BOARD, strategy)
+    assert found and with_lighter(found, job("gpt2-xl", "r=16", 1024), BOARD, strategy, ORDINARY) == found

@@ -16,7 +16,7 @@ from paceline.hardware.prices import Price, listing_of_cluster, of_devices
 from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
 from paceline.planning.compare.changes import BatchScaling
 from paceline.planning.search.deadline import seconds_until
-from paceline.planning.search.lighter_jobs import Job
+from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
@@ -280,13 +280,13 @@ def _workload(given: Workload | str, seq_len: int | None, lora: LoRA | str, targ
     return Workload.named(given, seq_len, lora=lora)
 
 
-def _job(given: Workload | str, table: Workload, lora: LoRA | str, seq_len: int | None) -> Job:
+def _job(given: Workload | str, table: Workload, lora: LoRA | str, seq_len: int | None) -> AdjustableJob:
     """Return the job as it may become lighter. A workload that is made already keeps its length."""
     adapters = parse_lora(lora) if isinstance(lora, str) and lora else lora or None
     assert not isinstance(adapters, str)
     if isinstance(given, Workload):
-        return Job(lambda text, _: given.with_lora(text), adapters)
-    return Job(lambda text, tokens: Workload.named(given, tokens or seq_len, lora=text), adapters, table.tokens)
+        return AdjustableJob(lambda text, _: given.with_lora(text), adapters)
+    return AdjustableJob(lambda text, tokens: Workload.named(given, tokens or seq_len, lora=text), adapters, table.tokens)
 
 
 def _cluster(given: Cluster | str, network: str | None) -> Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline import Cluster, Strategy, Workload, predict
-from paceline.planning.search.lighter_jobs import Job, lighter_jobs, with_lighter
+from paceline.planning.search.lighter_jobs import AdjustableJob, lighter_jobs, with_lighter
 from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, Fitting, nearest_fit
 from paceline.prediction import ORDINARY
 from paceline.workload.builders.adapters.lora import parse_lora
@@ -13,11 +13,11 @@ from paceline.workload.builders.adapters.lora import parse_lora
 BOARD = Cluster.named("1 RTX 3090")
 
 
-def job(name: str, lora: str, tokens: int) -> Job:
+def job(name: str, lora: str, tokens: int) -> AdjustableJob:
     def made(text: str, length: int) -> Workload:
         return Workload.named(name, length or tokens, lora=text)
 
-    return Job(made, parse_lora(lora) if lora else None, tokens)
+    return AdjustableJob(made, parse_lora(lora) if lora else None, tokens)
 
 
 def lighter(name: str, lora: str, tokens: int, on: Cluster = BOARD) -> tuple[Fitting, ...]:

@@ -16,7 +16,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
-from paceline.planning.search.lighter_jobs import Job
+from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
 from paceline.strategy.usual_precision import usual_precision, usual_recompute
@@ -60,13 +60,13 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 
-def job_of(o: argparse.Namespace, workload: Workload) -> Job:
+def job_of(o: argparse.Namespace, workload: Workload) -> AdjustableJob:
     """Return the job of the options, as it may become lighter: with other adapters, and shorter sequences."""
 
     def made(lora: str, tokens: int) -> Workload:
         return workload_of(argparse.Namespace(**{**vars(o), "lora": lora or o.lora, "seq_len": tokens or o.seq_len}))
 
-    return Job(made, parse_lora(o.lora) if o.lora else None, workload.tokens)
+    return AdjustableJob(made, parse_lora(o.lora) if o.lora else None, workload.tokens)
 
 
 def predictor(o: argparse.Namespace, loader: float = 0.0) -> StepPredictor:

@@ -18,7 +18,7 @@ from paceline.planning.compare.image_order import faster_format
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
-from paceline.planning.search.lighter_jobs import Job, lighter_jobs
+from paceline.planning.search.lighter_jobs import AdjustableJob, lighter_jobs
 from paceline.planning.search.nearest_fit import Fitting
 from paceline.planning.search.ranking import TIE
 from paceline.planning.search.training_target import TrainingTarget
@@ -45,7 +45,7 @@ def ask(
     prices: Mapping[str, float | Price] | None = None,
     predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
-    job: Job | None = None,
+    job: AdjustableJob | None = None,
     memory_format: str = "",
 ) -> Asked:
     """Answer with the best plain strategy on ``cluster``.
@@ -135,7 +135,7 @@ def _divided(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
     return layout if layout and layout.speedup_low > 1 else None
 
 
-def _lighter(question: TrainingQuestion, cluster: Cluster, job: Job) -> tuple[Fitting, ...]:
+def _lighter(question: TrainingQuestion, cluster: Cluster, job: AdjustableJob) -> tuple[Fitting, ...]:
     """Return lighter jobs that fit the cluster, at one sample a device and step."""
     workload, devices = question.workload, cluster.world_size
     precision = usual_precision(workload, cluster.device).name

@@ -21,7 +21,7 @@ from paceline.workload.table import Workload
 
 
 @dataclass(frozen=True)
-class Job:
+class AdjustableJob:
     """What a job trains, as far as it may become lighter.
 
     Attributes:
@@ -43,7 +43,9 @@ _ADAPTED = LoRA(USUAL_RANK, (ALL,))
 """Adapters to offer for a network that is trained whole."""
 
 
-def lighter_jobs(job: Job, cluster: Cluster, strategy: Strategy, *, predictor: StepPredictor = ORDINARY) -> tuple[Fitting, ...]:
+def lighter_jobs(
+    job: AdjustableJob, cluster: Cluster, strategy: Strategy, *, predictor: StepPredictor = ORDINARY
+) -> tuple[Fitting, ...]:
     """Return changes of the job itself with which it fits the same devices, those of the fewest kinds first.
 
     Weights next to adapters in 4 bits, state in host memory, shorter sequences, and adapters in place of all weights, one by
@@ -62,7 +64,7 @@ def lighter_jobs(job: Job, cluster: Cluster, strategy: Strategy, *, predictor: S
 
 
 def _lighter(
-    job: Job, kinds: tuple[str, ...], cluster: Cluster, strategy: Strategy, predictor: StepPredictor
+    job: AdjustableJob, kinds: tuple[str, ...], cluster: Cluster, strategy: Strategy, predictor: StepPredictor
 ) -> Fitting | None:
     """Return the job with these changes and the best strategy that fits; None if none does."""
     adapters = job.lora
@@ -106,7 +108,7 @@ def _fitting_strategy(
 
 
 def with_lighter(
-    fitting: Sequence[Fitting], job: Job, cluster: Cluster, strategy: Strategy, predictor: StepPredictor
+    fitting: Sequence[Fitting], job: AdjustableJob, cluster: Cluster, strategy: Strategy, predictor: StepPredictor
 ) -> tuple[Fitting, ...]:
     """Return the changes of ``nearest_fit`` with lighter jobs in front, unless some change fits the same devices anyway."""
     if any(fit.cluster == cluster for fit in fitting):

@@ -104,9 +104,14 @@ class MemoryTimeline:
     @property
     def title(self) -> str:
         """The ranks in words: ``ranks 0-7, stage 1 of 4``."""
-        first, last = self.ranks[0], self.ranks[-1]
-        who = f"ranks {first:,}-{last:,}" if last > first else f"rank {first:,}"
+        who = f"ranks {self.ranks_text}" if len(self.ranks) > 1 else f"rank {self.ranks_text}"
         return f"{who}, stage {self.stage + 1} of {self.stages}" if self.stages > 1 else who
+
+    @property
+    def ranks_text(self) -> str:
+        """The numbers of the ranks: ``0-7``."""
+        first, last = self.ranks[0], self.ranks[-1]
+        return f"{first:,}-{last:,}" if last > first else f"{first:,}"
 
     @property
     def reserve(self) -> float:

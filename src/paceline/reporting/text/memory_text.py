@@ -99,8 +99,7 @@ def _answer(p: Metrics, timelines: Sequence[MemoryTimeline], shown: MemoryTimeli
 
 
 def _row(t: MemoryTimeline) -> Sequence[str]:
-    ranks = t.title.partition(",")[0].removeprefix("ranks ").removeprefix("rank ")
-    return str(t.stage + 1), ranks, memory(t.peak_bytes), f"{t.peak_pass}, {seconds(t.peak_s)}", _most(t)
+    return str(t.stage + 1), t.ranks_text, memory(t.peak_bytes), f"{t.peak_pass}, {seconds(t.peak_s)}", _most(t)
 
 
 def sentences(t: MemoryTimeline) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 from paceline.cli.parser import Parser, adder, parse
@@ -45,3 +47,11 @@ def test_a_mistake_names_what_is_nearest(arguments: list[str], words: str) -> No
     with pytest.raises(UserError, match=words) as caught:
         parse(command(), arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_a_switch_that_is_on_or_off_or_open_is_typed_as_it_is() -> None:
+    parser = Parser(prog="paceline")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
+    parser.add_argument("--fast", action="store_true")
+    for words in ([], ["--compile"], ["--no-compile", "--fast"]):
+        assert parser.words(parser.parse_args(words)) == words

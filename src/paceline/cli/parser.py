@@ -67,6 +67,8 @@ class Parser(argparse.ArgumentParser):
                 continue
             if not action.option_strings:
                 words.append(str(value))
+            elif isinstance(action, argparse.BooleanOptionalAction):
+                words += () if value is None else action.option_strings[:1] if value else action.option_strings[-1:]
             elif action.nargs == 0:
                 words += action.option_strings[:1] if value == action.const else ()
             elif value is not None and (only or value != action.default):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.memory_timeline import Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
-from paceline.prediction.memory.whole_timeline import held
+from paceline.prediction.memory.whole_timeline import held, of_update
 from paceline.prediction.mesh.mesh_step import MeshStep
 from paceline.prediction.mesh.pipeline import Pass
 from paceline.prediction.passes.weight_gradients import weight_bytes
@@ -46,6 +46,9 @@ def stage_allocations(step: MeshStep, number: int) -> tuple[tuple[Allocation, ..
         weights = step.strategy.parallelism.real_sharding.weights
         when = (first, passes[-1].end_s) if weights else (update_s, updated_s)
         made.append(Allocation("gathered", "units of weights and gradients", memory["gathered"], *when))
+    if memory.get("update"):
+        size = min(of_update(own.memory_of_part()), of_update(memory))
+        made.append(Allocation("update", "optimizer", size, update_s, updated_s))
     bars = [Event(name=_kind(p), lane="compute", start_s=p.start_s, duration_s=p.end_s - p.start_s) for p in passes]
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=updated_s - update_s))
     return tuple(made), tuple(bars)

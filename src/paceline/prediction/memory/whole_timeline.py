@@ -49,17 +49,20 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=updated_s - update_s))
     if memory["gathered"] and not strategy.parallelism.sharding.weights:
         made.append(Allocation("gathered", "updated weights", memory["gathered"], updated_s, max(updated_s, end_s)))
-    if update := _update(step, memory):
+    eager = step.framework.level == "ordinary"
+    if update := of_update(memory, update_bytes(step.workload, strategy, eager)):
         made.append(Allocation("update", "optimizer", update, update_s, updated_s))
     return tuple(made), tuple(bars)
 
 
-def _update(step: WholeStep, memory: Mapping[str, float]) -> float:
-    """Return bytes that the update allocates. The prediction counts only those beyond what the passes need."""
-    passing = sum(memory[name] for name in (ACTIVATIONS, "inputs", "gathered"))
-    if "update" in memory:
-        return memory["update"] + passing
-    return min(passing, update_bytes(step.workload, step.strategy)) if step.framework.level == "ordinary" else 0.0
+def of_update(memory: Mapping[str, float], least: float = 0.0) -> float:
+    """Return bytes that the update allocates. A prediction counts only those beyond what the passes need.
+
+    Args:
+        memory: predicted bytes by purpose. ``least``: bytes of the update if it needs less than the passes.
+    """
+    passing = sum(memory.get(name, 0.0) for name in (ACTIVATIONS, "inputs", "gathered"))
+    return memory["update"] + passing if "update" in memory else min(passing, least)
 
 
 def _span(passes: Sequence[LayerPass], kind: str) -> Event:

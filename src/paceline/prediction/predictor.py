@@ -102,6 +102,9 @@ class StepPredictor(ABC):
             check_inputs(workload, *candidate)
             check_recompute(workload, candidate[1].parallelism)
         plain = self.uncorrected
+        framework = plain.typical.framework
+        if not framework.plain:
+            candidates = [(cluster, strategy.under(framework)) for cluster, strategy in candidates]
         refused = plain.without_kernel(workload, candidates) if plain.attention else {}
         whole = [i for i, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole and i not in refused]
         network = as_computed(workload, plain.typical)

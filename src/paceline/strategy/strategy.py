@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter, is_not
 from typing import Any, Generic
@@ -37,6 +38,7 @@ from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.dense_bits import dense_format
 from paceline.strategy.exchanges import Traffic, codes_in_place
+from paceline.strategy.frameworks import Framework
 from paceline.strategy.gradient_exchange import GradientExchange
 from paceline.strategy.local_steps import EVERY_STEP, LocalSteps
 from paceline.strategy.optimizer import usual_optimizer
@@ -203,6 +205,18 @@ class Strategy:
             )
         if x.exchange.uses_nodes and x.ranks_per_node == 1 and cluster.devices_per_node > 1:
             strategy = replace(strategy, gradient_exchange=replace(x, ranks_per_node=cluster.devices_per_node))
+        return strategy
+
+    def under(self, framework: Framework) -> Strategy:
+        """Return the strategy with open choices settled by the defaults of a framework. Those that do not go with the other
+        choices stay open, and so does the loss, which has a default everywhere.
+        """
+        strategy = self
+        for name, value in framework.defaults.items():
+            if name == "loss" or strategy.choice(name):
+                continue
+            with suppress(UserError):
+                strategy = strategy.changed(**{name: value})
         return strategy
 
     def _placed(self, cluster: Cluster) -> Strategy:

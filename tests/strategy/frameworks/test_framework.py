@@ -6,9 +6,12 @@ import pytest
 from paceline.calibration.attention import KERNELS
 from paceline.calibration.constants import efficiency
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.prediction import Predictor
+from paceline.strategy import Strategy
 from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY, TUNED, framework_of
 from paceline.strategy.strategy import CHOICES
+from paceline.workload import Workload
 
 
 def test_a_framework_is_found_by_its_names() -> None:
@@ -23,7 +26,7 @@ def test_a_framework_is_found_by_its_names() -> None:
 def test_each_states_legal_values_and_a_source() -> None:
     for framework in FRAMEWORKS.values():
         assert framework.attention in ("", *KERNELS) and framework.sources, framework
-        for name, value in (*framework.defaults.items(), *framework.examples.items()):
+        for name, value in framework.defaults.items():
             assert CHOICES[name].values.check(value, name) == value, framework
 
 
@@ -47,3 +50,18 @@ def test_constants_under_a_framework_are_adapted_once(name: str) -> None:
 def test_a_compiler_queues_the_kernels_of_fsdp2() -> None:
     compiled, plain = (Predictor(framework="fsdp2", compile=on).typical for on in (True, False))
     assert compiled.launch_s == efficiency("tuned").launch_s != plain.launch_s
+
+
+def test_open_choices_take_the_defaults_of_the_framework() -> None:
+    open_, named = (
+        Strategy.of(world_size=1, global_batch_size=1, precision="bf16", **more) for more in ({}, {"update": "looped"})
+    )
+    assert open_.under(FRAMEWORKS["hf-trainer"]).weight_update.update == "fused"
+    assert named.under(FRAMEWORKS["hf-trainer"]) is named and open_.under(ORDINARY) is open_
+    lamb = open_.changed(optimizer="lamb")
+    assert lamb.under(FRAMEWORKS["hf-trainer"]) is lamb  # has no such update
+    net, on = Workload.named("gpt2-xl", 64), Cluster.named("A100")
+    predictor = Predictor(framework="hf-trainer-4")
+    one, many = predictor.step(net, on, open_), predictor.many(net, [(on, open_)])
+    assert many.step_s[0] == pytest.approx(one.step_time_s) and many.memory_bytes[0] == pytest.approx(one.memory_bytes)
+    assert one.memory_bytes > Predictor(framework="hf-trainer").step(net, on, open_).memory_bytes

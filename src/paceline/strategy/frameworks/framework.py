@@ -37,7 +37,6 @@ class Framework:
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
         defaults: values of open choices of a strategy by name, such as ``loss``.
-        examples: choices of its own examples, for a question that leaves them out: ``precision``, ``optimizer``.
         sources: where each statement comes from.
         about: sentences that say what the framework does, for ``--why``.
     """
@@ -54,7 +53,6 @@ class Framework:
     module_host_s: float = 0.0
     step_host_s: float = 0.0
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    examples: Mapping[str, Any] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     about: tuple[str, ...] = ()
@@ -94,7 +92,7 @@ def _read() -> Mapping[str, Framework]:
         unknown_keys = table.keys() - known
         assert not unknown_keys, f"frameworks.toml, {name}: no field {sorted(unknown_keys)}"
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-        for key in ("defaults", "examples"):
+        for key in ("defaults",):
             if key in values:
                 values[key] = MappingProxyType(values[key])
         made[name] = Framework(name=name, **values)

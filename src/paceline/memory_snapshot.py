@@ -121,8 +121,9 @@ def _device(number: int, timeline: MemoryTimeline) -> tuple[dict[str, Any], list
         "frames": [_frame(timeline.title)],
         "blocks": blocks,
     }
-    begun = {"action": "segment_alloc", "addr": _BASE, "size": total, "stream": 0, "time_us": 0}
-    return segment, [{**begun, "frames": segment["frames"], "category": _UNKNOWN}, *trace]
+    begun = {"action": "segment_alloc", "addr": _BASE, "size": total, "stream": 0, "time_us": 0, "frames": segment["frames"]}
+    taken = {"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "time_us": round(timeline.step_s * 1e6), "frames": []}
+    return segment, [begun, *trace, {**taken, "category": _UNKNOWN}]
 
 
 def _rounded(a: Allocation) -> int:

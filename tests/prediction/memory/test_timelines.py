@@ -23,6 +23,17 @@ SHARDINGS = st.sampled_from(["ddp", "zero1", "zero2", "zero3", "distributed_opti
 RECOMPUTES = st.sampled_from(["none", "full", "selective", "selective:mlp", "selective:layernorm", "selective:mlp,layernorm"])
 
 
+MORE: list[dict[str, Any]] = [
+    {},
+    {"compression": "terngrad"},
+    *({"loss": loss} for loss in ("chunked", "cut", "in_place")),
+    *({"update": update} for update in ("looped", "fused", "in_backward")),
+    {"stored_weights": "bf16_kahan"},
+    {"offload": "optimizer"},
+]
+"""Further choices that change what a step needs."""
+
+
 def check(p: Prediction) -> None:
     """Each timeline's peak is the bytes of its ranks; those of the fullest are the prediction's."""
     for t in p.memory_timelines:
@@ -48,7 +59,7 @@ def check(p: Prediction) -> None:
     st.sampled_from(["fp32", "bf16"]),
     st.sampled_from(["adam", "momentum"]),
     st.sampled_from(["ordinary", "tuned"]),
-    st.sampled_from([{}, {"compression": "terngrad"}, {"loss": "chunked"}, {"loss": "cut"}, {"loss": "in_place"}]),
+    st.sampled_from(MORE),
 )
 def test_the_peak_of_whole_networks(
     net: Workload,

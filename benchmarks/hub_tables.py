@@ -2,10 +2,10 @@
 
     python benchmarks/hub_tables.py
 
-It writes `src/paceline/workload/zoo/hub.zip`: the models of `hub_models.json` (values of their config.json on huggingface.co)
-by their names, and each kind of model that a library defines with the defaults of its configuration class, by the name of the
-kind. Kinds that do not trace, that are a part of another model, or whose FLOPs are not known for 97 % of the operations are
-left out. Needs `pip install 'paceline[hub]'`. Takes ten minutes.
+It writes `src/paceline/workload/zoo/hub.zip`: the models of `zoo/hub/configurations.json` (values of their config.json on
+huggingface.co) by their names, and each kind of model that a library defines with the defaults of its configuration class, by
+the name of the kind. Kinds that do not trace, that are a part of another model, or whose FLOPs are not known for 97 % of the
+operations are left out. Needs `pip install 'paceline[hub]'`. Takes ten minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import re
 import signal
 import zipfile
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from paceline.errors import UserError
@@ -23,7 +22,6 @@ from paceline.workload import Workload
 from paceline.workload.hub import kept
 from paceline.workload.hub.library import quiet
 
-MODELS = Path(__file__).with_name("hub_models.json")
 PARTS = "vision|text|audio|encoder|decoder|vq\\w*|model|qformer|talker\\w*|thinker|prompt\\w*|projector|tokenizer|codec"
 PART = re.compile(rf"({PARTS})(_\w+)?$")
 """Kinds that are one part of another kind."""
@@ -36,7 +34,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     """Return configurations by name, those with values of their own first."""
     transformers: Any = import_module("transformers")
     diffusers: Any = import_module("diffusers")
-    own: dict[str, dict[str, Any]] = json.loads(MODELS.read_text())
+    own: dict[str, dict[str, Any]] = dict(kept.configurations())
     kinds = {f"transformers/{kind}": {"model_type": kind} for kind in transformers.CONFIG_MAPPING if not PART.search(kind)}
     denoisers = {f"diffusers/{kind}": {"_class_name": kind} for kind in sorted(dir(diffusers)) if DENOISERS.search(kind)}
     return own | kinds | denoisers

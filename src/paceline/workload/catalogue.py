@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ from paceline.workload.builders.recommendation import RECOMMENDERS, named_recomm
 from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.builders.vision_transformer import VITS, named_vit
 from paceline.workload.factory import example_input, load_factory, unnamed_class
-from paceline.workload.hub.kept import Kept, kept_models, kept_name, kept_table
+from paceline.workload.hub.kept import Kept, configurations, kept_models, kept_name, kept_table
 from paceline.workload.layers import LayerTable
 from paceline.workload.pipelines import BENCHMARKS, kept_index, pipeline_name, pipeline_table, pipelines
 from paceline.workload.spelling import spellings
@@ -132,7 +133,7 @@ def canonical(name: str) -> str:
 
 def takes_size(name: str) -> bool:
     """Return whether a named model takes the size of a sample, which denoisers and models of images with text do."""
-    return name in pipelines()
+    return name in pipelines() or "vision_config" in configurations().get(name, {})
 
 
 def takes_image_size(name: str) -> bool:
@@ -174,6 +175,9 @@ def _unknown(name: str) -> UserError:
         fix = f"{own}, without {PREFIX}, is a network of the package" if own in names() else OWN
         return unknown("network of timm", plain, sorted(known), fix)
     return unknown("workload", name, (*names(), *library_models(), *sorted(known)), OWN)
+
+
+_TEXT_ALONE = "{}: a sample is text alone here; --input image:1024x1024,tokens:512 (with transformers installed) has images."
 
 
 def layer_table(
@@ -218,7 +222,10 @@ def layer_table(
                 f"{name} is kept for samples of one size ({kept_models()[name].sample})",
                 "for another length give its config.json, with transformers installed (pip install 'paceline[hub]')",
             )
-        return kept_table(name) if fused_attention else eager(kept_table(name))
+        table = kept_table(name)
+        if "text alone" in table.source:
+            table = replace(table, notes=(_TEXT_ALONE.format(name),))
+        return table if fused_attention else eager(table)
     if name not in names():
         raise _unknown(name)
     if name in RECOMMENDERS:

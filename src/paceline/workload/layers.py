@@ -24,7 +24,7 @@ of them."""
 
 _OTHER_ATTENTION = ("GraphAttention", "AdditiveAttention", "LocationAttention")
 """Attention of graphs and of recurrent networks."""
-_SEQUENCE = re.compile(r"sequence of ([0-9]+) tokens(, one image .+)?")
+_SEQUENCE = re.compile(r"sequence of ([0-9]+) tokens(, (one image|[0-9]+ images) .+)?")
 _LOGITS = re.compile(r"(^|\.)(head\.logits|head\.decoder|lm_head|head)$")
 
 

@@ -17,6 +17,7 @@ from paceline.workload.builders.adapters.lora import EXAMPLE, LoRA, parse_lora
 from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.configs.config_values import NotRead
 from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
+from paceline.workload.hub.kept import configurations, kept_table
 from paceline.workload.hub.library import library_of
 from paceline.workload.hub.networks import hub_table
 from paceline.workload.layers import LayerTable
@@ -100,7 +101,11 @@ class Workload(LayerTable):
                 if not catalogue.takes_image_size(name):
                     raise _not_code(name, args)
                 own = PREFIX + name.removeprefix(PREFIX)
-            whole = _named(own, seq_len, fused_attention, inputs)
+            if inputs and own in configurations():
+                source = kept_table(own).source
+                whole = _of_settings(configurations()[own], seq_len, own, source, fused_attention, inputs)
+            else:
+                whole = _named(own, seq_len, fused_attention, inputs)
         return whole.with_lora(lora) if lora else whole
 
     @classmethod

@@ -15,12 +15,14 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from paceline.names import fold
 from paceline.workload.layers import LayerTable
 
 FILE = Path(str(files("paceline.workload") / "zoo" / "hub.zip"))
 INDEX = "index.json"
+_CONFIGURATIONS = files("paceline.workload") / "zoo" / "hub" / "configurations.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,13 @@ def kept_models() -> Mapping[str, Kept]:
 def kept_name(name: str) -> str:
     """Return the kept model of a name in any case, with any separators; empty without one."""
     return _folded().get(fold(name), "")
+
+
+@cache
+def configurations() -> Mapping[str, Mapping[str, Any]]:
+    """Return the published configurations of kept models with their own names."""
+    rows: dict[str, dict[str, Any]] = json.loads(_CONFIGURATIONS.read_text(encoding="utf-8"))
+    return MappingProxyType(rows)
 
 
 @cache

@@ -17,8 +17,9 @@ from paceline.workload.hub.diffusion_inputs import diffusion_examples
 from paceline.workload.hub.kernels import builder
 from paceline.workload.hub.library import TEXT, built, language_model, quiet
 from paceline.workload.hub.skipped import Skipped, skipping
+from paceline.workload.hub.towers import TILES, has_tower, is_usual, seen_images, with_images
 from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
-from paceline.workload.sample_size import SampleSize
+from paceline.workload.sample_size import FROZEN_VISION, SampleSize
 from paceline.workload.tracing.trace import trace
 
 
@@ -45,12 +46,53 @@ def hub_table(
         UserError: as ``library.built``, ``inputs.example`` and ``trace``; a length of a model without sequences.
     """
     try:
-        return _traced(*built(settings, library), library, seq_len, name, source, fused_attention, usual, size)
+        module, what = built(settings, library)
+        if library == TEXT and (size is not None or is_usual(module.config)):
+            return _of_images(settings, module, what, seq_len, name, source, fused_attention, usual, size or SampleSize())
+        return _traced(module, what, library, seq_len, name, source, fused_attention, usual, size)
     except UserError as error:
+        if size is not None:
+            raise
         alone = language_model(settings) if library == TEXT else None
         if alone is None:
             raise error
         return _traced(*alone, library, seq_len, name, source, fused_attention, usual, size)
+
+
+def _of_images(
+    settings: Mapping[str, Any],
+    module: Any,
+    what: str,
+    seq_len: int | None,
+    name: str,
+    source: str,
+    fused_attention: bool,
+    usual: int,
+    size: SampleSize,
+) -> LayerTable:
+    """Return the table of a model of images with text whose images are known. Other arguments and errors: ``hub_table``."""
+    if not has_tower(module.config):
+        raise UserError(f"--input for {name}, whose images are not known here", "leave it out")
+    if wrong := ", ".join(sorted(size.words - {FROZEN_VISION})) or ("a clip" if size.frames else ""):
+        raise UserError(f"--input {wrong} for {name}", "give image:1024x1024,tokens:512, images:2 or frozen-vision")
+    seen = seen_images(module.config, size)
+    taken = seen.count * seen.tokens
+    tokens = size.tokens + taken if size.tokens else seq_len or inputs.longest(module.config, usual)
+    if tokens <= taken or (size.tokens and seq_len not in (None, tokens)):
+        raise UserError(
+            f"a sequence of {seq_len or tokens:,} tokens with {seen.text} of {seen.tokens:,} tokens",
+            f"give --seq-len {taken + 512} or --input tokens:512",
+        )
+    alone, about = (language_model(settings) or (module, what)) if module.config.model_type in TILES else (module, what)
+    text = replace(inputs.examples(alone, tokens)[-1], remark="; tower of images by its modules")
+    whole = with_images(traced_module(alone, about, [text], True, name=name, source=source), module, seen, size.words)
+    note = (
+        f"{name}: one sample is a sequence of {tokens:,} tokens, {taken:,} of them from {seen.text}"
+        f"{'' if size.height else ', the usual size (--input image:1024x1024,tokens:512 says another)'}."
+    )
+    frozen = ("The tower of images is frozen; its projector is trained.",) if FROZEN_VISION in size.words else ()
+    whole = replace(whole, notes=(note, *frozen))
+    return whole if fused_attention else eager(whole)
 
 
 def _traced(

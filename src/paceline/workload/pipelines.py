@@ -23,7 +23,8 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.names import fold
-from paceline.workload.layers import FROZEN, Layer, LayerTable, Operation, Parameter
+from paceline.workload.builders.frozen_network import frozen_layer
+from paceline.workload.layers import LayerTable, Parameter
 from paceline.workload.sample_size import (
     CACHED,
     CACHED_LATENTS,
@@ -164,29 +165,6 @@ def pipeline_table(name: str, inputs: str = "", *, fused_attention: bool = True,
         notes=_notes(name, denoiser.sample, asked, trained, frozen, given),
     )
     return whole if fused_attention else eager(whole)
-
-
-def frozen_layer(name: str, table: LayerTable) -> Layer:
-    """Return a frozen network as one layer: the operations of its forward pass, those of one shape together.
-
-    An encoder gives its last states: it has no product with a vocabulary.
-    """
-    sums: dict[tuple[Any, ...], Operation] = {}
-    for o in (o for layer in table.layers if not layer.is_logits for o in layer.operations if not o.backward):
-        key = (o.kind, o.m, o.n, o.k, o.batch, o.grows, o.window, o.causal, o.sliding, o.autocast, o.eager)
-        own = sums.get(key)
-        sums[key] = o if own is None else _sum(own, o)
-    return Layer(name=name, kind=FROZEN, operations=tuple(sums.values()), activation_bytes=0.0, activation_bytes_half=0.0)
-
-
-def _sum(a: Operation, b: Operation) -> Operation:
-    return replace(
-        a,
-        calls=a.calls + b.calls,
-        flops=a.flops + b.flops,
-        bytes=a.bytes + b.bytes,
-        fixed_bytes=a.fixed_bytes + b.fixed_bytes,
-    )
 
 
 def _joined(

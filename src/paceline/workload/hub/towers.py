@@ -14,10 +14,10 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.workload.builders.attention import attention
+from paceline.workload.builders.frozen_network import frozen_layer
 from paceline.workload.builders.layer_builders import WORD, LayerSpec, elementwise, lay_out, linear, normalisation, positions
 from paceline.workload.hub.roles import block_of, named
 from paceline.workload.layers import Layer, LayerTable, Parameter
-from paceline.workload.pipelines import frozen_layer
 from paceline.workload.sample_size import FROZEN_VISION, SampleSize
 
 GRIDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "glm4v", "glm4v_moe", "mistral3")

@@ -122,7 +122,8 @@ def reports(users: Path, sealed: bool) -> Iterator[Report]:
             )
     for row in csv.DictReader((HERE / "user_reports_found.csv").open(newline="")):
         if bool(row["sealed"]) == sealed:
-            extra = {"framework": row["framework"], "counts": row["counts"], **overlay.get(row["id"], {})}
+            options = f"--framework {row['framework']}"
+            extra = {"framework": row["framework"], "counts": row["counts"], "options": options, **overlay.get(row["id"], {})}
             group = "sealed" if sealed else "found later"
             fields = (row["kind"], row["link"], row["date"], row["command"], row["truth"])
             yield Report(row["id"], group, *fields, "", extra)
@@ -189,7 +190,7 @@ def row(report: Report, users: Path, as_typed: bool) -> dict[str, object]:
         seconds = float(report.truth.split()[0])
         inside = said["low_s"] <= seconds <= said["high_s"]
         return result | {"error": f"{step / seconds - 1:+.3f}", "inside": inside, "verdict": "in range" if inside else "out"}
-    published = size(report.truth)
+    published = size(report.truth.replace("GB", report.overlay.get("unit", "GB")))
     error_of = f"{peak(said, report.overlay.get('counts', 'allocated')) / published - 1:+.3f}" if published else ""
     ran = report.truth.startswith("ran")
     known = ran or report.truth.startswith("out of memory")

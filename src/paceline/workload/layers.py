@@ -16,11 +16,14 @@ from paceline.workload.prepared import Prepared
 
 OperationKind = Literal["matmul", "conv", "attention", "scan", "memory"]
 Grows = Literal["m", "k", "batch", ""]
-Numbers = Literal["fp32", "autocast", "narrow", "fused"]
+Numbers = Literal["fp32", "autocast", "narrow", "fused", "autocast upcast", "narrow upcast"]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. ``fused``: the same with Megatron-Core's
 kernels, whose activation of a gated network saves its inputs alone (``fusions/fused_bias_swiglu.py``). The loss is fp32 in all
-of them."""
+of them. ``upcast``: the first two with norms and softmax on fp32 copies, in kernels of PyTorch's own (transformers,
+``LlamaRMSNorm`` and ``eager_attention_forward``)."""
+UPCAST: Mapping[Numbers, Numbers] = {"autocast upcast": "autocast", "narrow upcast": "narrow"}
+"""Numbers without their fp32 copies."""
 
 _OTHER_ATTENTION = ("GraphAttention", "AdditiveAttention", "LocationAttention")
 """Attention of graphs and of recurrent networks."""
@@ -135,6 +138,8 @@ class Layer:
 
     def kept_bytes(self, numbers: Numbers) -> float:
         """Return the bytes of one sample that are saved for the backward pass at the network's precision."""
+        if numbers in UPCAST:
+            return self.kept_bytes(UPCAST[numbers]) + self.upcast_bytes(numbers)
         if numbers == "fp32":
             return self.activation_bytes
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half
@@ -147,6 +152,16 @@ class Layer:
         if numbers == "fused" and self.kind == "Split":  # what Megatron-Core keeps of the whole result is not known
             return 0.0
         return half - 2 * self.scores
+
+    def upcast_bytes(self, numbers: Numbers) -> float:
+        """Return further bytes of one sample that norms and softmax save if they compute on fp32 copies.
+
+        RMSNorm saves the copy and the normalised input, 6 bytes an element in place of 2 where weights have 16 bits. Softmax
+        saves its fp32 result and the copy in 16 bits.
+        """
+        if self.kind.endswith("RMSNorm"):
+            return self.activation_bytes
+        return 2 * self.scores if numbers == "narrow upcast" else 0.0
 
     @property
     def scores(self) -> float:
@@ -161,7 +176,7 @@ class Layer:
         """
         kernels = sum(o.calls for o in self.operations if o.kind == "memory" and not o.backward)
         drops = kernels % 2 == 0  # scale, mask and softmax are three kernels, or one; dropout is one more
-        each = {"fp32": 8.0 if drops else 4.0, "autocast": 6.0}.get(numbers, 4.0)
+        each = {"fp32": 8.0 if drops else 4.0, "narrow": 4.0, "fused": 4.0}.get(numbers, 6.0)
         return self.scores * (each + drops)
 
     def divided(self, operations: tuple[Operation, ...], parts: int) -> Layer:

@@ -23,6 +23,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload, check_paged
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
+from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
 from paceline.prediction.step.memory import (
     fixed_bytes,
     loss_of,
@@ -352,14 +353,19 @@ class _SameExchange:
             key = COMPUTING(s), s.weight_update, s.parallelism.recomputation
             row = bytes_of.get(key)
             if row is None:
-                parts = fixed_bytes(workload, s, plan, self.cluster.device)
-                fixed = sum(parts.values()) + reserve_bytes(self.cluster.device)
                 framework = model.constants.framework
-                update = update_bytes(workload, s, framework.level == "ordinary") - parts["gathered"]
+                parts = fixed_bytes(workload, s, plan, self.cluster.device)
+                parts |= framework_bytes(workload, s, framework, parts["gathered"])
+                reserve = reserve_bytes(self.cluster.device)
+                whole = 1 + fragments_share(s, framework) if reserve else 1.0
+                fixed = whole * sum(parts.values()) + reserve
+                update = whole * (update_bytes(workload, s, framework.level == "ordinary") - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
                 loss = loss_of(s, framework)
-                of_sample = sample_bytes(workload, numbers_of(s), s.parallelism.recomputation, s.precision, loss=loss)
-                row = bytes_of[key] = fixed, sum(of_sample.values()), update, paged
+                of_sample = sample_bytes(
+                    workload, numbers_of(s, framework), s.parallelism.recomputation, s.precision, loss=loss
+                )
+                row = bytes_of[key] = fixed, whole * sum(of_sample.values()), update, paged
             rows.append(row)
         table = np.array(rows)
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3]

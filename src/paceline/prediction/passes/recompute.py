@@ -22,7 +22,7 @@ from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
 from paceline.strategy.sharding import block
-from paceline.workload.layers import Layer, Numbers
+from paceline.workload.layers import UPCAST, Layer, Numbers
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -145,6 +145,11 @@ def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]
     """
     layers, recipe = workload.layers, RECIPES.get(precision)
     sizes = [layer.kept_bytes(numbers) for layer in layers]
+    if numbers in UPCAST and workload.frozen:  # frozen weights of norms need no normalised input
+        sizes = [
+            size - layer.activation_bytes / 2 * layer.kind.endswith("RMSNorm")
+            for size, layer in zip(sizes, layers, strict=True)
+        ]
     if recipe is None or workload.frozen:
         return sizes
     for i, layer in enumerate(layers):
@@ -212,12 +217,21 @@ def _needed(table: _OperationCosts, members: Sequence[int]) -> list[int]:
     return [i for i in members if i < last]
 
 
+def _input_bytes(table: _OperationCosts, members: Sequence[int]) -> float:
+    """Return bytes of a block's input, assumed equal to the stored bytes of its first layer without an fp32 copy."""
+    first = next((i for i in members if table.sizes[i]), None)
+    if first is None:
+        return 0.0
+    numbers = UPCAST.get(table.numbers)
+    return table.sizes[first] if numbers is None else min(table.sizes[first], table.layers[first].kept_bytes(numbers))
+
+
 def _recompute_block(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
-    """Store only the input of the block, assumed equal to the stored bytes of its first layer.
+    """Store only the input of the block.
 
     A second copy exists during recomputation.
     """
-    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    first = _input_bytes(table, members)
     held = sum(table.sizes[i] for i in members)
     table.drop(members, first, _needed(table, members), name)
     table.largest = max(table.largest, held)
@@ -239,7 +253,7 @@ def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> 
         else:
             again.append(i)
     needed = set(_needed(table, members))
-    first = next((table.sizes[i] for i in members if table.sizes[i]), 0.0)
+    first = _input_bytes(table, members)
     held = sum(table.sizes[i] for i in members)
     table.drop(members, min(held, first + results), [i for i in again if i in needed], name)
 

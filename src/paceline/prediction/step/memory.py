@@ -17,8 +17,9 @@ from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
-from paceline.strategy.frameworks import Framework
+from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
@@ -53,12 +54,16 @@ def memory_breakdown(
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
     loss = IN_PLACE_LOSS if divided else loss_of(strategy, framework)
-    of_sample = sample_bytes(workload, numbers_of(strategy), strategy.parallelism.recomputation, strategy.precision, loss=loss)
+    numbers = numbers_of(strategy, framework)
+    of_sample = sample_bytes(workload, numbers, strategy.parallelism.recomputation, strategy.precision, loss=loss)
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
+    fixed |= framework_bytes(workload, strategy, framework, fixed["gathered"])
     passes = {name: size * micro for name, size in of_sample.items()}
     eager = framework.level == "ordinary" and not divided
     beyond = update_bytes(workload, strategy, eager) - fixed["gathered"] - sum(passes.values())
-    sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {}), "reserve": reserve_bytes(device)}
+    sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}
+    fragments = fragments_share(strategy, framework) * sum(sizes.values()) if reserve_bytes(device) else 0.0
+    sizes["reserve"] = reserve_bytes(device) + fragments
     if is_paged(strategy):
         sizes["optimizer state"] -= paged_out(sum(sizes.values()), sizes["optimizer state"], strategy, usable_bytes(device))
     return sizes
@@ -249,7 +254,7 @@ def _feedback_bytes(plan: BucketSizes, parameters: int) -> float:
     return copies if on_host(plan.strategy.gradient_exchange) else kept + copies
 
 
-def numbers_of(strategy: Strategy) -> Numbers:
+def numbers_of(strategy: Strategy, framework: Framework = ORDINARY) -> Numbers:
     """Return the numbers that the network computes on.
 
     Weights that are gathered or divided among devices have the width of the precision, as in FSDP's mixed precision and
@@ -260,7 +265,10 @@ def numbers_of(strategy: Strategy) -> Numbers:
     mesh = strategy.parallelism
     if not mesh.whole or mesh.sharding is DISTRIBUTED:
         return "fused"
-    return "narrow" if mesh.sharding.scatters or mesh.offload or strategy.weight_update.narrow else "autocast"
+    narrow = mesh.sharding.scatters or mesh.offload or strategy.weight_update.narrow
+    if framework.upcasts:
+        return "narrow upcast" if narrow else "autocast upcast"
+    return "narrow" if narrow else "autocast"
 
 
 def loss_of(strategy: Strategy, framework: Framework) -> Loss:

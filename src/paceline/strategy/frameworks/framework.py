@@ -33,6 +33,10 @@ class Framework:
         compiles: True if it compiles by default.
         attention: default kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual one of the level.
         experts: products of a mixture's experts as one ``grouped`` kernel, or ``looped`` over the experts on the host.
+        upcasts: True if norms and softmax compute on fp32 copies, in kernels of PyTorch's own.
+        reduce_buckets: elements of its buffers for gradients on their way to their owner.
+        live_weights: most elements of gathered weights that stay gathered to be used again.
+        fragments: share of a step's tensors that free pieces of PyTorch's memory hold where weights are sharded.
         host: host's seconds of a kernel launch, relative to a plain loop of PyTorch.
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
@@ -49,6 +53,10 @@ class Framework:
     compiles: bool = False
     attention: str = ""
     experts: Experts = "grouped"
+    upcasts: bool = False
+    reduce_buckets: float = 0.0
+    live_weights: float = 0.0
+    fragments: float = 0.0
     host: float = 1.0
     module_host_s: float = 0.0
     step_host_s: float = 0.0

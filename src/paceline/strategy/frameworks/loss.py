@@ -59,6 +59,16 @@ class ChunkedLoss(Loss):
 
 
 @final
+class SplitLoss(Loss):
+    """Output layer and cross entropy of 128 tokens at a time, in the weights' type. All logits and logarithms are stored, in 16
+    bits 4 bytes a logit (LitGPT, ``finetune/lora.py`` and ``chunked_cross_entropy``).
+    """
+
+    __slots__ = ()
+    name = "split"
+
+
+@final
 class CutLoss(Loss):
     """Cut cross entropy: a kernel that computes the logits of a tile of tokens in registers, in both passes (Wijmans et al.
     2024, arXiv:2411.09009, section 4).
@@ -70,7 +80,13 @@ class CutLoss(Loss):
     again = True
 
 
-PLAIN_LOSS, IN_PLACE_LOSS, CHUNKED_LOSS, CUT_LOSS = PlainLoss(), InPlaceLoss(), ChunkedLoss(), CutLoss()
+PLAIN_LOSS, IN_PLACE_LOSS, CHUNKED_LOSS, SPLIT_LOSS, CUT_LOSS = (
+    PlainLoss(),
+    InPlaceLoss(),
+    ChunkedLoss(),
+    SplitLoss(),
+    CutLoss(),
+)
 LOSSES: Mapping[str, Loss] = Loss.known
 """All losses by name."""
 LOSS_ALIASES: Mapping[str, str] = {

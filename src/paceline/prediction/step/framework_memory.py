@@ -1,0 +1,48 @@
+"""Bytes that a framework holds in addition to the tensors of the training itself: its buffers and the weights it gathers.
+
+Sources: DeepSpeed 0.19.8, ``runtime/zero/stage_1_and_2.py`` (``setup_buckets``), ``stage3.py`` and
+``partitioned_param_coordinator.py``.
+"""
+
+from __future__ import annotations
+
+from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.strategy.frameworks import Framework
+from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
+
+
+def framework_bytes(workload: Workload, strategy: Strategy, framework: Framework, gathered: float) -> dict[str, float]:
+    """Return bytes by purpose that replace or add to those of ``fixed_bytes`` on one device.
+
+    ``reduce buckets``: buffers for gradients on their way to their owner, at their full size even for few gradients, while each
+    replica holds its weights whole. ``gathered``: weights stay gathered up to a number of elements, to be used again soon.
+
+    Args:
+        gathered: bytes of gathered weights and gradients by ``fixed_bytes``.
+    """
+    mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
+    level = mesh.sharding
+    if not mesh.whole or level is DISTRIBUTED:
+        return {}
+    found: dict[str, float] = {}
+    if framework.reduce_buckets and level.optimizer and not level.gathers_again:
+        found["reduce buckets"] = width * framework.reduce_buckets
+    if framework.live_weights and level.gathers_again:
+        elements = workload.num_parameters + workload.frozen
+        bytes_each = (workload.code_bits / 8 or width) if workload.frozen else width
+        found["gathered"] = max(gathered, bytes_each * min(framework.live_weights, elements))
+    return found
+
+
+def fragments_share(strategy: Strategy, framework: Framework) -> float:
+    """Return bytes of free pieces for each byte of the step's tensors.
+
+    Gathered weights and buckets of gradients come and go next to tensors that stay, on several streams. Eight large language
+    models under DeepSpeed and FSDP had 15 % on average and up to 33 % (Guo et al. 2024, GMLake, arXiv:2401.08156): the mean is
+    predicted, and ``memory.FRAGMENTED`` on top of it is the headroom.
+    """
+    mesh = strategy.parallelism
+    shares = mesh.whole and mesh.sharers > 1 and mesh.sharding.optimizer and mesh.sharding is not DISTRIBUTED
+    return framework.fragments if shares else 0.0

@@ -25,6 +25,7 @@ from paceline.prediction.passes.convolutions import is_channels_last
 from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.products import product_seconds
 from paceline.prediction.step.costs import slowest
+from paceline.prediction.step.framework_memory import fragments_share
 from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
 from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel
@@ -72,7 +73,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(model.loader),
         *_unused(cluster),
-        *_reserve(cluster),
+        *_reserve(cluster, fragments_share(strategy, efficiency.framework)),
         *_activations(workload, strategy),
         *_tables(workload, strategy),
         *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
@@ -89,9 +90,12 @@ def _unused(cluster: Cluster) -> Iterator[Assumption]:
         yield Assumption("unused", f"{cluster.network.name} is not used: there is one node.")
 
 
-def _reserve(cluster: Cluster) -> Iterator[Assumption]:
+def _reserve(cluster: Cluster, fragments: float) -> Iterator[Assumption]:
     """Yield sentences on the memory that training cannot use."""
     reserve = reserve_bytes(cluster.device)
+    if reserve and fragments:
+        about = "Guo et al. 2024, GMLake, arXiv:2401.08156"
+        yield Assumption("memory", f"Free pieces take {fragments:.0%} of what a sharded step allocates.", about)
     if reserve:
         yield Assumption(
             "memory", f"The runtime, library workspaces and fragmentation take {format_memory(reserve)} of memory."

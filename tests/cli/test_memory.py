@@ -32,17 +32,22 @@ def test_a_rank_of_each_stage_can_be_shown(capsys: pytest.CaptureFixture[str]) -
     assert code == 2 and err == "paceline: rank 4 of a job with 4 ranks; give a number from 0 to 3\n"
 
 
-def test_files_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    files = f"--picture {tmp_path}/m.svg --snapshot {tmp_path}/m.pickle --report {tmp_path}/page"
-    code, out, _ = run(capsys, f"{PIPELINE} {files}")
-    assert code == 0
-    for line in (f"picture: {tmp_path}/m.svg", f"snapshot: {tmp_path}/m.pickle (open", f"report: {tmp_path}/page/report.html"):
-        assert line in out
-    assert len(pickle.loads((tmp_path / "m.pickle").read_bytes())["device_traces"]) == 2
-    run(capsys, f"{PIPELINE} --rank 0 --snapshot {tmp_path}/one.pickle")
-    assert len(pickle.loads((tmp_path / "one.pickle").read_bytes())["device_traces"]) == 1
+def test_a_snapshot_has_a_device_for_each_stage_or_for_one_rank(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "memory.pickle"
+    for options, devices in (("", 2), ("--rank 0", 1)):
+        code, out, _ = run(capsys, f"{PIPELINE} {options} --snapshot {file}")
+        assert code == 0 and f"snapshot: {file} (open it at https://pytorch.org/memory_viz)" in out
+        assert len(pickle.loads(file.read_bytes())["device_traces"]) == devices
     code, _, err = run(capsys, f"{PIPELINE} --picture {tmp_path}/m.pdf")
     assert code == 2 and "end its name in .svg or .png" in err
+
+
+@pytest.mark.long
+def test_a_picture_and_a_page_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, f"{PIPELINE} --picture {tmp_path}/m.svg --report {tmp_path}/page")
+    assert code == 0 and f"picture: {tmp_path}/m.svg" in out and f"report: {tmp_path}/page/report.html" in out
+    assert (tmp_path / "m.svg").read_text().count("stage ") >= 2
+    assert "<svg" in (tmp_path / "page" / "report.html").read_text()
 
 
 def test_a_job_that_does_not_fit_is_shown_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:

@@ -106,6 +106,7 @@ def tops(levels: list[tuple[str, int]]) -> list[int]:
     ]
 
 
+@pytest.mark.long
 def test_a_real_step_saves_and_drops_what_the_timeline_shows() -> None:
     """To the byte and in the same order. The statistics of a norm are separate tensors in a real step."""
     real, t = real_levels(again=False), predicted("none")
@@ -115,6 +116,7 @@ def test_a_real_step_saves_and_drops_what_the_timeline_shows() -> None:
     assert t.peak_pass == "forward" == max(real, key=lambda level: level[1])[0]
 
 
+@pytest.mark.long
 def test_a_real_step_with_checkpoints_is_fullest_in_its_last_block() -> None:
     """Each block in turn is saved again before its backward pass, and less is left below it."""
     real, t = real_levels(again=True), predicted("full")

@@ -41,6 +41,7 @@ def test_a_file_has_real_colours(tmp_path: Path) -> None:
     assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in light().values())
 
 
+@pytest.mark.long
 def test_stages_have_small_figures_and_of_many_the_ends_are_drawn() -> None:
     stages = [replace(ONE, ranks=range(n, n + 1), stage=n, stages=20) for n in range(20)]
     drawn = [text for text in texts(memory_svg(stages, stages[3], "memory")) if text.startswith("stage ")]

@@ -103,7 +103,7 @@ class Sharding(Value, ABC):
         frozen: int = 0,
         members: int = 0,
         bits: int = 0,
-        frozen_bits: float = 0.0,
+        coded: int = 0,
     ) -> tuple[Phase, ...]:
         """Return the all-gathers of one unit's weights in a micro step.
 
@@ -111,9 +111,9 @@ class Sharding(Value, ABC):
             frozen: elements that are gathered next to those of ``plan``.
             members: number of neighbouring workers that shard one copy; 0: all.
             bits: bits of a gathered weight; 0: as in PyTorch. Rounded if fewer than the precision's (``rounds_weights``).
-            frozen_bits: bits of a frozen element that is held as a code and gathered so (QLoRA); 0: as the others.
+            coded: bytes of the ``frozen`` elements if they are held as codes and gathered so (QLoRA); 0: as the others.
         """
-        codes = ceil(frozen * frozen_bits / 8) * self.frozen
+        codes = coded * self.frozen
         frozen = 0 if codes else frozen
         owners = members or world_size
         in_rows = self.weights or (self.by_rows and not bits)  # Megatron-Core shards one flat buffer

@@ -343,13 +343,13 @@ class Strategy:
         x = self.gradient_exchange
         return not self.parallelism.to_owners and codes_in_place(x.description, x.compress_pull, x.ranks_per_node)
 
-    def gathers(self, plan: BucketPlan, frozen: int = 0, frozen_bits: float = 0.0) -> tuple[Phase, ...]:
+    def gathers(self, plan: BucketPlan, frozen: int = 0, coded: int = 0) -> tuple[Phase, ...]:
         """Return the all-gathers of one group's weights and of ``frozen`` elements next to them.
 
-        ``frozen_bits``: bits of their codes; 0 without codes.
+        ``coded``: bytes of their codes; 0 without codes.
         """
         mesh, members = self.parallelism, self.parallelism.shard_devices
-        return mesh.sharding.gathers(plan, self.precision, self.world_size, frozen, members, mesh.gather_bits, frozen_bits)
+        return mesh.sharding.gathers(plan, self.precision, self.world_size, frozen, members, mesh.gather_bits, coded)
 
     def exchange_phases(self, parameters: Sequence[T], ready: Sequence[T]) -> list[tuple[list[T], list[Phase]]]:
         """Return each group's tensors with all its collectives in one step, or in one round of local steps. ``parameters``: in

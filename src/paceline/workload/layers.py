@@ -114,7 +114,7 @@ class Operation:
 FROZEN = "Frozen"
 """Kind of a layer that is a whole frozen network, such as a text encoder: its forward pass alone."""
 _RECURRENT = ("LSTM", "GRU", "RNN")
-_FROZEN = ("frozen_bits", "scale_bits", "unpacked", "unwidened")
+_FROZEN = ("frozen_bits", "scale_bits", "packed_bits", "unpacked", "unwidened")
 """Attributes of a table about its frozen weights that are stored if they are not 0."""
 _FIELDS = tuple(entry.name for entry in fields(Operation))
 _DEFAULTS: tuple[Any, ...] = tuple(entry.default for entry in fields(Operation)[3:])
@@ -233,7 +233,8 @@ class LayerTable(Prepared):
         sample: description of one sample, e.g. ``image 3x224x224`` or ``sequence of 128 tokens``.
         source: the publication or the ``module:function`` it was traced from.
         frozen: number of elements of frozen weights. ``frozen_bits``: bits of one at the mean; 0: those of the precision.
-            ``scale_bits``: those of them that are scales of codes, which every device has whole.
+            ``scale_bits``: those of them that are scales of codes, which every device has whole. ``packed_bits``: bits of a
+            code; 0 without.
         unpacked: elements of the largest frozen weight that a pass writes out in 16 bits.
         resident: elements of frozen networks that every device holds whole, such as text encoders (layers of kind ``FROZEN``).
         unwidened: trained elements whose weight, gradient and state have the width of the precision, without an fp32 copy.
@@ -253,6 +254,7 @@ class LayerTable(Prepared):
     frozen: int = 0
     frozen_bits: float = 0.0
     scale_bits: float = 0.0
+    packed_bits: int = 0
     unpacked: int = 0
     unwidened: int = 0
     tables: EmbeddingTables | None = None

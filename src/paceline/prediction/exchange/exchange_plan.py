@@ -17,7 +17,7 @@ from paceline.hardware.placement import Places
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.prediction.exchange.collective_time import Loads, load_rows
 from paceline.prediction.exchange.residual_memory import copied_elements
-from paceline.prediction.passes.frozen_layers import frozen_beside
+from paceline.prediction.passes.frozen_layers import coded_beside, frozen_beside
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.codec_place import ON_HOST
 from paceline.strategy.compression.formats import FP32, PayloadBound
@@ -71,7 +71,7 @@ class Partition:
     Attributes:
         layers: layers of each bucket, in order.
         unlike: every distinct plan once. ``frozen``: elements of frozen weights that are gathered with each of them.
-        code_bits: bits of such an element as it is gathered; 0: those of the precision.
+            ``coded``: their bytes if they are gathered as codes; 0: they have the width of the precision.
         index: position of each bucket's plan in ``unlike``, (buckets,).
         first: lowest layer of each bucket, whose backward pass runs last, (buckets,); for local steps the lowest of all.
     """
@@ -81,7 +81,7 @@ class Partition:
     frozen: tuple[int, ...]
     index: Ints
     first: Ints
-    code_bits: float = 0.0
+    coded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,8 +109,9 @@ class BucketSizes(Prepared):
     def gathered_bytes(self, width: float) -> Array:
         """Return bytes that are gathered for each bucket, frozen weights too, (buckets,). ``width``: bytes of an element."""
         parts = self.partition
-        frozen = np.array(parts.frozen, dtype=np.int64)[parts.index]
-        return width * self.elements + (parts.code_bits / 8 or width) * frozen
+        pairs = zip(parts.frozen, parts.coded or (0,) * len(parts.frozen), strict=True)
+        beside: Array = np.array([coded or width * frozen for frozen, coded in pairs])[parts.index]
+        return width * self.elements + beside
 
     @property
     def codec_bytes(self) -> int:
@@ -206,13 +207,17 @@ def _partition_of(workload: Workload, strategy: Strategy) -> Partition:
     frozen = frozen_beside(workload) if level.frozen and workload.frozen else {}
     groups = [] if alone else strategy.partition(workload.parameters, workload.ready_order, frozen)
     layers = tuple(tuple({p.layer for p in members}) for members, _ in groups)
-    kinds = [(plan, sum(frozen.get(p.name, 0) for p in members)) for members, plan in groups]
+    coded = coded_beside(workload) if frozen else {}
+    kinds = [
+        (plan, sum(frozen.get(p.name, 0) for p in members), sum(coded.get(p.name, 0) for p in members))
+        for members, plan in groups
+    ]
     unlike = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
     index = np.array([unlike[kind] for kind in kinds], dtype=np.int64)
-    plans, beside = tuple(plan for plan, _ in unlike), tuple(elements for _, elements in unlike)
+    plans, beside, codes = (tuple(column) for column in zip(*unlike, strict=True)) if unlike else ((), (), ())
     behind = strategy.sync_every > 1  # an exchange of local steps begins when every layer has been updated
     first = [0 if behind else min(members) for members in layers]
-    return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64), workload.code_bits)
+    return Partition(layers, plans, beside, index, np.array(first, dtype=np.int64), codes)
 
 
 def bucket_sizes(workload: Workload, strategy: Strategy) -> BucketSizes:
@@ -237,7 +242,7 @@ def exchange_plan(
     parts = _partition_of(workload, strategy)
     traffic = tuple(strategy.traffic(plan, level) for plan in parts.unlike)
     gathering = tuple(
-        strategy.gathers(plan, frozen, parts.code_bits) for plan, frozen in zip(parts.unlike, parts.frozen, strict=True)
+        strategy.gathers(*of) for of in zip(parts.unlike, parts.frozen, parts.coded or (0,) * len(parts.frozen), strict=True)
     )
     copies = strategy.gradient_exchange.codec_at is ON_HOST  # only on a GPU: settled strategies omit their own place
     of_bucket = [

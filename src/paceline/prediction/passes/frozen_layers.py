@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from paceline.array_types import Array
+from paceline.workload.builders.adapters.targets import PRODUCTS
 from paceline.workload.layers import FROZEN, Layer
 from paceline.workload.table import Workload
 
@@ -28,17 +29,42 @@ def frozen_of_layers(workload: Workload) -> Array:
     return own
 
 
+def coded_bytes_of_layers(workload: Workload) -> Array:
+    """Return the bytes of frozen weights in each layer as codes without scales, (layers,). Zeros if nothing is packed.
+
+    Linear layers and experts are packed, the output layer is not. The mean of all gives the width of the others.
+    """
+    own = frozen_of_layers(workload)
+    if not workload.packed_bits:
+        return np.zeros(len(own))
+    packed = np.array([layer.kind in PRODUCTS and not layer.is_logits and _multiplied(layer) > 0 for layer in workload.layers])
+    codes = workload.packed_bits / 8 * own * packed
+    others = own * ~packed
+    rest = workload.code_bits / 8 * workload.frozen - float(codes.sum())
+    each: Array = codes + others * (rest / float(others.sum()) if others.sum() else 0.0)
+    return each
+
+
+def coded_beside(workload: Workload) -> Mapping[str, int]:
+    """Return the bytes of codes that are gathered with each parameter, by its name; empty if nothing is packed."""
+    return _beside(workload, coded_bytes_of_layers(workload)) if workload.packed_bits else {}
+
+
 def frozen_beside(workload: Workload) -> Mapping[str, int]:
     """Return the frozen elements that are gathered with each parameter, by its name.
 
     They are those of its layer, and of the following ones up to the layer of the next parameter.
     """
-    if not workload.frozen or not workload.parameters:
+    return _beside(workload, frozen_of_layers(workload)) if workload.frozen else {}
+
+
+def _beside(workload: Workload, of_layers: Array) -> Mapping[str, int]:
+    if not workload.parameters:
         return {}
     first = {parameter.layer: parameter.name for parameter in reversed(workload.parameters)}
     starts = sorted(first)
     owners = np.maximum(np.searchsorted(starts, np.arange(len(workload.layers)), side="right") - 1, 0)
-    sums = np.bincount(owners, frozen_of_layers(workload), len(starts))
+    sums = np.bincount(owners, of_layers, len(starts))
     return {first[layer]: round(float(elements)) for layer, elements in zip(starts, sums, strict=True)}
 
 

@@ -120,7 +120,7 @@ def _joined(both: tuple[ExchangePlan, ExchangePlan], order: Ints, bucket: Ints, 
         (*parts[0].frozen, *parts[1].frozen),
         np.concatenate([parts[0].index, parts[1].index + len(parts[0].unlike)])[order],
         np.concatenate([rest.first, experts.first])[order],
-        parts[0].code_bits,
+        (*parts[0].coded, *parts[1].coded),
     )
     codec = np.concatenate([rest.codec, experts.codec])
     rank = np.cumsum(codec) - 1  # of each codec pass among them

@@ -80,17 +80,8 @@ def test_zero3_shards_and_gathers_codes() -> None:
     assert shared.memory["frozen weights"] == pytest.approx(codes / 8 + scales)
     moved = 2 * 7 / 8 * codes + 3 * 7 / 8 * 2 * net.num_parameters
     assert shared.wire_bytes_per_device == pytest.approx(moved, rel=1e-3)
-    assert (
-        shared.memory["gathered"]
-        < 0.4
-        * predict(
-            Workload.named("llama-3-8b", 512, lora="r=16,targets=all-linear"),
-            "8 A100",
-            precision="bf16",
-            sharding="zero3",
-            global_batch_size=8,
-        ).memory["gathered"]
-    )
+    tables, block = 2 * 128256 * 4096, 4 / 8 * 218_103_808  # bytes of a table in 16 bits, and of a block's codes
+    assert shared.memory["gathered"] == pytest.approx(2 * (tables + block), rel=0.1)
 
 
 def test_recomputation_unpacks_once_more() -> None:

@@ -81,6 +81,7 @@ def with_adapters(table: Table, lora: LoRA, name: str = "") -> Table:
         unwidened=own if lora.others == WIDE_BITS else 0,
         frozen_bits=packed.bits,
         scale_bits=packed.scale_bits,
+        packed_bits=lora.bits,
         unpacked=packed.largest,
         source=f"{table.source}; {lora.kind} {lora.text}",
     )

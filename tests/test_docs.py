@@ -195,6 +195,11 @@ def test_the_page_of_choices_is_what_the_declarations_say() -> None:
     assert re.findall(r"^### `(\w+)`$", text, re.MULTILINE) == [n for part in script["PARTS"] for n in of_part(part)]
 
 
+def test_the_page_of_frameworks_is_what_their_data_say() -> None:
+    script = runpy.run_path(str(ROOT / "docs/frameworks_page.py"))
+    assert (ROOT / "docs/frameworks.md").read_text() == script["page"](), "run python docs/frameworks_page.py"
+
+
 def of_part(part: str) -> list[str]:
     """Names of the choices of one part of a strategy."""
     return [item.name for item in CHOICES.values() if item.part == part]

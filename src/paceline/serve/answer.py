@@ -39,7 +39,7 @@ class Copy:
 
 def answer_page(asked: Question) -> tuple[Page, list[str]]:
     """Return the page's answer: the step time, the effect of changes, and the sources. Raises UserError as ``predict``."""
-    explained = planning.explain(asked.workload, asked.cluster, asked.strategy)
+    explained = planning.explain(asked.workload, asked.cluster, asked.strategy, predictor=asked.predictor)
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
     p = explained.prediction
@@ -97,7 +97,8 @@ def _choices(asked: Question) -> str:
 def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
     """Return the effect of one step up in each direction; None if no step up exists."""
     try:
-        return planning.whatif(asked.workload, asked.cluster, asked.strategy, list(changes.values()), scale=False)
+        inputs = asked.workload, asked.cluster, asked.strategy
+        return planning.whatif(*inputs, list(changes.values()), scale=False, predictor=asked.predictor)
     except UserError:
         return None
 

@@ -12,6 +12,7 @@ from paceline import hardware
 from paceline.errors import UserError, shorten, unknown
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import ByteSize, Flag, LegalValues, RealNumber, WholeNumber
+from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY
 from paceline.strategy.strategy import CHOICES
 from paceline.workload import names
 
@@ -92,6 +93,7 @@ def controls() -> tuple[Control, ...]:
         Control("network", "", "Network between nodes", "text", (*_SPEEDS, *links), _SPEEDS, "100Gb/s", "none"),
         batch,
         _number("seq-len", "seq_len", "Tokens of a sample", "tokens", unset="the model's own"),
+        Control("framework", "", "Framework", "select", tuple(FRAMEWORKS), unset=ORDINARY.name),
         *others,
     )
 
@@ -169,6 +171,8 @@ def python(chosen: Selection) -> str:
     for control in controls():
         if control.keyword and control.option in chosen and not (control.option == "seq-len" and "(" in model):
             arguments.append(f"{control.keyword}={control.value(chosen[control.option])!r}")
+    if "framework" in chosen:
+        arguments.append(f"predictor=paceline.Predictor(framework={chosen['framework']!r})")
     return f"import paceline\n\nprint(paceline.predict({', '.join(arguments)}))"
 
 

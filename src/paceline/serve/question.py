@@ -8,7 +8,7 @@ from typing import Any
 from paceline import hardware, verbs
 from paceline.errors import unknown
 from paceline.hardware import Cluster
-from paceline.prediction import ORDINARY
+from paceline.prediction import ORDINARY, Predictor
 from paceline.serve.configurations import Configurations
 from paceline.serve.controls import UPLOADED, Selection, controls, value
 from paceline.strategy import Strategy
@@ -18,12 +18,13 @@ from paceline.workload.catalogue import canonical
 
 @dataclass(frozen=True)
 class Question:
-    """Question with its selection, workload, cluster and strategy."""
+    """Question with its selection, workload, cluster, strategy and predictor."""
 
     chosen: Selection
     workload: Workload
     cluster: Cluster
     strategy: Strategy
+    predictor: Predictor = ORDINARY
 
 
 def question(chosen: Selection, configurations: Configurations) -> Question:
@@ -36,7 +37,8 @@ def question(chosen: Selection, configurations: Configurations) -> Question:
         for control in controls()
         if control.keyword and control.option in chosen and control.option != "seq-len"
     }
-    return Question(chosen, workload, cluster, verbs.strategy_of(workload, cluster, choices, ORDINARY))
+    predictor = Predictor(framework=chosen["framework"]) if "framework" in chosen else ORDINARY
+    return Question(chosen, workload, cluster, verbs.strategy_of(workload, cluster, choices, predictor), predictor)
 
 
 def model(chosen: Selection, configurations: Configurations) -> Workload:

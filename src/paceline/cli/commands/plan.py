@@ -43,11 +43,16 @@ from paceline.strategy import EXCHANGES, GradientExchange
 from paceline.strategy.choices.values import plain
 from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges.switch import SWITCH
+from paceline.strategy.frameworks import framework_of
 from paceline.strategy.parallelism import MODEL
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
   paceline plan resnet-50 --cluster "8x8 A100" --network 100Gb/s --target mlperf"""
+
+
+OF_FRAMEWORK = "framework"
+"""Target that means the one of ``--framework``."""
 
 
 def add(parser: Parser) -> None:
@@ -69,7 +74,10 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     why_not = "compare a strategy with the best: compression=terngrad,sharding=zero3"
     parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
-    emitted = f"print what runs the best strategy, for {', '.join(TARGETS)}; with FILE write it there, and print the plan"
+    emitted = (
+        f"print what runs the best strategy, for {', '.join(TARGETS)}, or framework for that of --framework; with FILE write "
+        "it there, and print the plan"
+    )
     parser.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted)
     parser.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
     add_report_argument(parser)
@@ -127,8 +135,13 @@ def _emitted(o: argparse.Namespace) -> tuple[str, str]:
     places += [o.out] if o.out else []
     if len(places) > 1:
         raise UserError(f"--emit {target} is given {len(places)} places: {', '.join(places)}", "give one file")
-    if target:
-        check_name("target", target, TARGETS)
+    if target == OF_FRAMEWORK:
+        framework = framework_of(o.framework)
+        if not framework.emits:
+            raise UserError(f"--emit framework: no file is written for {framework}", f"give --emit {' or '.join(TARGETS)}")
+        target = framework.emits
+    elif target:
+        check_name("target", target, (*TARGETS, OF_FRAMEWORK))
     return target, places[0] if places else ""
 
 

@@ -41,6 +41,7 @@ class Framework:
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
         defaults: values of open choices of a strategy by name, such as ``loss``.
+        emits: target of ``plan --emit`` that writes for it; empty: none does.
         sources: where each statement comes from.
         about: sentences that say what the framework does, for ``--why``.
     """
@@ -61,6 +62,7 @@ class Framework:
     module_host_s: float = 0.0
     step_host_s: float = 0.0
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    emits: str = ""
     aliases: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     about: tuple[str, ...] = ()

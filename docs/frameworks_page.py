@@ -24,14 +24,14 @@ $ paceline whatif qwen-3-30b-a3b --cluster "8 H100" --global-batch 8 --sharding 
 $ paceline plan gpt2-xl --cluster "8 A100" --tokens 1B --framework hf-trainer --emit framework
 ```
 
-A framework decides what a strategy leaves open: the kernel of attention, the loss, the optimizer's kernels, whether experts are one
-grouped product or a loop, and what its host does between kernels. A choice that you name comes first: `--loss chunked`,
-`--update foreach`, `--attention eager`, `--compile`. `--why` lists what the framework stands for. `--emit framework` writes the file
-of its launcher.
+A framework decides what a strategy leaves open: the kernel of attention, the loss, the optimizer's kernels, whether experts are
+one grouped product or a loop, and what its host does between kernels. A choice that you name comes first: `--loss chunked`,
+`--update foreach`, `--attention eager`, `--compile`. `--why` lists what the framework stands for. `--emit framework` writes the
+file of its launcher.
 
-Constants are fitted for `ordinary` and `tuned`. Another framework takes those of its level. Seconds of DeepSpeed's hooks are fitted
-to published steps (`benchmarks/fit_frameworks.py`); with each source left out, ten of twelve steps are within 45 % (median 26 %,
-54 % without them). No other framework has fitted figures of its own: their hosts are those of plain PyTorch.
+Constants are fitted for `ordinary` and `tuned`. Another framework takes those of its level. Seconds of DeepSpeed's hooks are
+fitted to published steps (`benchmarks/fit_frameworks.py`). With each source left out, ten of twelve steps are within 45 %
+(median 26 %, 54 % without them). No other framework has fitted figures of its own: their hosts are those of plain PyTorch.
 """
 
 

@@ -19,8 +19,8 @@ Say which software trains: `--framework` of `predict`, `plan`, `ask`, `explain`,
 `Predictor(framework="deepspeed")` in Python.
 
 ```console
-$ paceline predict llama-3-8b --cluster "8 A100" --global-batch 8 --sharding zero3 --recompute full --framework deepspeed --brief
-$ paceline whatif qwen-3-30b-a3b --cluster "8 H100" --global-batch 8 --sharding zero3 --recompute full --framework deepspeed-4 --change framework=deepspeed
+$ paceline predict llama-3-8b --cluster "8 A100" --sharding zero3 --recompute full --framework deepspeed --brief
+$ paceline whatif gpt2-xl --cluster "8 A100" --global-batch 64 --framework deepspeed --change framework=fsdp2
 $ paceline plan gpt2-xl --cluster "8 A100" --tokens 1B --framework hf-trainer --emit framework
 ```
 

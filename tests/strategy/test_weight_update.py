@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from paceline import predict
 from paceline.errors import UserError
 from paceline.strategy import Strategy
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.updates.weight_update import PLAIN_UPDATE, STORED, UPDATES, WeightUpdate
+from paceline.workload import Workload
 
 BASE: dict[str, Any] = {"world_size": 1, "global_batch_size": 8, "optimizer": "adamw", "precision": "bf16"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -28,6 +30,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"state_bits": 16, "optimizer": "sgd"}, "give optimizer adam or adamw"),
     ({"state_bits": 16, "update": "foreach"}, "give update fused"),
     ({"state_bits": 12}, "give one of 0, 8, 16, 32"),
+    ({"ema": True, "offload": "optimizer"}, "EMA of the weights with offload optimizer"),
     ({"optimizer": "muon", "sharding": "zero3"}, "give zero1"),
     ({"optimizer": "adamw_8bit", "offload": "optimizer"}, "fp32 state"),
     ({"optimizer": "paged_adamw", "pipeline": 2, "world_size": 2}, "hold together"),
@@ -85,3 +88,16 @@ def test_a_fused_step_moves_least_and_narrow_state_less() -> None:
     assert WeightUpdate(state_bits=16).moved_bytes(adamw, "tuned") == 20
     eight = OPTIMIZERS["adamw_8bit"]  # gradient, weights in and out, and two values in and out with a 256th of a scale each
     assert PLAIN_UPDATE.moved_bytes(eight, "ordinary") == 12 + 4 * (1 + 4 / 256)
+
+
+def test_an_average_of_the_weights_is_one_fp32_copy_and_its_update() -> None:
+    """diffusers, EMAModel: a copy of every trained tensor; a step reads the weight, and reads and writes the average."""
+    network, usual = Workload.named("resnet-50"), Strategy.of(world_size=4, global_batch_size=64, optimizer="adam")
+    plain, averaged = (predict(network, "4 A100", usual.changed(ema=value)) for value in (False, True))
+    assert "EMA" not in plain.memory and averaged.memory["EMA"] == 4 * network.num_parameters
+    assert averaged.memory_bytes - plain.memory_bytes == pytest.approx(averaged.memory["EMA"])
+    least = 12 * network.num_parameters / 2.04e12  # at the memory's peak
+    assert least < averaged.step_s - plain.step_s < 10e-3
+    shared = predict(network, "4 A100", usual.changed(ema=True, sharding="zero3"))
+    assert shared.memory["EMA"] == network.num_parameters
+    assert not usual.changed(ema=True).to_json().keys() - usual.to_json().keys() - {"ema"} and "ema" not in usual.to_json()

@@ -31,6 +31,7 @@ UPDATES = {
     "stored_weights": ["", "bf16", "bf16_kahan"],
     "update": ["", "looped", "foreach", "in_backward"],
     "state_bits": [0, 16],
+    "ema": [False, True],
 }
 
 

@@ -133,6 +133,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "update": [({"update": "fused"}, "cannot run update fused")],
     "stored_weights": [({"stored_weights": "bf16", "precision": "bf16"}, "fp32, not bf16|stored_weights bf16")],
     "state_bits": [({"state_bits": 16, "optimizer": "adam"}, "cannot run state_bits 16")],
+    "ema": [({"ema": True}, "cannot run ema")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
@@ -271,7 +272,7 @@ def test_every_choice_is_listed():
         **BASE, compression="inceptionn", exchange="ring", codec_at="nic", memory_format="channels_last", **LOCAL
     )
     narrow = Strategy.of(**BASE, **SIGN, residual_bits=16, residuals_at="host", dense_bits=16).to_json()
-    update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam"}
+    update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
     written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written

@@ -141,6 +141,12 @@ def _update(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
         )
     if update.update:
         yield Assumption("optimizer", f"Update {update.update}: {UPDATES[update.update]}.", "PyTorch, torch.optim")
+    if update.ema:
+        yield Assumption(
+            "optimizer",
+            "EMA: each device averages the weights that it has into an fp32 copy, once a step.",
+            "diffusers, training_utils.py, EMAModel",
+        )
     if update.stored_weights:
         yield Assumption("memory", f"Stored: {STORED[update.stored_weights]}.", "Zamirai et al. 2020, arXiv:2010.06192")
 

@@ -458,3 +458,13 @@ def optimizer_seconds(
     launch = update.kernels(optimizer, num_tensors, efficiency.level, FUSED) * efficiency.launch_s[device.kind]
     factor = efficiency.factor_on(device.board)
     return memory * factor, launch * factor
+
+
+def ema_seconds(
+    num_parameters: int, num_tensors: int, device: Device, efficiency: Efficiency, update: WeightUpdate
+) -> tuple[float, float]:
+    """Return seconds of a step of the weights' moving average: memory traffic, and kernel launches; zeros without one."""
+    moved, kernels = update.ema_cost(num_tensors, efficiency.level, FUSED)
+    factor = efficiency.factor_on(device.board)
+    launch = kernels * efficiency.launch_s[device.kind]
+    return factor * moved * num_parameters / memory_rate(device, efficiency), factor * launch

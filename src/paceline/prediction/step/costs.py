@@ -19,7 +19,7 @@ from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.exchange_plan import CodecPass, ExchangePlan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
-from paceline.prediction.passes.compute import Seconds, optimizer_seconds
+from paceline.prediction.passes.compute import Seconds, ema_seconds, optimizer_seconds
 from paceline.prediction.passes.offload import host_update_seconds
 from paceline.prediction.passes.orthogonal import matrix_elements, matrix_tensors, newton_schulz_seconds
 from paceline.prediction.passes.recompute import recomputed
@@ -92,14 +92,18 @@ def update_seconds(
         times = strategy.exchanges_per_step
         return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0, 0.0
     optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
+    owners = workers if level.weights else 1  # every replica averages the weights that it has
+    average = ema_seconds(ceil(workload.num_parameters / owners), len(workload.parameters), device, efficiency, update)
     if not optimizer.orthogonal:
-        return *optimizer_seconds(optimizer, own, tensors, device, efficiency, update), 0.0
+        memory, launch = optimizer_seconds(optimizer, own, tensors, device, efficiency, update)
+        return memory + average[0], launch + average[1], 0.0
     elements, count = matrix_elements(workload), matrix_tensors(workload)
     of_matrices = optimizer_seconds(optimizer, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     elements, count = workload.num_parameters - elements, len(workload.parameters) - count
     rest = optimizer_seconds(ADAMW, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     products, launches = newton_schulz_seconds(workload, device, efficiency)
-    return of_matrices[0] + rest[0], of_matrices[1] + rest[1] + launches / workers, products / workers
+    memory, launch = (sum(parts) for parts in zip(of_matrices, rest, average, strict=True))
+    return memory, launch + launches / workers, products / workers
 
 
 def calibrated_costs(

@@ -24,6 +24,7 @@ from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
+from paceline.strategy.updates.weight_update import EMA_BYTES
 from paceline.workload.layers import Numbers
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
@@ -190,6 +191,7 @@ def fixed_bytes(
         "gradients": of_gradients,
         "optimizer state": left * (state / workers if level.optimizer else state),
         **_rounding_bytes(workload, strategy),
+        **({"EMA": EMA_BYTES * workload.num_parameters / (workers if level.weights else 1)} if update.ema else {}),
         "buckets": whole if in_buckets else 0.0,
         "unused gradients": width * unused_gradients(workload) if megatron and width < 4 and not level.weights else 0.0,
         "error feedback": _feedback_bytes(plan, workload.num_parameters),

@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, check_needs, check_values, choice
-from paceline.strategy.choices.choice_values import Bits, Name
+from paceline.strategy.choices.choice_values import Bits, Flag, Name
 from paceline.strategy.optimizer import BLOCK, OPTIMIZERS, Optimizer
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1
 
@@ -36,6 +36,7 @@ STORED: Mapping[str, str] = {
 """Types of stored weights, other than the fp32 weights of mixed precision."""
 _STORED_ALIASES = {"bf16_true": BF16, "pure_bf16": BF16, "bf16_sr": STOCHASTIC, "kahan": KAHAN}
 STATE_BITS = (0, 8, 16, 32)
+EMA_BYTES, _EMA_KERNELS = 4, 3
 _NARROW = 2
 """Bytes of a bf16 number."""
 
@@ -49,6 +50,7 @@ class WeightUpdate:
         stored_weights: type of weights, gradients and optimizer state, a name of ``STORED``; empty: fp32 weights, with 16-bit
             copies in mixed precision.
         state_bits: bits of a value of Adam's moments; 0: those of the optimizer.
+        ema: whether a step also updates an fp32 copy of the trained weights, their exponential moving average.
 
     Raises:
         UserError: a name or a number that does not exist.
@@ -120,6 +122,27 @@ class WeightUpdate:
         ),
         source="Megatron-Core, --use-precision-aware-optimizer, --exp-avg-dtype",
     )
+    ema: bool = choice(
+        False,
+        Flag(),
+        "an fp32 copy of the trained weights averages them over the steps",
+        example="yes",
+        later=True,
+        title="EMA of the weights",
+        title_rank=6,
+        affects=("time", "memory"),
+        plan=Searched(single=True, help="{help}"),
+        train=Trained("ema", "leave ema out: average the weights in your own script"),
+        emit=EmitRule("ema", "the script averages its own weights"),
+        strategy_needs=(
+            Need(
+                lambda s: not s.parallelism.offload,
+                "an EMA of the weights with offload {of.parallelism.offload}: the host has the weights",
+                "leave one of them out",
+            ),
+        ),
+        source="Polyak and Juditsky 1992; diffusers, training_utils.py, EMAModel",
+    )
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -144,6 +167,16 @@ class WeightUpdate:
     def compensation_bytes(self) -> int:
         """Bytes a parameter of the sums of rounding errors."""
         return _NARROW if self.stored_weights == KAHAN else 0
+
+    def ema_cost(self, tensors: int, level: str, together: int) -> tuple[float, int]:
+        """Return the bytes for each parameter and the kernels of a step of the moving average; zero without one.
+
+        A step reads the weight, and reads and writes the average. Loops over tensors take a difference, a product and a sum of
+        each (diffusers, ``EMAModel.step``); tuned software has kernels of many tensors.
+        """
+        if not self.ema:
+            return 0.0, 0
+        return self.width + 2 * EMA_BYTES, _EMA_KERNELS * (-(-tensors // together) if level == "tuned" else tensors)
 
     def value_bytes(self, optimizer: Optimizer) -> float:
         """Return the bytes of one value of state of a large tensor, with its part of a scale."""

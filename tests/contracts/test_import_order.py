@@ -64,6 +64,7 @@ PREDICTION = (
     "exchange",
     "step",
     "mesh",
+    "tasks",
     "memory",
     "learning",
     "answer",

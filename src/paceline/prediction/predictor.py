@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, final
 
 from paceline.calibration.attention import KERNELS
@@ -26,6 +27,7 @@ from paceline.prediction.layouts.batch import (
     merged_steps,
     refused_steps,
 )
+from paceline.prediction.layouts.many_tasks import steps_of_tasks
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.attention_kernel import check_kernel
 from paceline.prediction.passes.compute import RESOURCES, Resource
@@ -34,6 +36,7 @@ from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel
+from paceline.prediction.tasks.task_step import task_step
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.frameworks import FRAMEWORKS, Framework, framework_of
 from paceline.strategy.strategy import Strategy
@@ -105,6 +108,8 @@ class StepPredictor(ABC):
         framework = plain.typical.framework
         if not framework.plain:
             candidates = [(cluster, strategy.under(framework)) for cluster, strategy in candidates]
+        if any(not strategy.task.alone for _, strategy in candidates):
+            return self._many_tasks(workload, candidates, fitting=fitting)
         refused = plain.without_kernel(workload, candidates) if plain.attention else {}
         whole = [i for i, (_, strategy) in enumerate(candidates) if strategy.parallelism.whole and i not in refused]
         network = as_computed(workload, plain.typical)
@@ -117,6 +122,13 @@ class StepPredictor(ABC):
             (divided, self.evaluation(network, divided=True).steps([candidates[i] for i in divided])),
             (list(refused), refused_steps([candidates[i] for i in refused], refused.values())),
         )
+
+    def _many_tasks(self, workload: Workload, candidates: Sequence[Candidate], *, fitting: bool) -> Steps:
+        """Return the steps of candidates some of which have a task: as arrays if nothing corrects them, else one by one."""
+        plain = self.uncorrected
+        if plain is not self or plain.calibration is not None or plain.free:
+            return Predicted(self, workload).steps(candidates)
+        return steps_of_tasks(plain.model(workload), candidates, partial(self.many, fitting=fitting))
 
 
 @final
@@ -284,11 +296,14 @@ class Predictor(StepPredictor):
     def _steps(self, model: StepModel, inputs: StepInputs, host_s: float) -> tuple[Step, Step, Step]:
         """Return the slowest, the expected and the fastest step; without bounds three times the same."""
         cluster, strategy = inputs.cluster, inputs.strategy
-        passes = model.passes(cluster.device, strategy) if strategy.parallelism.whole else None
+        plain = strategy.task.alone
+        passes = model.passes(cluster.device, strategy) if strategy.parallelism.whole and plain else None
 
         def step(constants: Efficiency, level: PayloadBound) -> Step:
             hosted = replace(constants, host_s=host_s) if host_s else constants
             own = replace(model, constants=hosted, level=level)
+            if not plain:
+                return task_step(own, cluster, strategy)
             if passes is None:
                 return mesh_step(own, cluster, strategy)
             return own.step(cluster, strategy, self._scaled(passes, constants))

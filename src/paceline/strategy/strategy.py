@@ -32,7 +32,7 @@ from paceline.strategy.choices.strategy_choices import (
     OPTIMIZER,
     PRECISION,
 )
-from paceline.strategy.choices.values import plain
+from paceline.strategy.choices.values import ByName, plain
 from paceline.strategy.codec_place import IN_CARD, USUAL_PLACE, check_fabric
 from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.formats import PayloadBound
@@ -46,6 +46,7 @@ from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
 from paceline.strategy.sharding import NONE_FROZEN, narrow_sum, scatter, units
+from paceline.strategy.tasks.task import TASK, StepTask
 from paceline.strategy.updates.weight_update import PLAIN_UPDATE, WeightUpdate
 from paceline.strategy.worker_counts import multiples
 from paceline.workload.table import Workload
@@ -80,6 +81,7 @@ class Strategy:
         loss: a name of ``LOSSES``; empty: that of the framework.
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
+        task: objective of a step, a value of ``tasks.task.TASKS``, or its name.
 
     Raises:
         UserError: a name that does not exist, parts of another type, a batch or a number of ranks that does not divide, a
@@ -96,6 +98,7 @@ class Strategy:
     optimizer: str = OPTIMIZER
     weight_update: WeightUpdate = PLAIN_UPDATE
     loss: str = LOSS
+    task: ByName[StepTask] = TASK
     first_bucket_bytes: int = FIRST_BUCKET
     bucket_bytes: int = BUCKET
 

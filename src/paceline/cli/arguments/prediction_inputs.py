@@ -19,6 +19,7 @@ from paceline.hardware.precision import precision_on
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
+from paceline.strategy.tasks.task import Reward, StepTask
 from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
@@ -57,6 +58,9 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     """Return the workload given by the options of ``add_workload_arguments``. ``seq_len``: default sequence length in tokens.
     Raises UserError."""
     length = seq_len if o.seq_len is None else o.seq_len
+    if length is None and getattr(o, "task", None):
+        task = StepTask.of(o.task)
+        length = task.prompt + task.completion if isinstance(task, Reward) and task.prompt else None
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 

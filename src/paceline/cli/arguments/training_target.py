@@ -17,6 +17,7 @@ from paceline.planning.search.training_target import TrainingTarget, parse_penal
 from paceline.prediction.learning import convergence
 from paceline.prediction.learning.convergence import Convergence
 from paceline.record import RunRecord
+from paceline.strategy.tasks.task import SFT, StepTask
 from paceline.units import parse_count
 from paceline.workload import Workload
 
@@ -120,7 +121,8 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTar
         if not network.tokens:
             raise UserError(f"--tokens: a sample of {network.name} is {network.sample}", "give --samples instead")
         title = f"{o.tokens:,.0f} tokens in sequences of {network.tokens:,}"
-        return TrainingTarget(title=title, total=o.tokens / network.tokens, epoch_samples=epoch)
+        of_sample = network.tokens * StepTask.of(getattr(o, "task", SFT)).sequences
+        return TrainingTarget(title=title, total=o.tokens / of_sample, epoch_samples=epoch)
     if o.samples is not None:
         return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
     if goal.kind in ("deadline", "budget"):

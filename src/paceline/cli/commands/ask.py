@@ -37,9 +37,11 @@ EXAMPLE = """example:
 
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
+_EVERY = (CHOICES["memory_format"], CHOICES["task"])
+"""Choices of every strategy that a question may state."""
 _SHARED = (
     *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data", *FAILURES),
-    *("price", "framework", "compile", "attention", "software_year", "records", "memory_format"),
+    *("price", "framework", "compile", "attention", "software_year", "records", *(item.dest for item in _EVERY)),
 )
 """Options that ``plan`` takes too."""
 
@@ -56,7 +58,7 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)
-    add_choice_arguments(parser, [CHOICES["memory_format"]])
+    add_choice_arguments(parser, _EVERY)
     parser.set_defaults(global_batch=None, penalty=None)
 
 
@@ -80,7 +82,7 @@ def _ask(o: argparse.Namespace) -> Answer:
         prices=prices,
         predictor=predictor(o),
         progress=o.say,
-        memory_format=given_choices(o, [CHOICES["memory_format"]]).get("memory_format", ""),
+        choices={name: value for name, value in given_choices(o, _EVERY).items() if value != CHOICES[name].default},
         job=job_of(o, network),
     )
     notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
@@ -46,7 +47,7 @@ def ask(
     predictor: StepPredictor = ORDINARY,
     progress: Progress = silent,
     job: AdjustableJob | None = None,
-    memory_format: str = "",
+    choices: Mapping[str, Any] | None = None,
 ) -> Asked:
     """Answer with the best plain strategy on ``cluster``.
 
@@ -56,14 +57,14 @@ def ask(
         by_s, budget_usd: most seconds and dollars of the run.
         prices: as for ``plan``.
         progress: called with a line at intervals during a search of layouts.
-        memory_format: order of images, a name of ``MEMORY_FORMATS``; empty: the usual one of the software.
         job: adapters and length of the job, which are changed if it does not fit.
+        choices: choices of every strategy, by name: ``{"memory_format": "channels_last"}``.
 
     Raises:
         UserError: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
-    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor, memory_format)
+    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor, choices or {})
     best, rental = (None if cluster is None else _plan_on(question, cluster, progress)), None
     if best is None:
         best, rental = _rented(question, by_s, budget_usd, cluster)
@@ -75,7 +76,7 @@ def ask(
         amount=question.target.title,
         choice=choice,
         named=cluster,
-        tokens=workload.tokens,
+        tokens=workload.tokens * choice.strategy.task.sequences,
         by_s=by_s,
         budget_usd=budget_usd,
         in_time=chance(by_s, choice.time_s, choice.time_low_s, choice.time_high_s),

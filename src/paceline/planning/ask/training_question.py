@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.errors import UserError
@@ -49,13 +49,13 @@ ALL: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class TrainingQuestion:
-    """The network, target and prices of one question. ``memory_format`` is that of all its plans, if it is named."""
+    """The network, target and prices of one question. ``choices`` are those of all its plans, by name."""
 
     workload: Workload
     target: TrainingTarget
     prices: Mapping[str, float | Price] | None
     predictor: StepPredictor
-    memory_format: str = ""
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
     def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
         """Return the question at the prices of rentals, one per device."""
@@ -77,8 +77,8 @@ class TrainingQuestion:
 
     def plan(self, space: Space, goal: Goal = FASTEST, progress: Progress = silent) -> Plan | None:
         """Return the plan; None if nothing is legal, fits or meets the goal."""
-        if self.memory_format:
-            space = replace(space, others={**space.others, "memory_format": (self.memory_format,)})
+        if self.choices:
+            space = replace(space, others={**space.others, **{name: (value,) for name, value in self.choices.items()}})
         try:
             return plan(
                 self.workload,

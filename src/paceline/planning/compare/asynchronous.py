@@ -219,6 +219,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: StepPredictor) -> No
         (f"{mesh.micro_batches} micro steps", mesh.micro_batches > 1),
         (f"an exchange every {strategy.sync_every} steps", strategy.sync_every > 1),
         ("a network that several devices hold together", not mesh.whole),
+        (f"task {strategy.task}", not strategy.task.alone),
     ):
         if is_on:
             raise UserError(

@@ -28,8 +28,10 @@ from paceline.prediction import ORDINARY, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.layout_slices import with_common
+from paceline.prediction.layouts.many_tasks import least_before_s
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.step.memory import usable_bytes
+from paceline.prediction.tasks.task_step import trained_workload
 from paceline.strategy import Strategy
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import Recompute
@@ -150,7 +152,8 @@ class _LayoutScreening:
         self.weights = np.array([weight(batch) for batch in space.batches])
         self.illegal: Counter[str] = Counter()
         every = tuple(space.slices(cluster))
-        model = predictor.model(workload)
+        task = self.template.task
+        model = predictor.model(workload if task.alone else trained_workload(workload, task))  # less than the whole step
         self.shared = space.shared(cluster)
         bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, self.common)
         self.shapes = tuple(space.shapes(cluster, bounds.blocks, logits_blocks(workload)))
@@ -209,7 +212,10 @@ class _LayoutScreening:
         rows = np.flatnonzero(fits.any(axis=(1, 2)))
         if not len(rows):
             return np.zeros(0), np.zeros((0, 4), dtype=np.int64), np.zeros(0, dtype=np.int64)
-        seconds = self._expected(shape, rows, times[rows], bounds.seconds(shape, times, rows))
+        least = bounds.seconds(shape, times, rows)
+        if not self.template.task.alone:
+            least = least + self._before(shape, rows)
+        seconds = self._expected(shape, rows, times[rows], least)
         detours = self._detours(shape, rows, times[rows])
         score = seconds * self.weights * (1 + PLAIN * detours)
         at = np.argwhere(fits[rows])
@@ -219,6 +225,24 @@ class _LayoutScreening:
         sizes = np.array([of.tensor * of.context * of.expert * shape.stages for of in own])
         ranks = _rank(dimensions[:, None, None], sizes[:, None, None], detours, times[rows][:, None, :])
         return score[tuple(at.T)], place, ranks[tuple(at.T)]
+
+    def _before(self, shape: PipelineShape, rows: Ints) -> Array:
+        """Return lower bounds on the parts of a task before its training, shape (rows, 1, batches)."""
+        model, known = self.predictor.model(self.workload), dict[tuple[int, int, str, int], float]()
+        least = np.zeros((len(rows), 1, len(self.space.batches)))
+        for place, row in enumerate(rows.tolist()):
+            own = self.bounds.slices[row]
+            mesh = replace(own.mesh(), pipeline=shape.stages)
+            mesh = replace(mesh, data=self.cluster.world_size // mesh.model_devices)
+            for number, batch in enumerate(self.space.batches):
+                if batch % mesh.data:
+                    continue  # illegal
+                key = own.tensor, own.context, own.precision, batch
+                if key not in known:
+                    strategy = replace(self.template, global_batch_size=batch, precision=own.precision, parallelism=mesh)
+                    known[key] = least_before_s(model, self.cluster, strategy)
+                least[place, 0, number] = known[key]
+        return least
 
     def _expected(self, shape: PipelineShape, rows: Ints, times: Ints, seconds: Array) -> Array:
         """Return expected seconds from predicted ones or their bounds, shape (rows, shardings, batches)."""

@@ -44,6 +44,7 @@ AssumptionKind = Literal[
     "optimizer",
     "overlap",
     "parallelism",
+    "parts",
     "payload",
     "read back",
     "recomputation",
@@ -87,6 +88,7 @@ class Prediction(Metrics):
         framework: name of the software that trains. ``software``: the level of its constants, ``ordinary`` or ``tuned``.
         attention: kernel of attention (``calibration.attention``); empty in a network without attention.
         held_out_error: mean of |predicted - measured| / measured of such predictions on published runs; None without such runs.
+        parts: seconds of the step by part, if its task has several; they sum to ``step_time_s``.
         exposed: seconds of the step by what it waits for. They sum to ``step_time_s``; the largest is the ``bottleneck``.
         memory_timelines: memory over time, one timeline for ranks that do the same; empty in a prediction that was read back.
         assumptions, timeline, memory_timelines: computed on first access.
@@ -104,6 +106,7 @@ class Prediction(Metrics):
     held_out_error: float | None = None
     exposed: Mapping[str, float] = field(default_factory=dict)
     memory_timelines: Sequence[MemoryTimeline] = field(default=(), repr=False, compare=False)
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def allocated_bytes(self) -> float:
@@ -125,7 +128,8 @@ class Prediction(Metrics):
         """Return a plain dict with ``schema`` and the texts of the assumptions, without the timeline (see a trace file)."""
         plain: Any = tuple(str(assumption) for assumption in self.assumptions)
         data = super(Prediction, replace(self, assumptions=plain, timeline=(), memory_timelines=())).to_json()
-        return {name: value for name, value in data.items() if name != "memory_timelines"}
+        left_out = {"memory_timelines"} if self.parts else {"memory_timelines", "parts"}
+        return {name: value for name, value in data.items() if name not in left_out}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -194,6 +198,11 @@ def _lines(p: Prediction, width: int) -> Iterator[str]:
     yield from wrap("Time of the step by the resource that it waits for:", width)
     for name, seconds in sorted(p.exposed.items(), key=lambda item: -item[1]):
         if seconds > 0:
+            yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
+    if p.parts:
+        yield ""
+        yield from wrap("Parts of the step, one after the other:", width)
+        for name, seconds in p.parts.items():
             yield f"  {name:<18}{format_seconds(seconds):>12}{seconds / p.step_time_s:>7.1%}"
     yield ""
     yield from wrap(f"Critical path: {p.critical_path}", width)

@@ -12,6 +12,7 @@ from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.answer.step_range import missed_by
+from paceline.prediction.answer.task_assumptions import task_assumptions
 from paceline.prediction.memory.timelines import memory_timelines
 from paceline.prediction.passes.attention_kernel import kernel_of
 from paceline.prediction.step.exposed import without_rounding
@@ -19,6 +20,7 @@ from paceline.prediction.step.memory import fit_of
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel, measured_ratio
+from paceline.prediction.tasks.task_step import TaskStep
 
 
 def step_answer(
@@ -38,7 +40,8 @@ def step_answer(
 
     def sentences() -> tuple[Assumption, ...]:
         priced = replace(inputs, strategy=measured_ratio(strategy, model.calibration))
-        return (*uneven_stages(step.stage_work_s, step.seconds), *assumptions(model, priced, needed, missed))
+        of_task = task_assumptions(workload, cluster, strategy, step) if isinstance(step, TaskStep) else ()
+        return (*of_task, *uneven_stages(step.stage_work_s, step.seconds), *assumptions(model, priced, needed, missed))
 
     return Prediction(
         workload=workload.name,
@@ -68,6 +71,7 @@ def step_answer(
         held_out_error=None if missed is None else missed.mape,
         missing_bytes=max(0.0, needed - available),
         exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
+        parts=step.parts if isinstance(step, TaskStep) else {},
     )
 
 

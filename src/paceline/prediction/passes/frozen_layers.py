@@ -17,7 +17,7 @@ def frozen_of_layers(workload: Workload) -> Array:
 
     A layer holds its products' untrained matrices. Other frozen weights, as a table of tokens, count with the first layer.
     """
-    own: Array = np.array([_multiplied(layer) for layer in workload.layers])
+    own: Array = np.array([matrix_elements(layer) for layer in workload.layers])
     for parameter in workload.parameters:
         own[parameter.layer] -= parameter.size
     own = np.maximum(own, 0.0)
@@ -37,7 +37,9 @@ def coded_bytes_of_layers(workload: Workload) -> Array:
     own = frozen_of_layers(workload)
     if not workload.packed_bits:
         return np.zeros(len(own))
-    packed = np.array([layer.kind in PRODUCTS and not layer.is_logits and _multiplied(layer) > 0 for layer in workload.layers])
+    packed = np.array(
+        [layer.kind in PRODUCTS and not layer.is_logits and matrix_elements(layer) > 0 for layer in workload.layers]
+    )
     codes = workload.packed_bits / 8 * own * packed
     others = own * ~packed
     rest = workload.code_bits / 8 * workload.frozen - float(codes.sum())
@@ -68,7 +70,7 @@ def _beside(workload: Workload, of_layers: Array) -> Mapping[str, int]:
     return {first[layer]: round(float(elements)) for layer, elements in zip(starts, sums, strict=True)}
 
 
-def _multiplied(layer: Layer) -> float:
+def matrix_elements(layer: Layer) -> float:
     """Return the number of elements in all matrices of the forward pass's products; 0 for a whole network."""
     if layer.kind == FROZEN:
         return 0.0

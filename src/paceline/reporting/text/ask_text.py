@@ -11,7 +11,7 @@ from paceline.planning.ask.answer import Asked, cluster_text
 from paceline.planning.search.goal import money
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.text.transport_text import transport_line
-from paceline.reporting.values import clean, memory, percent, rate, seconds, step_range, time_range
+from paceline.reporting.values import clean, memory, parts_text, percent, rate, seconds, step_range, time_range
 
 _RENTED = "No cluster was named: this is the best of what is listed for rent; without a listed network, one node."
 PLANNED_ANEW = 'Under "is more worth it?" each row has the best strategy of its machine; whatif keeps one strategy for all.'
@@ -59,6 +59,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("run it as", f"{words}, {choice.strategy.precision}")
     tokens = f", {rate(asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
     yield Pair("speed", f"{seconds(p.step_time_s)} a step ({step_range(p)}), {rate(p.samples_per_s)} samples/s{tokens}")
+    yield Pair("parts", parts_text(p))
     waits = sorted(((share, name) for name, s in p.exposed.items() if (share := s / p.step_time_s) >= SMALL), reverse=True)
     yield Pair("waits for", ", ".join(f"{name} {percent(share)}" for share, name in waits) or p.bottleneck)
     yield Pair("network", transport_line(asked.by_transport))

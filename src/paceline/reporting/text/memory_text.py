@@ -35,7 +35,15 @@ ROWS = 14
 LARGEST = 5
 """Kinds of tensors that are listed at the peak."""
 GIB = 2.0**30
-_PASSES = {"forward": "f", "backward": "b", "optimizer": "o"}
+_PASSES = {
+    "forward": "f",
+    "backward": "b",
+    "optimizer": "o",
+    "generate": "g",
+    "old policy": "p",
+    "reference": "r",
+    "reward": "w",
+}
 DOUBTS = ("fit", "coverage")
 """Kinds of assumptions that would change the answer."""
 SUBJECTS = ("memory", "recomputation", "parallelism")

@@ -13,7 +13,7 @@ from paceline.record import Metrics
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, Verbatim, heading, item
 from paceline.reporting.text.table import run_title
 from paceline.reporting.text.transport_text import brief_steps, gains_text, transport_line, with_steps
-from paceline.reporting.values import clean, count, number, range_beside, rate, seconds, step_range, time_range
+from paceline.reporting.values import clean, count, number, parts_text, range_beside, rate, seconds, step_range, time_range
 from paceline.units import format_gib, format_memory
 
 SENTENCES = 300
@@ -62,6 +62,7 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
     if best.meets is not None:
         yield Pair("goal", f"within {plan.goal.amount(plan.goal.limit)}: {likely(best.meets)} likely")
     yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
+    yield Pair("parts", parts_text(p))
     yield Pair("network", transport_line(steps))
     if plan.critical_batch:
         yield Pair("batch", batch_text(plan))

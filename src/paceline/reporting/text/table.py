@@ -35,6 +35,7 @@ from paceline.reporting.values import (
     clean,
     count,
     memory,
+    parts_text,
     percent,
     rate,
     rate_range,
@@ -145,6 +146,7 @@ def _memory(run: Metrics) -> str:
 def _answer(p: Metrics, waits: str) -> Iterator[Block]:
     yield Pair("step time", f"{seconds(p.step_time_s)} ({step_range(p)})")
     yield Pair("throughput", f"{rate(p.samples_per_s)} samples/s ({rate_range(p)})")
+    yield Pair("parts", parts_text(p))
     yield Pair("waits for", waits)
     yield Pair("memory", _memory(p), "" if getattr(p, "fit", "fits") == "fits" else "bad")
     if p.wire_bytes_per_device:

@@ -1,0 +1,1 @@
+"""Steps of preference and reward training: parts around the training of a policy."""

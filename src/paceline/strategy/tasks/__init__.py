@@ -1,0 +1,1 @@
+"""Objectives of a training step: the next token, preferences, and rewards."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline import Strategy, Workload
+from paceline import Workload
 from paceline.prediction.memory.saved_tensors import FINE, allocations, saved_tensors
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.memory import loss_bytes, sample_bytes
@@ -15,7 +15,6 @@ from paceline.workload import TransformerShape
 from prediction_toys import make_workload
 
 GPT = Workload.from_shape(TransformerShape(layers=3, hidden=64, heads=4, vocabulary=512), 32, name="gpt-3x64")
-STRATEGY = Strategy.of(world_size=1, global_batch_size=2)
 
 
 def passes(layers: int, recompute: dict[int, float] | None = None) -> list[LayerPass]:
@@ -35,7 +34,7 @@ def passes(layers: int, recompute: dict[int, float] | None = None) -> list[Layer
 
 def test_a_layer_s_tensors_live_from_its_forward_to_its_backward_pass() -> None:
     net = make_workload(layers=3)
-    saved = saved_tensors(net, STRATEGY, NO_RECOMPUTE, 2, 0.0, 1, IN_PLACE_LOSS)
+    saved = saved_tensors(net, "fp32", NO_RECOMPUTE, "fp32", 2, 0.0, 1, IN_PLACE_LOSS)
     made = list(allocations(saved, passes(3)))
     assert [(a.name, a.bytes, a.start_s, a.end_s) for a in made] == [
         ("fc0", 8000, 0, 9),
@@ -46,7 +45,7 @@ def test_a_layer_s_tensors_live_from_its_forward_to_its_backward_pass() -> None:
 
 def test_a_recomputed_block_keeps_its_input_and_is_there_while_its_backward_pass_runs() -> None:
     net = make_workload(layers=4, blocks=2)
-    saved = saved_tensors(net, STRATEGY, FULL_RECOMPUTE, 1, 0.0, 1, IN_PLACE_LOSS)
+    saved = saved_tensors(net, "fp32", FULL_RECOMPUTE, "fp32", 1, 0.0, 1, IN_PLACE_LOSS)
     made = list(allocations(saved, passes(4, {3: 1.0, 1: 1.0})))
     kept = [(a.name, a.start_s, a.end_s) for a in made if not a.name.endswith("again")]
     again = [(a.name, a.bytes, a.start_s, a.end_s) for a in made if a.name.endswith("again")]
@@ -64,14 +63,14 @@ def test_kept_bytes_and_parts_are_those_of_the_prediction(name: str) -> None:
     choice = Recompute.of(name)
     plan = recomputed(GPT, choice, "autocast")
     assert sum(plan.kept) == plan.kept_bytes and max((extra for _, extra in plan.parts), default=0.0) == plan.largest_bytes
-    saved = saved_tensors(GPT, STRATEGY.changed(precision="bf16"), choice, 3, 0.0, 1, IN_PLACE_LOSS)
+    saved = saved_tensors(GPT, "autocast", choice, "bf16", 3, 0.0, 1, IN_PLACE_LOSS)
     assert saved.total == pytest.approx(3 * plan.kept_bytes)
     assert [sum(sizes) for _, sizes in saved.parts] == pytest.approx([3 * extra for _, extra in plan.parts])
 
 
 def test_the_gradients_of_a_loss_of_plain_pytorch_last_until_the_logits_are_done() -> None:
     of_sample = sample_bytes(GPT, "fp32", loss=PLAIN_LOSS)
-    saved = saved_tensors(GPT, STRATEGY, NO_RECOMPUTE, 2, 2 * of_sample["activations"], 1, PLAIN_LOSS)
+    saved = saved_tensors(GPT, "fp32", NO_RECOMPUTE, "fp32", 2, 2 * of_sample["activations"], 1, PLAIN_LOSS)
     assert saved.of_loss == 2 * 2 * loss_bytes(GPT, "fp32") > 0
     ran = passes(len(GPT.layers))
     (gradients,) = [a for a in allocations(saved, ran) if a.name.startswith("gradients")]
@@ -79,20 +78,20 @@ def test_the_gradients_of_a_loss_of_plain_pytorch_last_until_the_logits_are_done
     (end,) = [p.end_s for p in ran if p.kind == "backward" and p.layer == logits]
     (start,) = [p.start_s for p in ran if p.kind == "backward" and p.layer == saved.loss]
     assert (gradients.start_s, gradients.end_s) == (start, end)
-    assert not saved_tensors(GPT, STRATEGY, NO_RECOMPUTE, 2, 0.0, 1, IN_PLACE_LOSS).of_loss
+    assert not saved_tensors(GPT, "fp32", NO_RECOMPUTE, "fp32", 2, 0.0, 1, IN_PLACE_LOSS).of_loss
 
 
 def test_a_loss_in_parts_holds_a_part_of_the_logits_or_none() -> None:
     stored = loss_bytes(GPT, "fp32")
     whole, parts, none = (
-        saved_tensors(GPT, STRATEGY, NO_RECOMPUTE, 1, 1e12, 1, loss) for loss in (PLAIN_LOSS, CHUNKED_LOSS, CUT_LOSS)
+        saved_tensors(GPT, "fp32", NO_RECOMPUTE, "fp32", 1, 1e12, 1, loss) for loss in (PLAIN_LOSS, CHUNKED_LOSS, CUT_LOSS)
     )
     assert whole.total - parts.total == pytest.approx(stored * 7 / 8) and whole.total - none.total == pytest.approx(stored)
     assert (whole.of_loss, parts.of_loss, none.of_loss) == (2 * stored, stored / 4, 0)
 
 
 def test_very_many_passes_are_drawn_by_block() -> None:
-    few, many = (saved_tensors(GPT, STRATEGY, FULL_RECOMPUTE, 1, 0.0, count, IN_PLACE_LOSS) for count in (1, FINE))
+    few, many = (saved_tensors(GPT, "fp32", FULL_RECOMPUTE, "fp32", 1, 0.0, count, IN_PLACE_LOSS) for count in (1, FINE))
     assert few.total == many.total and len(many.groups) < len(few.groups) == len(GPT.layers)
     ran = passes(len(GPT.layers))
     sizes = [sum(a.bytes for a in allocations(saved, ran)) for saved in (few, many)]

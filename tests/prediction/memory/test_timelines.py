@@ -58,7 +58,7 @@ def check(p: Prediction) -> None:
     st.sampled_from([1, 2, 3]),
     st.sampled_from(["fp32", "bf16"]),
     st.sampled_from(["adam", "momentum"]),
-    st.sampled_from(["ordinary", "tuned"]),
+    st.sampled_from(["ordinary", "tuned", "hf-trainer", "deepspeed", "fsdp2"]),
     st.sampled_from(MORE),
 )
 def test_the_peak_of_whole_networks(

@@ -48,6 +48,14 @@ def test_zero3_has_two_units_of_weights_and_two_of_gradients_at_once(network: fl
     assert t.memory["gathered"] == 4 * UNIT
 
 
+def test_deepspeed_keeps_gathered_weights_to_use_them_again() -> None:
+    """``stage3_max_live_parameters`` is far above this network, so all its weights stay during the passes."""
+    t = timeline("zero3", software="deepspeed")
+    (kept,) = gathered(t, "weights kept")
+    assert t.memory["gathered"] == max(5, 4) * UNIT and kept.bytes == UNIT
+    assert (kept.start_s, kept.end_s) == (t.passes[0].start_s, pytest.approx(t.passes[1].end_s))
+
+
 @pytest.mark.parametrize("network", [1e8, 1e13])
 def test_zero2_has_all_weights_until_the_end_of_the_backward_pass(network: float) -> None:
     t = timeline("zero2", network=network)

@@ -13,12 +13,12 @@ from itertools import groupby
 
 from paceline.memory_timeline import Allocation
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.memory import loss_at_once, loss_bytes, numbers_of
+from paceline.prediction.step.memory import loss_at_once, loss_bytes
 from paceline.prediction.step.timeline import LayerPass
 from paceline.strategy.frameworks.loss import Loss
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import block
-from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 ACTIVATIONS = "activations"
@@ -63,18 +63,24 @@ class SavedTensors:
 
 
 def saved_tensors(
-    workload: Workload, strategy: Strategy, choice: Recompute, micro_batch: int, activations: float, passes: int, loss: Loss
+    workload: Workload,
+    numbers: Numbers,
+    choice: Recompute,
+    precision: str,
+    micro_batch: int,
+    activations: float,
+    passes: int,
+    loss: Loss,
 ) -> SavedTensors:
     """Return the saved tensors of a micro batch of ``micro_batch`` samples.
 
     Args:
-        strategy: strategy of the whole mesh. ``choice``: its recomputation.
+        numbers, choice, precision, loss: as for ``sample_bytes``.
         activations: predicted bytes of a micro batch's activations, with the largest part during its recomputation or the loss.
         passes: micro batches of a step.
-        loss: way to compute the loss.
     """
-    numbers, layers = numbers_of(strategy), workload.layers
-    plan = recomputed(workload, choice, numbers, strategy.precision)
+    layers = workload.layers
+    plan = recomputed(workload, choice, numbers, precision)
     coarse = 2 * passes * len(layers) > FINE
     sizes = [layer.kept_bytes(numbers) for layer in layers]
     parts = []

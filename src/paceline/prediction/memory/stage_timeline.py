@@ -28,7 +28,8 @@ def stage_allocations(step: MeshStep, number: int) -> tuple[tuple[Allocation, ..
     choice, micro = own.strategy.parallelism.recomputation, own.strategy.micro_batch_size
     count = step.strategy.parallelism.micro_batches
     one = memory[ACTIVATIONS] / max(1, step.pipeline.in_flight[number])  # the loss is never that of plain PyTorch
-    saved = saved_tensors(own.workload, step.strategy, choice, micro, one, count, IN_PLACE_LOSS)
+    numbers, precision = numbers_of(step.strategy), step.strategy.precision
+    saved = saved_tensors(own.workload, numbers, choice, precision, micro, one, count, IN_PLACE_LOSS)
     made, parts = [*held(memory)], [saved.scaled(layers, saved.total / turns) for layers in stage.parts]
     splits = any(p.weights for p in passes)
     operands = _operand_bytes(step, number, saved.total / turns, passes) if splits else 0.0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.memory_timeline import RESERVE, Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
-from paceline.prediction.step.memory import GATHERED, loss_of, update_bytes
+from paceline.prediction.step.memory import GATHERED, fixed_bytes, loss_of, numbers_of, update_bytes
 from paceline.prediction.step.step_model import WholeStep
 from paceline.prediction.step.timeline import LayerPass, layer_passes
 from paceline.record import Event
@@ -33,7 +33,8 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     memory, strategy = step.memory(), step.strategy
     choice, micro = strategy.parallelism.recomputation, strategy.micro_batch_size
     count, loss = int(step.pieces.micro_steps), loss_of(strategy, step.framework)
-    saved = saved_tensors(step.workload, strategy, choice, micro, memory[ACTIVATIONS], count, loss)
+    numbers = numbers_of(strategy, step.framework)
+    saved = saved_tensors(step.workload, numbers, choice, strategy.precision, micro, memory[ACTIVATIONS], count, loss)
     made, bars = [*held(memory)], list[Event]()
     for number, passes in enumerate(layer_passes(step.costs, step.pieces, step.schedule)):
         own = list(passes)
@@ -43,7 +44,7 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
         if memory["inputs"]:
             made.append(Allocation("inputs", "micro batch", memory["inputs"], ahead.start_s, back.end_s))
         if strategy.parallelism.sharding.weights:
-            made += _gathered_units(step, memory["gathered"], number * float(step.schedule.micro_step))
+            made += _gathered_units(step, memory["gathered"], ahead.start_s, number * float(step.schedule.micro_step))
     update_s, end_s = float(step.schedule.update_start), step.seconds
     updated_s = update_s + float(step.pieces.update)
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=updated_s - update_s))
@@ -72,12 +73,14 @@ def _span(passes: Sequence[LayerPass], kind: str) -> Event:
     return Event(name=kind, lane="compute", start_s=start, duration_s=end - start)
 
 
-def _gathered_units(step: WholeStep, gathered: float, begin: float) -> Iterator[Allocation]:
+def _gathered_units(step: WholeStep, predicted: float, first_s: float, begin: float) -> Iterator[Allocation]:
     """Yield the gathered weights and the unsharded gradients of each unit in one micro step.
 
     Args:
-        gathered: predicted bytes of all that is gathered at once; they give the width of the weights.
+        predicted: bytes of all that is gathered at once, with weights that a framework keeps to use them again.
+        first_s: start of the first pass. ``begin``: start of the micro step.
     """
+    gathered = fixed_bytes(step.workload, step.strategy, step.plan, step.cluster.device)["gathered"]
     placed, pieces, plan = step.schedule, step.pieces, step.plan
     width = BYTES_PER_ELEMENT[step.strategy.precision]
     gradients, weights = (width * plan.elements).tolist(), plan.gathered_bytes(width).tolist()
@@ -86,6 +89,8 @@ def _gathered_units(step: WholeStep, gathered: float, begin: float) -> Iterator[
     of_weight = (gathered - sum(sorted(gradients, reverse=True)[:GATHERED])) / most if most else 0.0
     starts, ends = placed.backward_starts, [s + d for s, d in zip(placed.backward_starts, pieces.backward_units, strict=True)]
     end = max(ends, default=0.0)
+    if predicted > gathered:
+        yield Allocation("gathered", "weights kept for another use", predicted - gathered, first_s, begin + end)
     for bucket in range(count):
         unit = count - 1 - bucket
         name, size = f"unit.{unit}", of_weight * weights[bucket]

@@ -61,7 +61,7 @@ SCHEDULED = (
 )
 MESH = (
     "--micro-batches --tensor --sequence --context --context-exchange --pipeline --virtual-stages --schedule --recompute-layers"
-    " --first-stage-layers --last-stage-layers --shard-devices --offload --expert --expert-tensor"
+    " --first-stage-layers --last-stage-layers --shard-devices --offload --offload-layers --expert --expert-tensor"
     " --expert-imbalance --expert-exchange --expert-overlap"
 )
 COMMANDS = {

@@ -28,6 +28,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"pipeline": 2, "grad_accum_steps": 4},
         {"pipeline": 4, "grad_accum_steps": 4},
         {"context": 2},
+        {"offload": "activations"},
         {"sync_every": 8, "compression": "int8"},
         {"sync_every": 8, "sync_delay": 2},
     ],

@@ -92,7 +92,7 @@ def test_no_unknown_keys(name: str) -> None:
             "memory",
             "memory_bandwidth",
         }
-        | {"host_link", "host_bandwidth", "bridge"},
+        | {"host_link", "host", "bridge"},
         "links.toml": common
         | {"bandwidth", "latency", "reduces", "joins", "carried", "transport", "start", "reached", "shared"},
         "edge.toml": {"name", "aliases", "cores", "one_core", "all_cores", "bandwidth", "vector"},

@@ -40,7 +40,8 @@ class Device:
         vector_rate: elements/s that its other units read or write, where they may be slower than the memory.
         power: the board's limit in watts, where it is known.
         host_link: name of the link to the host's memory, where it is known.
-        host_bandwidth: bytes/s of that memory for each device, in the vendor's own system, where they are known.
+        host: name of the usual host (``hosts/hosts.toml``), where it is known.
+        host_bandwidth: bytes/s of its memory for each device, if the device's own file states them instead.
         architecture: the vendor's name for the design, such as ``Turing``; devices of one share how they throttle.
     """
 
@@ -58,6 +59,7 @@ class Device:
     vector_rate: Fact | None = None
     power: Fact | None = None
     host_link: str = ""
+    host: str = ""
     host_bandwidth: Fact | None = None
     architecture: str = ""
     bridge: str = ""

@@ -23,7 +23,7 @@ KINDS = ("gpu", "tpu", "accelerator", "cpu")
 _NUMBERS = ("memory", "memory_bandwidth", "units", "power", "lanes", "issued", "array", "vector_rate", "host_bandwidth")
 _RATES = ("peak_flops", "matmul_flops")
 _NEEDED = ("name", "kind", "link", "peak_flops", "memory", "memory_bandwidth")
-_ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "host_link", "bridge")
+_ALLOWED = (*_NEEDED, *_NUMBERS, *_RATES, "architecture", "aliases", "note", "host_link", "host", "bridge")
 _SHARED = " via host"
 """End of the names of links between boards without peer-to-peer, whose own link to the host is the whole one."""
 Table = Mapping[str, Any]
@@ -66,6 +66,7 @@ def device_of(entry: Table, sources: Table, architectures: Table) -> Device:
         vector_rate=number("vector_rate"),
         power=number("power"),
         host_link=entry.get("host_link", entry["link"].removesuffix(_SHARED) if entry["link"].startswith("PCIe") else ""),
+        host=entry.get("host", ""),
         host_bandwidth=number("host_bandwidth"),
         architecture=entry.get("architecture", ""),
         bridge=entry.get("bridge", ""),

@@ -68,7 +68,7 @@ class LocalSteps:
                 "divide it no further than by data",
             ),
             Need(
-                lambda s: not s.parallelism.offload,
+                lambda s: not s.parallelism.offload.optimizer,
                 "sync_every {value} does not go with offload {of.parallelism.offload}",
                 "give offload none",
             ),

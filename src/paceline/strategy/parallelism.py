@@ -47,7 +47,7 @@ from paceline.strategy.mesh_rules import (
     parts_text,
     recompute_text,
 )
-from paceline.strategy.offload import NO_OFFLOAD, OFFLOADS, Offload
+from paceline.strategy.offload import OFFLOAD_CHOICE, OFFLOAD_LAYERS, HostActivations, Offload, host_activations
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, ZERO_BUBBLE, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
 from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding
@@ -98,7 +98,8 @@ class Parallelism:
             (``strategy/sharding.py``). ``zero1`` of a divided network is ``distributed_optimizer``.
         shard_devices: number of neighbouring replicas that shard one copy. Other groups of this size hold further copies, and
             an all-reduce adds their gradients (PyTorch, HSDP). 0: all replicas shard one copy.
-        offload: state in the host's memory: ``none``, ``optimizer`` or ``weights+optimizer`` (``strategy/offload.py``).
+        offload: state and activations in the host's memory, such as ``weights+optimizer`` (``strategy/offload.py``).
+        offload_layers: blocks of each part of a stage whose activations are; 0: all.
         micro_batches: number of micro batches of one step on one replica, one after the other.
         recompute: activations that are computed again: ``none``, ``selective``, ``full``, or parts by name (``Recompute.of``).
             ``recompute_layers``: number of recomputed blocks in each stage's part of the network; 0: all.
@@ -287,27 +288,8 @@ class Parallelism:
         emit=WRITTEN,
         detour=True,
     )
-    offload: ByName[Offload] = choice(
-        NO_OFFLOAD,
-        OneOf("offload", OFFLOADS, exact=True),
-        "what lies in the host's memory: {legal} (default {default})",
-        title="{value} in host memory",
-        listed_by_name=True,
-        metavar="O",
-        example="optimizer",
-        needs=(
-            Need(
-                lambda mesh: not mesh.offload.weights or mesh.sharding.weights,
-                "offload of weights with sharding {of.sharding}, which holds them whole",
-                "give sharding zero3",
-            ),
-        ),
-        train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
-        source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857",
-        affects=("exchange", "time", "memory"),
-        emit=EmitRule("offload {value}", "what lies in the host's memory is not written here"),
-        detour=True,
-    )
+    offload: ByName[Offload] = OFFLOAD_CHOICE
+    offload_layers: int = OFFLOAD_LAYERS
     micro_batches: int = choice(
         1,
         WholeNumber("micro steps"),
@@ -560,6 +542,7 @@ class Parallelism:
             sharding=self.real_sharding,
             shard_devices=shard_devices,
             offload=self.offload,
+            offload_layers=self.offload_layers * self.virtual_stages,
             micro_batches=self.micro_batches,
             recompute=self.recompute,
             recompute_layers=self.recompute_layers * self.virtual_stages,
@@ -576,6 +559,11 @@ class Parallelism:
     def recomputation(self) -> Recompute:
         """The field ``recompute``, with the number of recomputed blocks."""
         return Recompute.of(self.recompute, self.recompute_layers)
+
+    @cached_property
+    def host_activations(self) -> HostActivations | None:
+        """What the blocks keep in the host's memory; None for nothing."""
+        return host_activations(self.offload, self.offload_layers)
 
     @cached_property
     def moving(self) -> tuple[Hashable, ...]:

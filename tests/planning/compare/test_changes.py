@@ -145,10 +145,20 @@ def test_an_instance_brings_its_devices_and_its_network() -> None:
 def test_a_number_whose_default_is_0_may_go_back_to_it(name: str) -> None:
     choices = {"sharding": "zero1", "pipeline": 2, "precision": "fp16", "recompute": "full"}
     choices = {"sync_every": 4} if name == "sync-delay" else choices
+    choices |= {"offload": "activations"} if name == "offload-layers" else {}
     given = 16 if name.endswith("bits") else 2
     before = Strategy.of(world_size=16, global_batch_size=64, **choices, **{OF_STRATEGY[name].name: given})
     _, after, _ = apply([parse_change(f"{name}=0")], cluster("V100", 8, 2, "10Gb/s"), before, "strong")
     assert after.choice(OF_STRATEGY[name].name) == 0
+
+
+def test_a_node_may_get_another_host_and_a_faster_link_to_it() -> None:
+    before, strategy = cluster("A100", 8, 2, "100Gb/s"), Strategy.of(world_size=16, global_batch_size=64)
+    machines, *_ = apply([parse_change("host-link=PCIe 5"), parse_change("host=dgx h100")], before, strategy, "strong")
+    assert (machines.device.host_link, machines.device.host) == ("PCIe 5.0 x16", "DGX H100")
+    assert (machines.network, machines.intra_link) == (before.network, before.intra_link)
+    with pytest.raises(UserError, match="unknown host 'DGX'; nearest: DGX-2, DGX"):
+        apply([parse_change("host=DGX")], before, strategy, "strong")
 
 
 def test_attention_software_and_leaf_switches_change_as_predict_takes_them() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from paceline import Cluster, Strategy
 from paceline.calibration.constants import TYPICAL
+from paceline.hardware.hosts import host_share
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.layouts.exchange_bounds import ReplicaGroup, exchange_bounds
@@ -19,7 +20,7 @@ ELEMENTS = np.array([4e8])
 
 def group(count: int = 32, view: Cluster = NODES, elements: np.ndarray = ELEMENTS, **choices: object) -> ReplicaGroup:
     inner = Strategy.of(world_size=count, global_batch_size=count, precision="bf16", optimizer="adam", **choices)  # type: ignore[arg-type]
-    return ReplicaGroup(inner, view, elements)
+    return ReplicaGroup(inner, view, elements, host_share(NODES.device, 8))
 
 
 def bounds(*groups: ReplicaGroup) -> tuple[np.ndarray, ...]:
@@ -44,5 +45,5 @@ def test_experts_with_other_replicas_add_their_own_exchange() -> None:
 def test_a_host_updates_the_part_of_its_device() -> None:
     device = bounds(group(sharding="zero1"))[2][0]
     host = bounds(group(sharding="zero1", offload="optimizer"))[2][0]
-    expected = host_update_seconds(OPTIMIZERS["adam"], 12_500_000, 2.0, NODES.device, TYPICAL, 0, 0.0)
+    expected = host_update_seconds(OPTIMIZERS["adam"], 12_500_000, 2.0, host_share(NODES.device, 8), TYPICAL)
     assert host == pytest.approx(expected) and host > device > 0

@@ -26,7 +26,8 @@ def add(parser: Parser) -> None:
     parser.runs(_whatif, EXAMPLE)
     add_prediction_arguments(parser)
     change = (
-        "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, or any choice as NAME=VALUE; may be repeated"
+        "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, host-link='PCIe 5', or any choice as "
+        "NAME=VALUE; may be repeated"
     )
     parser.add_argument("--change", metavar="CHANGE", action="append", required=True, help=change)
     scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
 from paceline import hardware
-from paceline.errors import UserError, unknown
-from paceline.hardware import Cluster
+from paceline.errors import UserError, known_name, unknown
+from paceline.hardware import Cluster, Device
+from paceline.hardware.hosts import hosts
 from paceline.hardware.instances import network_of
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.placement import parse_sizes
@@ -22,7 +23,12 @@ from paceline.strategy.exchanges.parameter_server import PARAMETER_SERVER
 from paceline.strategy.parallelism import MODEL
 
 BatchScaling = Literal["strong", "weak"]
-OF_CLUSTER = ("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation")
+OF_HOST = ("host-link", "host")
+"""Changes of the link to the host's memory, and of the host."""
+OF_CLUSTER = (
+    *("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation"),
+    *OF_HOST,
+)
 OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
 """Changes of the links between nodes, which no device listing prices."""
 OF_PREDICTOR = ("attention", "framework")
@@ -158,6 +164,8 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(nic=hardware.nic(change.value))
     if change.name == "aggregation":
         return cluster.changed(aggregation=hardware.aggregation(change.value))
+    if change.name in OF_HOST:
+        return cluster.changed(device=_with_host(change, cluster.device))
     if change.name == "network":
         said = network_of(change.value, cluster.device.name, cluster.devices_per_node)
         return cluster.changed(network=hardware.network(said, like=cluster.network))
@@ -166,6 +174,13 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return hardware.cluster(change.value, None, cluster.num_nodes, None, *leaves)
     device = hardware.device(change.value)
     return cluster.changed(device=device, intra_link=hardware.link(device.link))
+
+
+def _with_host(change: Change, device: Device) -> Device:
+    """Return the device with another link to its host, or in a node with another host."""
+    if change.name == "host-link":
+        return replace(device, host_link=hardware.link(change.value).name)
+    return replace(device, host=known_name("host", change.value, tuple(hosts())), host_bandwidth=None)
 
 
 def _fields(change: Change, strategy: Strategy) -> dict[str, Any]:

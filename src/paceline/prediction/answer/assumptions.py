@@ -18,6 +18,7 @@ from paceline.hardware.precision import RECIPES, WIDE
 from paceline.prediction.answer.division_assumptions import division_assumptions
 from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
 from paceline.prediction.answer.held_out_error import HeldOut
+from paceline.prediction.answer.offload_assumptions import offload_assumptions
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.learning.convergence import accuracy_notes
 from paceline.prediction.passes.compute import curve_of
@@ -69,6 +70,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
         *(Assumption("accuracy", note) for note in notes),
         *(local_accuracy(strategy) if local else ()),
         *division_assumptions(workload, strategy),
+        *offload_assumptions(workload, cluster, strategy, efficiency),
         *_launched_experts(workload, cluster, strategy, efficiency),
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(model.loader),

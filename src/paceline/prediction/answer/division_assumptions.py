@@ -64,13 +64,6 @@ def division_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Ass
             "those of the other groups.",
             "Zhao et al. 2023, PyTorch FSDP, VLDB 16(12), section 3.2.2",
         )
-    if mesh.offload:
-        yield Assumption(
-            "parallelism",
-            f"{mesh.offload.name.capitalize()} in the host's memory, which is taken to be large enough. The host updates at "
-            "the rate of its memory. Gradients leave during the backward pass.",
-            "Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840",
-        )
     if workload.frozen:
         gathered = ", shared out, and gathered in the forward and in the backward pass" if level.frozen else " on every device"
         held = f"{workload.frozen_bits:.3g} bits at the mean" if workload.frozen_bits else strategy.precision

@@ -13,11 +13,9 @@ from paceline.calibration.constants import Efficiency
 from paceline.hardware.catalogue import link
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.collective_time import phase_seconds
 from paceline.prediction.exchange.exchange_plan import CodecOperation, ExchangePlan
 from paceline.prediction.passes.compute import Resource, memory_rate
-from paceline.prediction.passes.offload import copy_seconds
 from paceline.strategy.codec_place import ON_HOST, fabric
 from paceline.strategy.compression.compression import Compression
 from paceline.strategy.compression.compressions import COMPRESSIONS, DENSE
@@ -85,6 +83,7 @@ class ExchangeSeconds:
         buckets: seconds that the exchange of each bucket takes, (buckets,).
         gathers: seconds of each all-gather of weights, (gathers, buckets).
         gathers_network: whether the network between nodes limits the all-gather, (gathers, buckets).
+        copies: seconds of ``gathers`` in which the host's memory sends a device its part of the weights.
     """
 
     plan: ExchangePlan
@@ -94,6 +93,11 @@ class ExchangeSeconds:
     buckets: Array
     gathers: Array
     gathers_network: Bools
+    copies: Array | float = 0.0
+
+    def copied(self, seconds: Array) -> ExchangeSeconds:
+        """Return the exchange with copies from the host before each all-gather. ``seconds``: of each bucket, (buckets,)."""
+        return priced(self.plan, self.pieces, self.network, self.gathers + seconds, self.gathers_network, self.copies + seconds)
 
     def slower(self, between: float, inside: float) -> ExchangeSeconds:
         """Return the same exchange on slower links.
@@ -102,13 +106,14 @@ class ExchangeSeconds:
         """
         factors = np.where(self.network, between, inside)
         pieces = np.where(self.plan.codec, self.pieces, self.pieces * factors)
-        gathers = self.gathers * np.where(self.gathers_network, between, inside)
-        return priced(self.plan, pieces, self.network, gathers, self.gathers_network)
+        gathers = (self.gathers - self.copies) * np.where(self.gathers_network, between, inside) + self.copies
+        return priced(self.plan, pieces, self.network, gathers, self.gathers_network, self.copies)
 
     def without(self, resources: Collection[Resource]) -> ExchangeSeconds:
-        """Return the exchange if the given ones of ``network``, ``intra-node link`` and ``codec`` took no time."""
-        if not {"network", "intra-node link", "codec"} & set(resources):
+        """Return the exchange if the given ones of ``network``, ``intra-node link``, ``codec`` and ``host`` took no time."""
+        if not {"network", "intra-node link", "codec", "host"} & set(resources):
             return self
+        copies = 0.0 if "host" in resources else self.copies
         near, far = ("intra-node link" in resources, "network" in resources)
         pieces = np.where(self.plan.codec, "codec" in resources, np.where(self.network, far, near))
         gathers = np.where(self.gathers_network, far, near)
@@ -116,15 +121,18 @@ class ExchangeSeconds:
             self.plan,
             np.where(pieces, 0.0, self.pieces),
             self.network,
-            np.where(gathers, 0.0, self.gathers),
+            np.where(gathers, 0.0, self.gathers - self.copies) + copies,
             self.gathers_network,
+            copies,
         )
 
     def spread(self, steps: int) -> ExchangeSeconds:
         """Return the mean over steps if the exchange takes place once in ``steps``."""
         if steps == 1:
             return self
-        return priced(self.plan, self.pieces / steps, self.network, self.gathers / steps, self.gathers_network)
+        return priced(
+            self.plan, self.pieces / steps, self.network, self.gathers / steps, self.gathers_network, self.copies / steps
+        )
 
     def busy(self, lane: Literal["network", "codec"]) -> float:
         """Return the seconds that a lane is busy in one step."""
@@ -156,14 +164,17 @@ def exchange_seconds(plan: ExchangePlan, cluster: Cluster, efficiency: Efficienc
         pieces[plan.codec] = _codec_pass_seconds(plan, cluster.device, efficiency)
     shape = (len(plan.gathers), plan.count)
     gathers = seconds[collectives:].reshape(shape), network[collectives:].reshape(shape)
-    if plan.strategy.parallelism.offload.weights:
-        moved = plan.gathered_bytes(BYTES_PER_ELEMENT[plan.strategy.precision]) / plan.strategy.parallelism.sharers
-        copies = copy_seconds(1.0, cluster.device, efficiency) * moved
-        gathers = gathers[0] + copies, gathers[1]
     return priced(plan, pieces, by_network, *gathers)
 
 
-def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, gathers_network: Bools) -> ExchangeSeconds:
+def priced(
+    plan: ExchangePlan,
+    pieces: Array,
+    network: Bools,
+    gathers: Array,
+    gathers_network: Bools,
+    copies: Array | float = 0.0,
+) -> ExchangeSeconds:
     """Return the seconds of ``ExchangeCost.path`` for all buckets at once."""
     waited = pieces
     if plan.codec.any():
@@ -173,7 +184,7 @@ def priced(plan: ExchangePlan, pieces: Array, network: Bools, gathers: Array, ga
         hidden = plan.chunked & (plan.codec == (wire >= codec)[plan.bucket])
         waited = np.where(hidden, pieces * plan.largest[plan.bucket], pieces)
     buckets = np.add.reduceat(waited, plan.begin) if len(waited) else np.zeros(plan.count)
-    return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network)
+    return ExchangeSeconds(plan, pieces, network, waited, buckets, gathers, gathers_network, copies)
 
 
 def _codec_pass_seconds(plan: ExchangePlan, device: Device, efficiency: Efficiency) -> Array:

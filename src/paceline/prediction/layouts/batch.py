@@ -234,8 +234,11 @@ class _PassTable:
     def row(self, cluster: Cluster, strategy: Strategy, micro: int) -> int | UserError:
         """Return the row of a candidate, or the reason why the device cannot run it."""
         times = strategy.parallelism.micro_batches if strategy.precision in RECIPES else 1
-        where = id(cluster.device) if self.model.workload.tables is None else id(cluster)
-        key = where, COMPUTING(strategy), strategy.weight_update.narrow, micro, strategy.parallelism.recomputation, times
+        mesh = strategy.parallelism
+        alone = self.model.workload.tables is None and mesh.host_activations is None
+        where = id(cluster.device) if alone else id(cluster)
+        choices = COMPUTING(strategy), strategy.weight_update.narrow, mesh.recomputation, mesh.host_activations
+        key = where, choices, micro, times
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._add(cluster, strategy)
@@ -246,7 +249,7 @@ class _PassTable:
             forward, backward = self.model.waiting(self.model.passes(cluster.device, strategy), cluster, strategy)
         except UserError as error:
             return error
-        again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.total)
+        again, _ = run_again(self.model.workload, strategy.parallelism.recomputation, forward.repeated)
         self.forward.append(sums(forward.total))
         self.backward.append(sums(backward.total + again))
         return len(self.forward) - 1
@@ -305,15 +308,16 @@ class _SameExchange:
             np.array([rows[row][at] for row in self.rows]) * slow for rows in (passes.forward, passes.backward)
         )
         updates: dict[Hashable, float] = {}
+        share = model.host_share(self.cluster, first)
         of: list[tuple[Any, ...]] = []  # parameters of an update's seconds; the last three only on a host
         for s, beside in zip(self.strategies, backward[:, -1].tolist(), strict=True):
-            on_host = bool(s.parallelism.offload)
+            on_host = s.parallelism.offload.optimizer
             paged = (COMPUTING(s), s.micro_batch_size, s.parallelism.recomputation) if is_paged(s) else ()
             with_update = s.optimizer, s.weight_update, paged
             of.append((*with_update, *((s.precision, s.exchanges_per_step, beside) if on_host else ("", 0, 0.0))))
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:
-                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1])
+                own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1], share)
                 paging_s = model.paging_seconds(self.cluster.device, s, plan)
                 updates[key] = sum((*own, paging_s, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
@@ -350,7 +354,8 @@ class _SameExchange:
         bytes_of: dict[Hashable, tuple[float, float, float, float]] = {}
         rows = []
         for s in self.strategies:
-            key = COMPUTING(s), s.weight_update, s.parallelism.recomputation
+            mesh = s.parallelism
+            key = COMPUTING(s), s.weight_update, mesh.recomputation, mesh.host_activations
             row = bytes_of.get(key)
             if row is None:
                 framework = model.constants.framework
@@ -361,9 +366,13 @@ class _SameExchange:
                 fixed = whole * sum(parts.values()) + reserve
                 update = whole * (update_bytes(workload, s, framework.level == "ordinary") - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
-                loss = loss_of(s, framework)
                 of_sample = sample_bytes(
-                    workload, numbers_of(s, framework), s.parallelism.recomputation, s.precision, loss=loss
+                    workload,
+                    numbers_of(s, framework),
+                    mesh.recomputation,
+                    s.precision,
+                    loss=loss_of(s, framework),
+                    on_host=mesh.host_activations,
                 )
                 row = bytes_of[key] = fixed, whole * sum(of_sample.values()), update, paged
             rows.append(row)

@@ -13,12 +13,13 @@ import numpy as np
 from paceline.array_types import Array
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
+from paceline.hardware.hosts import HostShare
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.collective_time import collective_seconds
 from paceline.prediction.exchange.group_view import group_view
 from paceline.prediction.layouts.layout_slices import PROBE
 from paceline.prediction.passes.compute import optimizer_seconds
-from paceline.prediction.passes.offload import copy_seconds, host_update_seconds
+from paceline.prediction.passes.offload import copy_rate, host_update_seconds
 from paceline.strategy.buckets import BucketPlan
 from paceline.strategy.optimizer import ADAMW, OPTIMIZERS
 from paceline.strategy.strategy import Strategy
@@ -34,11 +35,13 @@ class ReplicaGroup:
     Attributes:
         strategy: their strategy. ``view``: these devices as a cluster.
         elements: trained elements of each stage, (stages,).
+        share: part of the host of each device, if the optimizer is offloaded.
     """
 
     strategy: Strategy
     view: Cluster
     elements: Array
+    share: HostShare | None = None
 
 
 def exchange_bounds(groups: Sequence[ReplicaGroup], tensors: Array, e: Efficiency) -> tuple[Array, ...]:
@@ -59,11 +62,11 @@ def exchange_bounds(groups: Sequence[ReplicaGroup], tensors: Array, e: Efficienc
         for when, of_group in _collectives(group, e):
             seconds[when] += of_group
         seconds["update"] += _update(group, e)
-        if (replicas := group.strategy.parallelism).offload:
+        if (replicas := group.strategy.parallelism).offload.optimizer:
             often = "copied" if replicas.sharding.gradients else "copied once"
             seconds[often] = np.maximum(seconds[often], _copied(group, e))
     mesh, first = groups[0].strategy.parallelism, groups[0]
-    if not mesh.offload:
+    if not mesh.offload.optimizer:
         owners = 1 if mesh.sharding.weights else max(_owners(group) for group in groups)
         launches = [-(-int(count) // owners) for count in tensors]
         seconds["update"] += [_least_update(first, 0, count, e)[1] for count in launches]
@@ -96,16 +99,19 @@ def _owners(group: ReplicaGroup) -> int:
 def _copied(group: ReplicaGroup, e: Efficiency) -> Array:
     """Return seconds of a copy of the gradients of a device's part to its host by stage."""
     width = BYTES_PER_ELEMENT[group.strategy.precision]
-    return np.array([copy_seconds(width * (int(n) // _owners(group)), group.view.device, e) for n in group.elements])
+    assert group.share is not None
+    rate = copy_rate(group.share, e)
+    return np.array([width * (int(n) // _owners(group)) / rate for n in group.elements])
 
 
 def _update(group: ReplicaGroup, e: Efficiency) -> Array:
     """Return seconds of memory traffic of the update by stage, on the device or on its host."""
-    inner, device, optimizer = group.strategy, group.view.device, OPTIMIZERS[group.strategy.optimizer]
+    inner, optimizer = group.strategy, OPTIMIZERS[group.strategy.optimizer]
     own = [int(count) // _owners(group) for count in group.elements]
-    if inner.parallelism.offload:
-        width = BYTES_PER_ELEMENT[inner.precision]
-        return np.array([host_update_seconds(optimizer, count, width, device, e, 0, 0.0) for count in own])
+    if inner.parallelism.offload.optimizer:
+        assert group.share is not None
+        rest = BYTES_PER_ELEMENT[inner.precision], group.share, e, inner.parallelism.offload
+        return np.array([host_update_seconds(optimizer, count, *rest) for count in own])
     return np.array([_least_update(group, count, 0, e)[0] for count in own])
 
 

@@ -375,10 +375,13 @@ class LayoutBounds(Prepared):
         segments = self.segments(own)
         strategy = self._strategy_of(own)
         numbers, again = numbers_of(strategy), strategy.parallelism.recomputation
+        on_host = strategy.parallelism.host_activations
         known: dict[int, tuple[float, float, float]] = {}
         for segment in segments.workloads:
             if id(segment) not in known:
-                first, second = (sum(sample_bytes(segment, numbers, again, own.precision, n).values()) for n in (1.0, 2.0))
+                first, second = (
+                    sum(sample_bytes(segment, numbers, again, own.precision, n, on_host=on_host).values()) for n in (1.0, 2.0)
+                )
                 waiting = weight_bytes(segment, numbers, own.tensor if own.sequence else 1)
                 known[id(segment)] = second - first, 2 * first - second, waiting
         rows = np.array([known[id(segment)] for segment in segments.workloads])
@@ -551,16 +554,16 @@ class LayoutBounds(Prepared):
     ) -> tuple[ReplicaGroup, ...]:
         """Return the replicas of the trained ``elements`` of each stage, with those of experts apart if they are others."""
         inner = self._inner(own, pipeline, shares)
-        view = group_view(self.cluster, inner.world_size, own.tensor)
+        view, share = group_view(self.cluster, inner.world_size, own.tensor), self.model.host_share(self.cluster, inner)
         replicas = self._expert_replicas(own, pipeline)
         if not experts.any() or replicas == inner.world_size:
-            return (ReplicaGroup(inner, view, elements),)
-        rest = ReplicaGroup(inner, view, elements - experts)
+            return (ReplicaGroup(inner, view, elements, share),)
+        rest = ReplicaGroup(inner, view, elements - experts, share)
         try:
             of_experts = group_view(self.cluster, replicas, own.expert)
         except UserError:  # no such layout is legal
             return (rest,)
-        return rest, ReplicaGroup(self._inner(own, pipeline, shares, replicas), of_experts, experts)
+        return rest, ReplicaGroup(self._inner(own, pipeline, shares, replicas), of_experts, experts, share)
 
 
 @once_by(lambda recomputation, *others: recomputation)

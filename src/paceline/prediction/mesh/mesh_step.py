@@ -238,7 +238,8 @@ class MeshStep(Step):
         numbers, mesh = numbers_of(self.strategy), self.strategy.parallelism
         sharers = mesh.tensor if mesh.sequence else 1
         again = step.strategy.parallelism.recomputation
-        of_sample = sample_bytes(step.workload, numbers, again, self.strategy.precision, held)
+        on_host = step.strategy.parallelism.host_activations
+        of_sample = sample_bytes(step.workload, numbers, again, self.strategy.precision, held, on_host=on_host)
         of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers, sharers)
         return sizes | {name: size * micro for name, size in of_sample.items()}
 
@@ -302,7 +303,8 @@ def mesh_step(model: StepModel, cluster: Cluster, strategy: Strategy) -> MeshSte
     if beside and strategy.bucket_bytes == BUCKET_BYTES:
         size = megatron_bucket_bytes(mesh.data * mesh.context)
         inner = replace(inner, first_bucket_bytes=size, bucket_bytes=size)
-    model = replace(model, loader=model.loader * mesh.context)
+    hosted = max(cluster.node_sizes) if mesh.offload else 0
+    model = replace(model, loader=model.loader * mesh.context, host_devices=hosted, numbers=numbers_of(strategy))
     own_layers = _own_layers(parts)
     known: dict[int, WholeStep] = {}
     steps = []

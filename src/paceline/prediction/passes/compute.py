@@ -51,6 +51,7 @@ Resource = Literal[
     "pipeline send",
     "pipeline bubble",
     "expert imbalance",
+    "host",
 ]
 RESOURCES: tuple[Resource, ...] = get_args(Resource)
 """Resources that a step can wait for."""
@@ -80,7 +81,7 @@ class Seconds:
     A kernel counts under ``flops`` or under ``bytes``, whichever is slower, and the time before it under ``launch``.
     ``plain_conv``: seconds of all layers in convolutions on ordinary cores.
     ``near``, ``far``: waits for collectives within the pass, by the link inside a node and by the network; 0 if no group of
-    devices divides the layers.
+    devices divides the layers. ``host``: waits for copies between the device and its host.
     """
 
     flops: Array
@@ -89,6 +90,7 @@ class Seconds:
     plain_conv: float = 0.0
     near: Array | float = 0.0
     far: Array | float = 0.0
+    host: Array | float = 0.0
 
     @property
     def kernels(self) -> Array:
@@ -96,9 +98,14 @@ class Seconds:
         return self.flops + self.bytes + self.launch
 
     @property
+    def repeated(self) -> Array:
+        """Seconds per layer that recomputation spends again: all but copies to the host."""
+        return self.flops + self.bytes + self.launch + self.near + self.far
+
+    @property
     def total(self) -> Array:
         """Seconds per layer."""
-        return self.flops + self.bytes + self.launch + self.near + self.far
+        return self.flops + self.bytes + self.launch + self.near + self.far + self.host
 
     def scaled(self, factor: float) -> Seconds:
         """Return the kernels' seconds times ``factor``."""
@@ -123,11 +130,11 @@ class Seconds:
         at = np.asarray(layers, dtype=np.int64)
         whole = float(self.kernels.sum())
         share = float(self.kernels[at].sum()) / whole if whole else 0.0
-        near, far = (np.broadcast_to(wait, self.flops.shape)[at] for wait in (self.near, self.far))
-        return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far)
+        near, far, host = (np.broadcast_to(wait, self.flops.shape)[at] for wait in (self.near, self.far, self.host))
+        return Seconds(self.flops[at], self.bytes[at], self.launch[at], self.plain_conv * share, near, far, host)
 
     def without(self, resources: Collection[str]) -> Seconds:
-        """Return the seconds if the given ones of ``compute``, ``memory bandwidth`` and ``launch overhead`` took no time."""
+        """Return the seconds if the given resources took no time."""
         nothing = np.zeros_like(self.flops)
         return Seconds(
             nothing if "compute" in resources else self.flops,
@@ -136,6 +143,7 @@ class Seconds:
             0.0 if "compute" in resources else self.plain_conv,
             0.0 if "intra-node link" in resources else self.near,
             0.0 if "network" in resources else self.far,
+            0.0 if "host" in resources else self.host,
         )
 
 

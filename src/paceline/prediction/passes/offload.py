@@ -1,18 +1,36 @@
 """Seconds of offloaded state: copies over the host's link, and the update on the host.
 
-Gradients leave while the backward pass runs. The host updates its part at the rate of its memory, and copies new weights back
-while it updates others (Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840, sections 4 and 5).
+Gradients leave while the backward pass runs. The host updates its part, and copies new weights back while it updates others
+(Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840, sections 4 and 5). Before the update it widens the gradients, and scales and
+clips them, each in a pass over its memory (DeepSpeed, ``stage3.py``: ``_prepare_sub_group``, ``unscale_and_clip_grads``). From
+the second micro step of a step on, accumulated gradients return to the device, which adds to them, and leave again (DeepSpeed,
+``stage_1_and_2.py``: ``async_accumulate_grad_in_cpu_via_gpu``).
+
+All devices of a node share the memory and the cores of its host (``hardware/hosts``). The framework says how many threads each
+process has (``Framework.host_threads``), and whether weights in the host's memory are updated by one fused loop
+(``Framework.host_loops``).
 """
 
 from __future__ import annotations
 
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.errors import UserError
 from paceline.hardware.catalogue import link
 from paceline.hardware.device import Device
+from paceline.hardware.hosts import HostShare, missing_host
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, Offload
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.strategy import Strategy
+
+COPY_SHARE: float = assumed("host_copy_share")
+"""Share of the rate of a host's link that copies of pinned memory reach."""
+CORE_RATE: float = assumed("host_core_rate")
+"""Bytes/s that one core reads and writes in an update."""
+MEMORY_SHARE: float = assumed("host_memory_share")
+"""Share of the specified bandwidth of a host's memory that an update on all cores reaches."""
+
+LOOPED: float = assumed("host_loop_factor")
+"""Seconds of Adam as a loop of PyTorch's operations over those of a fused one, on a processor."""
 
 
 def check_offload(offload: Offload, device: Device) -> None:
@@ -21,8 +39,7 @@ def check_offload(offload: Offload, device: Device) -> None:
         return
     if device.kind == "cpu":
         raise UserError(f"offload {offload} on {device.name}, whose memory is the host's", "leave offload out")
-    lacks = "link to the host" if not device.host_link else "host's memory bandwidth" if device.host_bandwidth is None else ""
-    if lacks:
+    if lacks := missing_host(device):
         raise UserError(
             f"offload {offload} on {device.name}: its {lacks} is not in the catalogue",
             "name a device that has it, such as A100 or H100, or leave offload out",
@@ -31,7 +48,7 @@ def check_offload(offload: Offload, device: Device) -> None:
 
 def offloads(device: Device) -> bool:
     """Return whether the catalogue has the figures of an offload."""
-    return device.kind != "cpu" and bool(device.host_link) and device.host_bandwidth is not None
+    return device.kind != "cpu" and not missing_host(device)
 
 
 def check_paged(strategy: Strategy, device: Device) -> None:
@@ -50,27 +67,50 @@ def paging_seconds(size: float, device: Device, efficiency: Efficiency) -> float
     return 2 * size / efficiency.bandwidth(link(device.host_link)) if size else 0.0
 
 
-def copy_seconds(size: float, device: Device, efficiency: Efficiency) -> float:
-    """Return seconds of a copy of ``size`` bytes between a device and its host. Raises UserError if the link is unknown."""
-    check_offload(OFFLOAD_OPTIMIZER, device)
-    return size / efficiency.bandwidth(link(device.host_link))
+def copy_rate(share: HostShare, efficiency: Efficiency) -> float:
+    """Return bytes/s of copies between a device and pinned memory of its host, while all devices of the node copy."""
+    return min(share.link.bandwidth.value * COPY_SHARE * share.link_share, share.memory_bandwidth * efficiency.memory_share)
+
+
+def update_rate(share: HostShare, efficiency: Efficiency) -> float:
+    """Return bytes/s that the host reads and writes in the update of one device's part."""
+    threads = 1.0 if efficiency.framework.host_threads == "one" and share.ranks > 1 else share.cores
+    return min(threads * CORE_RATE, share.memory_bandwidth * MEMORY_SHARE)
+
+
+def update_bytes(optimizer: Optimizer, width: float, looped: bool = False) -> float:
+    """Return bytes that the host reads and writes for each parameter.
+
+    Args:
+        width: bytes of a gradient, and of a weight on the device.
+        looped: whether each operation of the optimizer is a separate loop.
+    """
+    widened = 2 * width + 4 if width < 4 else 0.0  # a gradient to fp32, a weight to the width
+    scaled = 8.0
+    return 4 * optimizer.moved_words * (LOOPED if looped else 1.0) + widened + scaled
 
 
 def host_update_seconds(
-    optimizer: Optimizer, parameters: int, width: float, device: Device, efficiency: Efficiency, times: int, beside_s: float
+    optimizer: Optimizer,
+    parameters: int,
+    width: float,
+    share: HostShare,
+    efficiency: Efficiency,
+    offload: Offload = OFFLOAD_OPTIMIZER,
 ) -> float:
-    """Return seconds that a step waits for the host.
+    """Return seconds of the update of ``parameters`` on the host, and of the copies of weights that overlap it."""
+    moved = width * parameters / copy_rate(share, efficiency)
+    looped = offload.weights and efficiency.framework.host_loops
+    return max(update_bytes(optimizer, width, looped) * parameters / update_rate(share, efficiency), moved)
+
+
+def gradient_wait_seconds(
+    parameters: int, width: float, share: HostShare, efficiency: Efficiency, times: int, beside_s: float
+) -> float:
+    """Return seconds by which the copies of gradients are longer than the backward passes that they overlap.
 
     Args:
-        parameters: parameters of the worker's part.
-        width: bytes of a gradient, and of a weight on the device.
         times: transfers of gradients in a step, each during ``beside_s`` seconds of backward pass.
-
-    Raises:
-        UserError: as ``check_offload``.
     """
-    check_offload(OFFLOAD_OPTIMIZER, device)
-    assert device.host_bandwidth is not None
-    moved = copy_seconds(width * parameters, device, efficiency)
-    update = 4 * optimizer.moved_words * parameters / (device.host_bandwidth.value * efficiency.memory_share)
-    return times * max(0.0, moved - beside_s) + max(update, moved)
+    moved = width * parameters / copy_rate(share, efficiency)
+    return max(0.0, moved - beside_s) + (times - 1) * max(0.0, 2 * moved - beside_s)

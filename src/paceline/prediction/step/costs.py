@@ -16,11 +16,12 @@ from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.errors import UserError
 from paceline.hardware.device import Device
+from paceline.hardware.hosts import HostShare
 from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.exchange_plan import CodecPass, ExchangePlan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, priced
 from paceline.prediction.passes.compute import Seconds, ema_seconds, optimizer_seconds
-from paceline.prediction.passes.offload import host_update_seconds
+from paceline.prediction.passes.offload import gradient_wait_seconds, host_update_seconds
 from paceline.prediction.passes.orthogonal import matrix_elements, matrix_tensors, newton_schulz_seconds
 from paceline.prediction.passes.recompute import recomputed
 from paceline.strategy.optimizer import ADAMW, OPTIMIZERS
@@ -41,6 +42,7 @@ class StepCosts:
         slowest: time of the slowest worker divided by the mean time of all workers, at least 1.
         optimizer: seconds of memory traffic, of kernel launches and of products in one step.
         overlap_penalty: share of the time that is lost while compute and exchange both run.
+        host: seconds of an offloaded update that a step waits for the host.
     """
 
     forward: Seconds
@@ -51,6 +53,12 @@ class StepCosts:
     optimizer: tuple[float, float, float]
     exchange: ExchangeSeconds
     overlap_penalty: float = 0.0
+    host: float = 0.0
+
+    @property
+    def update(self) -> float:
+        """Seconds from the end of the exchange to the updated weights."""
+        return sum(self.optimizer) + self.host
 
 
 def run_again(workload: Workload, choice: Recompute, forward: Array) -> tuple[Array, Array]:
@@ -78,32 +86,38 @@ def update_seconds(
     device: Device,
     efficiency: Efficiency,
     backward_s: float = 0.0,
-) -> tuple[float, float, float]:
-    """Return seconds of memory traffic, of kernel launches and of products of the optimizer on one worker or on its host.
+    share: HostShare | None = None,
+) -> tuple[float, float, float, float]:
+    """Return seconds of memory traffic, of kernel launches and of products of the optimizer on one worker; those on its host.
 
     The worker updates its shard of the weights: a part of every tensor under FSDP 2, whole tensors under ZeRO-1. A host's
-    copies of gradients overlap a backward pass of ``backward_s`` seconds."""
+    copies of gradients overlap a backward pass of ``backward_s`` seconds.
+
+    Args:
+        share: the worker's part of the host, for an offloaded optimizer.
+    """
     mesh = strategy.parallelism
     level, workers = mesh.sharding, mesh.sharers if mesh.sharding.optimizer else 1
     tensors = ceil(len(workload.parameters) / (1 if level.weights else workers))
     own = ceil(workload.num_parameters / workers)
-    if mesh.offload:
+    if mesh.offload.optimizer:
+        assert share is not None
         optimizer, width = OPTIMIZERS[strategy.optimizer], BYTES_PER_ELEMENT[strategy.precision]
-        times = strategy.exchanges_per_step
-        return host_update_seconds(optimizer, own, width, device, efficiency, times, backward_s), 0.0, 0.0
+        waited = gradient_wait_seconds(own, width, share, efficiency, strategy.exchanges_per_step, backward_s)
+        return 0.0, 0.0, 0.0, waited + host_update_seconds(optimizer, own, width, share, efficiency, mesh.offload)
     optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
     owners = workers if level.weights else 1  # every replica averages the weights that it has
     average = ema_seconds(ceil(workload.num_parameters / owners), len(workload.parameters), device, efficiency, update)
     if not optimizer.orthogonal:
         memory, launch = optimizer_seconds(optimizer, own, tensors, device, efficiency, update)
-        return memory + average[0], launch + average[1], 0.0
+        return memory + average[0], launch + average[1], 0.0, 0.0
     elements, count = matrix_elements(workload), matrix_tensors(workload)
     of_matrices = optimizer_seconds(optimizer, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     elements, count = workload.num_parameters - elements, len(workload.parameters) - count
     rest = optimizer_seconds(ADAMW, ceil(elements / workers), ceil(count / workers), device, efficiency, update)
     products, launches = newton_schulz_seconds(workload, device, efficiency)
     memory, launch = (sum(parts) for parts in zip(of_matrices, rest, average, strict=True))
-    return memory, launch + launches / workers, products / workers
+    return memory, launch + launches / workers, products / workers, 0.0
 
 
 def calibrated_costs(
@@ -135,7 +149,7 @@ def calibrated_costs(
     forward = calibration.forward_s * grown / base.forward.total.sum()
     backward = calibration.backward_s * grown / base.backward.total.sum()
     workers = strategy.parallelism.sharers if strategy.parallelism.sharding.optimizer else 1
-    update = calibration.optimizer_s / workers / sum(base.optimizer)
+    update = calibration.optimizer_s / workers / sum(base.optimizer) if sum(base.optimizer) else 0.0  # 0: on the host
     return replace(
         base,
         forward=base.forward.scaled(forward),

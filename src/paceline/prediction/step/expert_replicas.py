@@ -101,6 +101,7 @@ def together(rest: ExchangeSeconds, experts: ExchangeSeconds) -> ExchangeSeconds
         np.concatenate([rest.network, experts.network])[pieces],
         np.concatenate([rest.gathers, experts.gathers], axis=1)[:, order],
         np.concatenate([rest.gathers_network, experts.gathers_network], axis=1)[:, order],
+        np.concatenate([np.broadcast_to(x.copies, x.gathers.shape) for x in (rest, experts)], axis=1)[:, order],
     )
 
 

@@ -68,12 +68,15 @@ def without_rounding(seconds: float, step_s: float) -> float:
 
 
 def share_wait(spent: dict[Resource, float], costs: StepCosts, seconds: float) -> None:
-    """Divide a wait among the levels of the network in proportion to their busy time."""
+    """Divide a wait among the levels of the network, and the host's link, in proportion to their busy time."""
     x, wire = costs.exchange, ~costs.exchange.plan.codec
-    far = float(x.pieces[wire & x.network].sum() + x.gathers[x.gathers_network].sum())
+    sent = x.gathers - x.copies
+    host = float(np.broadcast_to(x.copies, x.gathers.shape).sum())
+    far = float(x.pieces[wire & x.network].sum() + sent[x.gathers_network].sum())
     whole = float(x.pieces[wire].sum() + x.gathers.sum())
     spent["network"] += seconds * (far / whole if whole else 0.0)
-    spent["intra-node link"] += seconds * (1 - far / whole if whole else 1.0)
+    spent["host"] += seconds * (host / whole if whole else 0.0)
+    spent["intra-node link"] += seconds * (1 - (far + host) / whole if whole else 1.0)
 
 
 def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Resource, float]:
@@ -84,7 +87,9 @@ def exposed_without_exchange(costs: StepCosts, parts: StepDurations) -> dict[Res
         spent["compute"] += times * float((part.flops * share).sum())
         spent["memory bandwidth"] += times * float((part.bytes * share).sum())
         spent["launch overhead"] += times * float((part.launch * share).sum())
+        spent["host"] += times * float(np.sum(part.host))
     spent["intra-node link"], spent["network"] = waits_within(costs, parts)
+    spent["host"] += costs.host
     spent["stragglers"] = times * (parts.forward + parts.backward) * (1 - 1 / costs.slowest)
     spent["memory bandwidth"] += costs.optimizer[0]
     spent["launch overhead"] += costs.optimizer[1]

@@ -15,12 +15,14 @@ from paceline.prediction.exchange.exchange_plan import BucketSizes
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
 from paceline.prediction.exchange.table_exchange import table_bytes
+from paceline.prediction.passes.activation_offload import blocks_on_host
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
 from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
+from paceline.strategy.offload import HostActivations
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
@@ -54,9 +56,11 @@ def memory_breakdown(
 ) -> dict[str, float]:
     """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
     micro = strategy.micro_batch_size
+    mesh, numbers = strategy.parallelism, numbers_of(strategy, framework)
     loss = IN_PLACE_LOSS if divided else loss_of(strategy, framework)
-    numbers = numbers_of(strategy, framework)
-    of_sample = sample_bytes(workload, numbers, strategy.parallelism.recomputation, strategy.precision, loss=loss)
+    of_sample = sample_bytes(
+        workload, numbers, mesh.recomputation, strategy.precision, loss=loss, on_host=mesh.host_activations
+    )
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     fixed |= framework_bytes(workload, strategy, framework, fixed["gathered"])
     passes = {name: size * micro for name, size in of_sample.items()}
@@ -77,7 +81,7 @@ def update_bytes(workload: Workload, strategy: Strategy, eager: bool) -> float:
         eager: whether the update is plain PyTorch's unless another is chosen.
     """
     mesh = strategy.parallelism
-    if not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload:
+    if not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload.optimizer:
         return 0.0
     whole = temporary_bytes(workload, strategy, _stored_bytes(workload, strategy), eager)
     return whole / (mesh.sharers if mesh.sharding.optimizer else 1)
@@ -168,7 +172,7 @@ def fixed_bytes(
         gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
     elif mesh.sharding.by_rows and not mesh.gather_bits and plan.count:
         gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
-    left = 0.0 if mesh.offload else 1.0  # share of the update's state on the device
+    left = 0.0 if mesh.offload.optimizer else 1.0  # share of the update's state on the device
     if not left:
         on_device = 0.0 if mesh.offload.weights else width * workload.num_parameters
         weights = on_device / (workers if level.weights else 1) + (copies * workload.num_parameters if not level.weights else 0)
@@ -267,7 +271,7 @@ def numbers_of(strategy: Strategy, framework: Framework = ORDINARY) -> Numbers:
     mesh = strategy.parallelism
     if not mesh.whole or mesh.sharding is DISTRIBUTED:
         return "fused"
-    narrow = mesh.sharding.scatters or mesh.offload or strategy.weight_update.narrow
+    narrow = mesh.sharding.scatters or mesh.offload.optimizer or strategy.weight_update.narrow
     if framework.upcasts:
         return "narrow upcast" if narrow else "autocast upcast"
     return "narrow" if narrow else "autocast"
@@ -299,6 +303,7 @@ def sample_bytes(
     in_flight: float = 1.0,
     *,
     loss: Loss = IN_PLACE_LOSS,
+    on_host: HostActivations | None = None,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input.
 
@@ -308,6 +313,7 @@ def sample_bytes(
         precision: as for ``recomputed``; recipes store as much as bf16 unless layers are fused.
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
         loss: way to compute it. Fused numbers have a fused loss, unless it holds parts of the logits alone.
+        on_host: activations in the host's memory, of which the device holds two blocks' at once.
     """
     plan = recomputed(workload, choice, numbers, precision)
     kept, largest = plan.kept_bytes, plan.largest_bytes
@@ -316,4 +322,8 @@ def sample_bytes(
         kept -= loss_bytes(workload, numbers) - at_once
         if loss.fp32_copies or loss.chunks != 1:  # the loss is over when a part is recomputed
             largest = max(largest - at_once, loss.fp32_copies * at_once)
-    return {"activations": in_flight * kept + largest, "inputs": float(workload.input_bytes)}
+    kept *= in_flight
+    if on_host is not None:
+        blocks = blocks_on_host(workload, choice, on_host, numbers, precision)
+        kept += blocks.buffer_bytes - in_flight * blocks.kept_bytes
+    return {"activations": kept + largest, "inputs": float(workload.input_bytes)}

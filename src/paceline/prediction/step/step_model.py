@@ -10,24 +10,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from paceline.array_types import Array
 from paceline.calibration.calibration import Calibration
 from paceline.calibration.constants import Efficiency
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
+from paceline.hardware.hosts import HostShare, host_share
+from paceline.hardware.precision import BYTES_PER_ELEMENT
 from paceline.prediction.exchange.exchange_plan import BucketSizes, ExchangePlan, exchange_plan
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds, exchange_seconds
 from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.exchange.table_exchange import wire_bytes, with_table_exchange
+from paceline.prediction.passes.activation_offload import blocks_on_host, with_copies
 from paceline.prediction.passes.compute import Resource, Seconds, layer_seconds
 from paceline.prediction.passes.cut_loss import with_cut_loss
 from paceline.prediction.passes.host import hook_seconds, host_excess, host_launches, host_seconds
-from paceline.prediction.passes.offload import check_offload, check_paged, paging_seconds
+from paceline.prediction.passes.offload import check_offload, check_paged, copy_rate, paging_seconds
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.costs import StepCosts, calibrated_costs, run_again, slowest, update_seconds
 from paceline.prediction.step.expert_replicas import ExpertReplicas, together
 from paceline.prediction.step.exposed import exposed_seconds, waits_within
-from paceline.prediction.step.memory import fixed_bytes, loss_of, memory_breakdown
+from paceline.prediction.step.memory import fixed_bytes, loss_of, memory_breakdown, numbers_of
 from paceline.prediction.step.optimizer_state import is_paged
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.timeline import (
@@ -46,6 +51,7 @@ from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.strategy import Strategy
+from paceline.workload.layers import Numbers
 from paceline.workload.table import Workload
 
 PassTimes = tuple[Seconds, Seconds]
@@ -181,6 +187,8 @@ class StepModel:
         level: bound of payloads whose length depends on their values.
         workers: workers that compute at once and wait for the slowest; 0 means those of the strategy.
         experts: parameters of the layers that ``workload`` leaves out, with other replicas.
+        host_devices: devices of a node, which share its host; 0: those of the cluster.
+        numbers: numbers that the network computes on; None: those of the strategy.
     """
 
     workload: Workload
@@ -192,6 +200,8 @@ class StepModel:
     level: PayloadBound = "expected"
     workers: int = 0
     experts: ExpertReplicas | None = None
+    host_devices: int = 0
+    numbers: Numbers | None = None
 
     def step(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> WholeStep:
         """Return the step of a strategy.
@@ -211,7 +221,7 @@ class StepModel:
             costs.exchange,
             shared,
             strategy.parallelism.micro_batches,
-            sum(costs.optimizer),
+            costs.update,
             self.feed_s(strategy),
             costs.overlap_penalty,
             beside_share(strategy, self.overlap),
@@ -222,23 +232,25 @@ class StepModel:
 
     def costs(self, cluster: Cluster, strategy: Strategy, passes: PassTimes | None = None) -> StepCosts:
         """Return seconds of every piece, by the catalogue or by the calibration. Args and errors as ``step``."""
+        check_offload(strategy.parallelism.offload, cluster.device)
         forward, backward = self.waiting(passes or self.passes(cluster.device, strategy), cluster, strategy)
         recomputation = strategy.parallelism.recomputation
-        check_offload(strategy.parallelism.offload, cluster.device)
         check_paged(strategy, cluster.device)
-        again, again_share = run_again(self.workload, recomputation, forward.total)
+        again, again_share = run_again(self.workload, recomputation, forward.repeated)
         exchange = self.exchange(cluster, strategy)
         slow = slowest(self.workers or strategy.world_size, self.constants)
         beside = float((backward.total + again).sum())
+        update, hosted = self._update_seconds(cluster, strategy, exchange.plan, beside * slow)
         costs = StepCosts(
             forward,
             backward,
             again,
             again_share,
             slow,
-            self._update_seconds(cluster.device, strategy, exchange.plan, beside * slow),
+            update,
             exchange,
             self.constants.overlap_penalty,
+            hosted,
         )
         if self.calibration is not None:
             plan = self.plan(cluster, strategy, measured=True)
@@ -250,14 +262,32 @@ class StepModel:
         return self._without_free(costs, recomputation) if self.free else costs
 
     def waiting(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
-        """Return the passes including their waits for the host and for vectors of divided tables."""
+        """Return the passes including their waits for the host, for its copies and for vectors of divided tables."""
         hooks = hook_seconds(self.workload, strategy, self.constants)
         passes, tables = self.launched(passes, cluster.device, strategy.precision, hooks), self.workload.tables
-        if tables is None:
+        if tables is not None:
+            passes = with_table_exchange(passes, tables, cluster, strategy, self.constants)
+            if free := self.free & {"network", "intra-node link"}:
+                passes = passes[0].without(free), passes[1].without(free)
+        return self._with_activation_copies(passes, cluster, strategy)
+
+    def _with_activation_copies(self, passes: PassTimes, cluster: Cluster, strategy: Strategy) -> PassTimes:
+        """Return the passes including their waits for activations in the host's memory."""
+        mesh, share = strategy.parallelism, self.host_share(cluster, strategy)
+        if mesh.host_activations is None or share is None or "host" in self.free:
             return passes
-        exchanged = with_table_exchange(passes, tables, cluster, strategy, self.constants)
-        free = self.free & {"network", "intra-node link"}
-        return (exchanged[0].without(free), exchanged[1].without(free)) if free else exchanged
+        numbers = self.numbers or numbers_of(strategy, self.constants.framework)
+        blocks = blocks_on_host(self.workload, mesh.recomputation, mesh.host_activations, numbers, strategy.precision)
+        forward, backward = (part.without(self.free) for part in passes) if self.free else passes
+        again, _ = run_again(self.workload, mesh.recomputation, forward.total)
+        copies = blocks.sizes * strategy.micro_batch_size / copy_rate(share, self.constants)
+        return with_copies(passes, (forward.total, backward.total + again), copies, blocks)
+
+    def host_share(self, cluster: Cluster, strategy: Strategy) -> HostShare | None:
+        """Return the part of the host of each device; None if nothing is offloaded."""
+        if not strategy.parallelism.offload:
+            return None
+        return host_share(cluster.device, self.host_devices or max(cluster.node_sizes))
 
     def launched(self, passes: PassTimes, device: Device, precision: str, hooks: Array | None = None) -> PassTimes:
         """Return the passes, at least as long as the host needs to launch their kernels (``host_excess``).
@@ -297,21 +327,36 @@ class StepModel:
     def exchange(self, cluster: Cluster, strategy: Strategy) -> ExchangeSeconds:
         """Return the exchange by the catalogue; with local steps, the mean over steps."""
         own = exchange_seconds(self.plan(cluster, strategy), cluster, self.constants).spread(strategy.sync_every)
+        share = self.host_share(cluster, strategy)
         if self.experts is None:
-            return own
-        return together(own, exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants))
+            return self._with_weight_copies(own, share)
+        apart = exchange_seconds(self.experts.plan(self.level), self.experts.cluster, self.constants)
+        return together(self._with_weight_copies(own, share), self._with_weight_copies(apart, share))
+
+    def _with_weight_copies(self, exchange: ExchangeSeconds, share: HostShare | None) -> ExchangeSeconds:
+        """Return the exchange with copies of a device's part of offloaded weights before each all-gather."""
+        strategy = exchange.plan.strategy
+        if share is None or not strategy.parallelism.offload.weights:
+            return exchange
+        moved = exchange.plan.gathered_bytes(BYTES_PER_ELEMENT[strategy.precision]) / strategy.parallelism.sharers
+        seconds = np.array(moved, dtype=np.float64) / copy_rate(share, self.constants)
+        return exchange.copied(seconds)
 
     def _update_seconds(
-        self, device: Device, strategy: Strategy, plan: ExchangePlan, backward_s: float
-    ) -> tuple[float, float, float]:
-        """Return seconds of memory traffic, of launches and of products. Copies to a host overlap ``backward_s`` of backward
-        pass."""
-        memory, launch, products = update_seconds(self.workload, strategy, plan, device, self.constants, backward_s)
-        memory += self.paging_seconds(device, strategy, plan)
+        self, cluster: Cluster, strategy: Strategy, plan: ExchangePlan, backward_s: float
+    ) -> tuple[tuple[float, float, float], float]:
+        """Return seconds of memory traffic, of launches and of products, and those that a step waits for the host. Copies to a
+        host overlap ``backward_s`` of backward pass."""
+        share, device = self.host_share(cluster, strategy), cluster.device
+        memory, launch, products, host = update_seconds(
+            self.workload, strategy, plan, device, self.constants, backward_s, share
+        )
+        host += self.paging_seconds(device, strategy, plan)
         if self.experts is None:
-            return memory, launch, products
-        more = update_seconds(self.experts.workload, self.experts.strategy, plan, device, self.constants, backward_s)
-        return memory + more[0], launch + more[1], products + more[2]
+            return (memory, launch, products), host
+        own = self.experts
+        more = update_seconds(own.workload, own.strategy, plan, device, self.constants, backward_s, share)
+        return (memory + more[0], launch + more[1], products + more[2]), host + more[3]
 
     def paging_seconds(self, device: Device, strategy: Strategy, plan: BucketSizes) -> float:
         """Return the seconds in which a step moves paged optimizer state; 0 for other optimizers, and if all of it fits."""
@@ -335,7 +380,7 @@ class StepModel:
             costs,
             forward=forward,
             backward=costs.backward.without(self.free),
-            again=run_again(self.workload, recomputation, forward.total)[0],
+            again=run_again(self.workload, recomputation, forward.repeated)[0],
             slowest=1.0 if "stragglers" in self.free else costs.slowest,
             optimizer=(
                 0.0 if "memory bandwidth" in self.free else memory,
@@ -343,6 +388,7 @@ class StepModel:
                 0.0 if "compute" in self.free else products,
             ),
             exchange=costs.exchange.without(self.free),
+            host=0.0 if "host" in self.free else costs.host,
         )
 
 

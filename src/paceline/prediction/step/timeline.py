@@ -299,7 +299,7 @@ def events(
                 yield _all_to_all_event(name, p.start_s + own, wait)
         if shared or micro == last:
             yield from _exchanged(costs, placed, begin if shared else 0.0, suffix if shared else "")
-    yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=sum(costs.optimizer))
+    yield Event(name="optimizer", lane="compute", start_s=placed.update_start, duration_s=costs.update)
     if plan.gathers in (("gather_update",), ("gather_next",)):
         yield from _gathered(plan.gathers[0], costs.exchange.gathers[0].tolist(), placed.gather_start, float(parts.after))
     if parts.feed:

@@ -19,6 +19,7 @@ from paceline.errors import UserError, known_name, shown
 SoftwareLevel = Literal["ordinary", "tuned"]
 LEVELS: tuple[SoftwareLevel, ...] = get_args(SoftwareLevel)
 Experts = Literal["grouped", "looped"]
+HostThreads = Literal["one", "all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,6 +41,10 @@ class Framework:
         host: host's seconds of a kernel launch, relative to a plain loop of PyTorch.
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
+        host_threads: threads of a process while the host updates offloaded state, if a node has several: ``one`` by default of
+            PyTorch's launcher (``OMP_NUM_THREADS=1``), or ``all`` that its cores give each.
+        host_loops: True if the host updates weights in its memory by one loop for each operation (PyTorch's Adam), not by one
+            for all (DeepSpeed's).
         defaults: values of open choices of a strategy by name, such as ``loss``.
         emits: target of ``plan --emit`` that writes for it; empty: none does.
         sources: where each statement comes from.
@@ -61,6 +66,8 @@ class Framework:
     host: float = 1.0
     module_host_s: float = 0.0
     step_host_s: float = 0.0
+    host_threads: HostThreads = "one"
+    host_loops: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     emits: str = ""
     aliases: tuple[str, ...] = ()

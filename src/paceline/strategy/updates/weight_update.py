@@ -110,7 +110,7 @@ class WeightUpdate:
                 "give optimizer adam or adamw, or leave state_bits out",
             ),
             Need(
-                lambda s: not s.parallelism.offload,
+                lambda s: not s.parallelism.offload.optimizer,
                 "state_bits {value} with offload {of.parallelism.offload}: the host updates fp32 state",
                 "leave one of them out",
             ),
@@ -241,7 +241,7 @@ def check_update(strategy: Any) -> None:
     if strategy.optimizer and way not in (ways := OPTIMIZERS[strategy.optimizer].ways):
         legal = f"give one of {', '.join(ways)}, or leave update out" if ways else "leave update out"
         raise UserError(f"update {way} of optimizer {strategy.optimizer}", legal)
-    if mesh.offload:
+    if mesh.offload.optimizer:
         raise UserError(f"update {way} with offload {mesh.offload}, where the host updates", "leave one of them out")
     if way != IN_BACKWARD:
         return
@@ -273,7 +273,7 @@ def check_stored(strategy: Any) -> None:
             f"{mesh.sharding}, which shares out fp32 weights",
             f"give {DDP}, zero2 or zero3",
         ),
-        (bool(mesh.offload), f"offload {mesh.offload}, where the host has fp32 weights", "leave one of them out"),
+        (mesh.offload.optimizer, f"offload {mesh.offload}, where the host has fp32 weights", "leave one of them out"),
         (not strategy.gradient_exchange.is_plain, f"{strategy.gradient_exchange}", "leave the compression out"),
         (strategy.sync_every > 1, f"sync_every {strategy.sync_every}", "leave sync_every out"),
     ):
@@ -287,7 +287,7 @@ def check_optimizer(strategy: Any) -> None:
     if optimizer.plain:
         return
     name = optimizer.name
-    if mesh.offload:
+    if mesh.offload.optimizer:
         raise UserError(f"offload {mesh.offload} of {name}: the host updates fp32 state", "give adamw, or leave offload out")
     if optimizer.paged and not mesh.whole:
         raise UserError(f"{name} of a network that several devices hold together", "divide it no further than by data")

@@ -29,7 +29,7 @@ class Optimizer:
         python: its class, by the name with which a script of PyTorch writes it.
         deepspeed: its name in a file of DeepSpeed; empty if that has none.
         layerwise: True if each layer has its own rate, from norms.
-        separate: the same values moved, and kernels per tensor, if each operation of PyTorch is a kernel of its own.
+        separate: the same values moved, and kernels per tensor, if each operation of PyTorch is one kernel.
         ways: updates that its software has, names of ``UPDATES``.
         state_bits: bits of a value of state: 8 in blocks of ``BLOCK`` values that share an fp32 scale.
         paged: True if its state is in unified memory, so that the driver moves it to the host when the device is full.
@@ -187,8 +187,8 @@ OPTIMIZER_ALIASES: Mapping[str, str] = {
     **dict.fromkeys(("dist_muon", "muon_with_adamw"), "muon"),
     **dict.fromkeys(("sgd_momentum", "nesterov"), "momentum"),
 }
-"""Other names: those of Hugging Face's ``TrainingArguments.optim``, of bitsandbytes and of Megatron-Core. Whether kernels are
-fused is the choice ``update``."""
+"""Other names: those of Hugging Face's ``TrainingArguments.optim``, of bitsandbytes and of Megatron-Core. The choice ``update``
+says if kernels are fused."""
 
 
 PUBLISHED: Mapping[str, str] = {

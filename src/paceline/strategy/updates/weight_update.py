@@ -226,9 +226,9 @@ TRAINED_OPTIMIZERS = Trained(
 
 
 def usual_update(optimizer: Optimizer, level: str) -> str:
-    """Return the software's way to run the optimizer's kernels where none is chosen.
+    """Return the software's way to run the optimizer's kernels if none is chosen.
 
-    Software with one way alone runs that. Else the answer is empty: kernels of a whole step, launched for each tensor in
+    Software with one way alone runs that. For others the answer is empty: kernels of a whole step, launched for each tensor in
     ordinary software and for groups of tensors in tuned software, as the constants were fitted.
     """
     del level

@@ -9,8 +9,9 @@ import pytest
 from paceline import predict
 from paceline.errors import UserError
 from paceline.strategy import Strategy
+from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY, TUNED
 from paceline.strategy.optimizer import OPTIMIZERS
-from paceline.strategy.updates.weight_update import PLAIN_UPDATE, STORED, UPDATES, WeightUpdate
+from paceline.strategy.updates.weight_update import PLAIN_UPDATE, STORED, UPDATES, WeightUpdate, usual_update
 from paceline.workload import Workload
 
 BASE: dict[str, Any] = {"world_size": 1, "global_batch_size": 8, "optimizer": "adamw", "precision": "bf16"}
@@ -73,21 +74,30 @@ def test_an_update_is_written_only_where_it_is_not_usual() -> None:
 @pytest.mark.parametrize("level", ["ordinary", "tuned"])
 def test_kernels_are_as_many_as_the_update_says(level: str) -> None:
     adamw = OPTIMIZERS["adamw"]
-    looped, foreach, fused, within = (WeightUpdate(update=way).kernels(adamw, 100, level, 36) for way in UPDATES)
+    looped, foreach, fused, within = (WeightUpdate(update=way).kernels(adamw, 100, FRAMEWORKS[level], 36) for way in UPDATES)
     assert looped == within == 800 and foreach == 24 and fused == 3
-    assert PLAIN_UPDATE.kernels(adamw, 100, level, 36) == {"ordinary": 700, "tuned": 21}[level]
-    assert PLAIN_UPDATE.kernels(OPTIMIZERS["adamw_8bit"], 100, level, 36) == 100
+    assert PLAIN_UPDATE.kernels(adamw, 100, FRAMEWORKS[level], 36) == {"ordinary": 700, "tuned": 21}[level]
+    assert PLAIN_UPDATE.kernels(OPTIMIZERS["adamw_8bit"], 100, FRAMEWORKS[level], 36) == 100
 
 
 def test_a_fused_step_moves_least_and_narrow_state_less() -> None:
     adamw = OPTIMIZERS["adamw"]
-    of = {way: WeightUpdate(update=way).moved_bytes(adamw, "ordinary") for way in UPDATES}
-    assert of["fused"] == 28 == PLAIN_UPDATE.moved_bytes(adamw, "tuned") and of["looped"] == of["foreach"] == 84
-    assert WeightUpdate(update="fused", stored_weights="bf16").moved_bytes(adamw, "tuned") == 14
-    assert WeightUpdate(stored_weights="bf16_kahan").moved_bytes(adamw, "tuned") == 18
-    assert WeightUpdate(state_bits=16).moved_bytes(adamw, "tuned") == 20
+    of = {way: WeightUpdate(update=way).moved_bytes(adamw, ORDINARY) for way in UPDATES}
+    assert of["fused"] == 28 == PLAIN_UPDATE.moved_bytes(adamw, TUNED) and of["looped"] == of["foreach"] == 84
+    assert WeightUpdate(update="fused", stored_weights="bf16").moved_bytes(adamw, TUNED) == 14
+    assert WeightUpdate(stored_weights="bf16_kahan").moved_bytes(adamw, TUNED) == 18
+    assert WeightUpdate(state_bits=16).moved_bytes(adamw, TUNED) == 20
     eight = OPTIMIZERS["adamw_8bit"]  # gradient, weights in and out, and two values in and out with a 256th of a scale each
-    assert PLAIN_UPDATE.moved_bytes(eight, "ordinary") == 12 + 4 * (1 + 4 / 256)
+    assert PLAIN_UPDATE.moved_bytes(eight, ORDINARY) == 12 + 4 * (1 + 4 / 256)
+
+
+def test_an_open_update_is_the_frameworks_where_the_optimizer_has_it() -> None:
+    """``hf-trainer`` takes PyTorch's fused AdamW; bitsandbytes has one kernel a tensor in any framework."""
+    trainer, eight = FRAMEWORKS["hf-trainer"], OPTIMIZERS["adamw_8bit"]
+    assert trainer.defaults["update"] == usual_update(OPTIMIZERS["adamw"], trainer) == "fused"
+    assert usual_update(eight, trainer) == usual_update(eight, ORDINARY) == "looped"
+    assert usual_update(OPTIMIZERS["adamw"], ORDINARY) == usual_update(OPTIMIZERS["lamb"], trainer) == ""
+    assert WeightUpdate(update="foreach").way(OPTIMIZERS["adamw"], trainer) == "foreach"
 
 
 def test_an_average_of_the_weights_is_one_fp32_copy_and_its_update() -> None:

@@ -364,7 +364,7 @@ class _SameExchange:
                 reserve = reserve_bytes(self.cluster.device)
                 whole = 1 + fragments_share(s, framework) if reserve else 1.0
                 fixed = whole * sum(parts.values()) + reserve
-                update = whole * (update_bytes(workload, s, framework.level == "ordinary") - parts["gathered"])
+                update = whole * (update_bytes(workload, s, framework) - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
                 of_sample = sample_bytes(
                     workload,

@@ -50,8 +50,7 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=updated_s - update_s))
     if memory["gathered"] and not strategy.parallelism.sharding.weights:
         made.append(Allocation("gathered", "updated weights", memory["gathered"], updated_s, max(updated_s, end_s)))
-    eager = step.framework.level == "ordinary"
-    if update := of_update(memory, update_bytes(step.workload, strategy, eager)):
+    if update := of_update(memory, update_bytes(step.workload, strategy, step.framework)):
         made.append(Allocation("update", "optimizer", update, update_s, updated_s))
     return tuple(made), tuple(bars)
 

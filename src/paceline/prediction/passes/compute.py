@@ -462,8 +462,8 @@ def optimizer_seconds(
 ) -> tuple[float, float]:
     """Return seconds of one update: memory traffic, and kernel launches. Tuned software fuses them unless ``update`` says
     otherwise."""
-    memory = update.moved_bytes(optimizer, efficiency.level) * num_parameters / memory_rate(device, efficiency)
-    launch = update.kernels(optimizer, num_tensors, efficiency.level, FUSED) * efficiency.launch_s[device.kind]
+    memory = update.moved_bytes(optimizer, efficiency.framework) * num_parameters / memory_rate(device, efficiency)
+    launch = update.kernels(optimizer, num_tensors, efficiency.framework, FUSED) * efficiency.launch_s[device.kind]
     factor = efficiency.factor_on(device.board)
     return memory * factor, launch * factor
 

@@ -64,8 +64,7 @@ def memory_breakdown(
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     fixed |= framework_bytes(workload, strategy, framework, fixed["gathered"])
     passes = {name: size * micro for name, size in of_sample.items()}
-    eager = framework.level == "ordinary" and not divided
-    beyond = update_bytes(workload, strategy, eager) - fixed["gathered"] - sum(passes.values())
+    beyond = (0.0 if divided else update_bytes(workload, strategy, framework)) - fixed["gathered"] - sum(passes.values())
     sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}
     fragments = fragments_share(strategy, framework) * sum(sizes.values()) if reserve_bytes(device) else 0.0
     sizes["reserve"] = reserve_bytes(device) + fragments
@@ -74,16 +73,12 @@ def memory_breakdown(
     return sizes
 
 
-def update_bytes(workload: Workload, strategy: Strategy, eager: bool) -> float:
-    """Return bytes that an update holds when the passes need none (``temporary_bytes``).
-
-    Args:
-        eager: whether the update is plain PyTorch's unless another is chosen.
-    """
+def update_bytes(workload: Workload, strategy: Strategy, framework: Framework) -> float:
+    """Return bytes that an update holds when the passes need none (``temporary_bytes``)."""
     mesh = strategy.parallelism
     if not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload.optimizer:
         return 0.0
-    whole = temporary_bytes(workload, strategy, _stored_bytes(workload, strategy), eager)
+    whole = temporary_bytes(workload, strategy, _stored_bytes(workload, strategy), framework)
     return whole / (mesh.sharers if mesh.sharding.optimizer else 1)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from math import ceil, prod
 
 from paceline.prediction.passes.orthogonal import matrix_elements
+from paceline.strategy.frameworks import Framework
 from paceline.strategy.optimizer import BLOCK, LEAST_8BIT, OPTIMIZERS
 from paceline.strategy.strategy import Strategy
-from paceline.strategy.updates.weight_update import FOREACH, IN_BACKWARD, LOOPED, usual_update
+from paceline.strategy.updates.weight_update import FOREACH, IN_BACKWARD, LOOPED
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -61,7 +62,7 @@ def largest_tensor(workload: Workload) -> float:
     return float(max((p.size for p in workload.parameters), default=0))
 
 
-def temporary_bytes(workload: Workload, strategy: Strategy, stored: float, eager: bool) -> float:
+def temporary_bytes(workload: Workload, strategy: Strategy, stored: float, framework: Framework) -> float:
     """Return bytes that the update of one device holds in addition to weights, gradients and state.
 
     PyTorch's default computes the roots of all second moments before it uses one (``torch.optim.Adam``, ``foreach``: about as
@@ -70,10 +71,12 @@ def temporary_bytes(workload: Workload, strategy: Strategy, stored: float, eager
     in 16 bits and two Gram matrices.
 
     Args:
-        eager: True if the update is plain PyTorch's unless another is chosen.
+        framework: the software, whose update is plain PyTorch's unless it or the strategy names another.
     """
     optimizer, update = OPTIMIZERS[strategy.optimizer], strategy.weight_update
-    way = update.update or (FOREACH if eager and optimizer.is_adam else usual_update(optimizer, ""))
+    way = update.way(optimizer, framework)
+    if not way and framework.level == "ordinary" and optimizer.is_adam:
+        way = FOREACH
     if way == FOREACH:
         return stored if optimizer.is_adam else 0.0
     if way not in (LOOPED, IN_BACKWARD):

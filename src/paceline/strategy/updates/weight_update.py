@@ -15,6 +15,7 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import Bits, Flag, Name
+from paceline.strategy.frameworks import Framework
 from paceline.strategy.optimizer import BLOCK, OPTIMIZERS, Optimizer
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1
 
@@ -60,7 +61,7 @@ class WeightUpdate:
         "",
         Name("update", UPDATES, _UPDATE_ALIASES, optional=True),
         "how the optimizer's kernels run: {legal} (default {default})",
-        rule="as the software has it",
+        rule="the framework's own",
         metavar="U",
         example=IN_BACKWARD,
         later=True,
@@ -188,17 +189,17 @@ class WeightUpdate:
         """Return a lower bound on the bytes of state for each parameter of a network."""
         return 0.0 if optimizer.factored else optimizer.state_words * self.value_bytes(optimizer)
 
-    def way(self, optimizer: Optimizer, level: str) -> str:
+    def way(self, optimizer: Optimizer, framework: Framework) -> str:
         """Return how the kernels run: as chosen, or the software's way."""
-        return self.update or usual_update(optimizer, level)
+        return self.update or usual_update(optimizer, framework)
 
-    def moved_bytes(self, optimizer: Optimizer, level: str) -> float:
+    def moved_bytes(self, optimizer: Optimizer, framework: Framework) -> float:
         """Return the bytes that a step reads and writes for each parameter.
 
         Separate operations read and write in the type of the weights. Adafactor works in fp32, on copies of bf16 weights and
         gradients (transformers, ``optimization.py``).
         """
-        way, words, sums = self.way(optimizer, level), optimizer.separate[0], 2 * self.compensation_bytes
+        way, words, sums = self.way(optimizer, framework), optimizer.separate[0], 2 * self.compensation_bytes
         if optimizer.factored:
             return 4 * words + (3 * (4 + self.width) if self.narrow else 0) + sums
         if way and way != FUSED_KERNEL and words:
@@ -206,11 +207,11 @@ class WeightUpdate:
         of_state = 2 * optimizer.state_words
         return self.width * (optimizer.moved_words - of_state) + self.value_bytes(optimizer) * of_state + sums
 
-    def kernels(self, optimizer: Optimizer, tensors: int, level: str, together: int) -> int:
+    def kernels(self, optimizer: Optimizer, tensors: int, framework: Framework, together: int) -> int:
         """Return the kernels of a step of ``tensors`` tensors. ``together``: tensors that one kernel of several updates."""
-        way, groups = self.way(optimizer, level), -(-tensors // together)
+        way, groups = self.way(optimizer, framework), -(-tensors // together)
         if not way:
-            return optimizer.ops * (groups if level == "tuned" else tensors)
+            return optimizer.ops * (groups if framework.level == "tuned" else tensors)
         each = optimizer.separate[1] or optimizer.ops
         return {FOREACH: each * groups, FUSED_KERNEL: groups}.get(way, each * tensors)
 
@@ -225,13 +226,15 @@ TRAINED_OPTIMIZERS = Trained(
 """Optimizers that ``train`` runs."""
 
 
-def usual_update(optimizer: Optimizer, level: str) -> str:
+def usual_update(optimizer: Optimizer, framework: Framework) -> str:
     """Return the software's way to run the optimizer's kernels if none is chosen.
 
-    Software with one way alone runs that. For others the answer is empty: kernels of a whole step, launched for each tensor in
-    ordinary software and for groups of tensors in tuned software, as the constants were fitted.
+    It is the framework's default if the optimizer has it. Software with one way alone runs that. For others the answer is
+    empty: kernels of a whole step, launched for each tensor in ordinary software and for groups of tensors in tuned software,
+    as the constants were fitted.
     """
-    del level
+    if (default := framework.defaults.get("update", "")) in optimizer.ways:
+        return str(default)
     return optimizer.ways[0] if optimizer.ways and FOREACH not in optimizer.ways else ""
 
 

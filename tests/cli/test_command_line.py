@@ -39,7 +39,7 @@ PREDICT = (
     " --seq-len --loss"
     " --args --input --lora"
     " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
-    " --update --stored-weights --state-bits" + EXCHANGE
+    " --update --stored-weights --state-bits --task --ema" + EXCHANGE
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
@@ -49,11 +49,12 @@ PLAN = (
     " --args --input --lora --tokens --data"
     " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
     " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"
-    " --update --stored-weights --state-bits"
+    " --update --stored-weights --state-bits --task --ema --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 )
 ASK = (
     "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
     " --attention --compile --no-compile --framework --software --software-year --records --memory-format --layout"
+    " --task --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 )
 SCHEDULED = (
     "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ def compare() -> ModuleType:
     spec = spec_from_file_location("qlora_compare", HERE / "compare.py")
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 

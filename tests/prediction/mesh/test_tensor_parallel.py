@@ -108,3 +108,51 @@ def test_latent_attention_gathers_both_vectors() -> None:
     assert names["blocks.0.attention.query"].operations[0].n == 12 * 24 / 4
     assert names["blocks.0.attention.query_down"].operations[0].m == S / 4
     assert names["blocks.0.attention.mix"].operations[0].batch == 3
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_adapters_exchange_what_megatrons_do(sequence: bool) -> None:
+    base, rank, blocks = gpt(), 4, SHAPE.layers
+    adapted = base.with_lora(f"r={rank},targets=qkv+project")
+    before, after = (share(net, 2, sequence).collectives for net in (base, adapted))
+    added = [c for c in after if c.separate]
+    assert [c for c in after if c.layer and not c.separate] == [c for c in before if c.layer]  # as next to trained weights
+    assert len({c.layer for c in added}) == 2 * blocks
+    inner, whole = 4 * S * rank, 4 * S * H
+
+    def sizes(kind: str, backward: bool) -> list[float]:
+        return sorted(c.bytes for c in added if c.kind == kind and c.backward is backward)
+
+    assert sizes("gather", False) == [inner] * blocks + [whole] * blocks  # of the first matrix, and of the result by rows
+    assert sizes("allreduce", False) == [inner] * blocks
+    if sequence:
+        assert sizes("allreduce", True) == [inner] * blocks and sizes("scatter", True) == [whole] * blocks
+        assert sizes("gather", True) == [whole] * blocks
+    else:
+        assert sizes("allreduce", True) == [inner] * blocks + [whole] * blocks and not sizes("scatter", True)
+
+
+def test_adapters_of_one_input_add_up_its_gradient_once() -> None:
+    net = Workload.named("llama-3-8b", 64)
+    one, three = (
+        [c for c in share(net.with_lora(f"r=4,targets={names}"), 2, True).collectives if c.separate and c.kind == "scatter"]
+        for names in ("q_proj", "q_proj+k_proj+v_proj")
+    )
+    assert len(one) == len(three) == 32
+
+
+def test_adapters_keep_their_input_gathered() -> None:
+    base = gpt()
+    whole, own = base.with_lora("r=4,targets=qkv"), share(base.with_lora("r=4,targets=qkv"), 2, True).workload
+    kept = {layer.name: layer.activation_bytes for layer in whole.layers}
+    assert all(layer.activation_bytes == kept[layer.name] for layer in own.layers if layer.name.endswith("qkv"))
+
+
+def test_each_device_unpacks_its_part_of_the_weights() -> None:
+    net = Workload.named("llama-3-8b", 16, lora="qlora")
+
+    def unpacked(table: Workload) -> float:
+        return sum(o.fixed_bytes for x in table.layers for o in x.operations if o.kind == "memory" and not o.bytes)
+
+    assert unpacked(share(net, 2, True).workload) == pytest.approx(unpacked(net) / 2)
+    assert share(net, 2, True).workload.unpacked == net.unpacked / 2

@@ -50,7 +50,8 @@ def with_collectives(
                 continue
             wait = float(seconds[index]) - covered.get(index, 0.0) * (1 - model.constants.overlap_penalty)
             hidden = 0.0 if later and c.group == "tensor" else c.beside
-            beside = 1.0 if pipelined and c.group == "tensor" and not c.wide else hidden
+            cut = pipelined and c.group == "tensor" and not (c.wide or c.separate)
+            beside = 1.0 if cut else hidden
             if beside and model.overlap:
                 over = min(wait, max(0.0, kernels[c.layer] * beside - float(taken[c.layer])))
                 taken[c.layer] += over

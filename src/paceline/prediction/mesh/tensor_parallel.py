@@ -38,7 +38,7 @@ class Collective:
         bytes: bytes of the whole buffer, at fp32, for one sample.
         beside: share of the layer's kernels in that pass that may overlap the exchange.
         wide: whether it is in fp32 at any precision. ``operand``: True if it is an operand of a product, which a recipe
-            quantises before the exchange.
+            quantises before the exchange. ``separate``: whether no product is cut into pieces that overlap it.
         group: the group of the mesh that exchanges.
         copies: for an all-to-all, the number of members that each number goes to. ``within``: share of the members that they
             are chosen from.
@@ -51,6 +51,7 @@ class Collective:
     beside: float = 0.0
     wide: bool = False
     operand: bool = False
+    separate: bool = False
     group: GroupName = "tensor"
     copies: float = 1.0
     within: float = 1.0
@@ -93,8 +94,15 @@ def share(workload: Workload, tensor: int, sequence: bool) -> Share:
         for index, (layer, how) in enumerate(zip(workload.layers, styles, strict=True))
     ]
     parameters = [divided_parameter(p, styles[p.layer], tensor) for p in workload.parameters]
-    own = replace(workload, layers=tuple(layers), parameters=tuple(parameters), frozen=ceil(workload.frozen / tensor))
-    return Share(own, tuple(_collectives(workload.layers, styles, sequence)))
+    own = replace(
+        workload,
+        layers=tuple(layers),
+        parameters=tuple(parameters),
+        frozen=ceil(workload.frozen / tensor),
+        unpacked=ceil(workload.unpacked / tensor),
+    )
+    collectives = (*_collectives(workload.layers, styles, sequence), *_of_adapters(workload, styles, sequence))
+    return Share(own, tuple(sorted(collectives, key=lambda c: c.layer)))
 
 
 def _parameters_by_layer(workload: Workload) -> list[list[Parameter]]:
@@ -114,7 +122,8 @@ def _divided(layer: Layer, how: Style, t: int, sequence: bool, parameters: Seque
             raise UserError(f"{layer.name} of width {size:g} does not divide among {t} devices", "give a smaller tensor")
         biased = any(parameter.name.endswith("bias") for parameter in parameters)
         operations = tuple(divided_product(o, forward, how, t, biased) for o in layer.operations)
-        whole = how == "columns" and not sequence  # all devices have the same input
+        adapted = any(parameter.name.endswith(".down.weight") for parameter in parameters)
+        whole = how == "columns" and (not sequence or adapted)  # all devices have the same input; adapters keep it gathered
         return layer.divided(operations, 1 if whole else t)
     if how == "inside":
         heads = [o.batch for o in layer.operations if o.batch > 1]
@@ -147,6 +156,8 @@ def _divided_work(o: Operation, parts: int) -> Operation:
 def divided_product(o: Operation, forward: Operation, how: Style, t: int, biased: bool) -> Operation:
     """Return one product of a linear layer whose outputs (``columns``) or inputs (``rows``) are divided."""
     rows, inputs, outputs = forward.m, forward.k, forward.n
+    if o.kind == "memory" and not o.bytes:  # of the weight alone: to unpack it, or its norm
+        return replace(o, fixed_bytes=o.fixed_bytes / t)
     if o.kind != "matmul":  # sums of the input's gradients, and the bias's
         bias = min(o.bytes, _FP32 * rows * outputs) if biased else 0.0
         sums = o.bytes - bias
@@ -207,6 +218,34 @@ def _collectives(layers: Sequence[Layer], styles: Sequence[Style], sequence: boo
             yield from _sum_exchange(index, moved / 2, sequence)
         elif layer.name.rpartition(".")[2] == "loss":
             yield from _loss(index, layers, styles)
+
+
+def _of_adapters(workload: Workload, styles: Sequence[Style], sequence: bool) -> Iterator[Collective]:
+    """Yield the exchanges of adapters next to divided products (Megatron-Bridge, ``peft/utils.py``, ``ParallelLinearAdapter``).
+
+    The first matrix is divided as the product is, and its results are gathered or added up. Next to a product that is divided
+    by rows, the whole result is gathered too, and its gradient if the tokens are divided. Next to the products that a region
+    enters with, the gradient of the adapters' input is added up once, apart from that of the product. NVIDIA's recipes of LoRA
+    overlap none of them (``tp_comm_overlap=False``).
+    """
+    ranks = {p.layer: p.shape[0] for p in workload.parameters if p.name.endswith(".down.weight") and len(p.shape) == 2}
+    entered = False  # whether the region has an adapter next to the products that it enters with
+    for index, (layer, how) in enumerate(zip(workload.layers, styles, strict=True)):
+        product, rank = forward_product(layer), ranks.get(index, 0)
+        if product is None or how not in ("columns", "rows"):
+            continue
+        if rank and how == "columns":
+            yield Collective(index, False, "gather", _FP32 * product.m * rank, separate=True)
+            if not entered:
+                kind: CollectiveKind = "scatter" if sequence else "allreduce"
+                yield Collective(index, True, kind, _FP32 * product.m * product.k, separate=True)
+        elif rank:
+            yield Collective(index, False, "allreduce", _FP32 * product.m * rank, separate=True)
+            yield Collective(index, False, "gather", _FP32 * product.m * product.n, separate=True)
+            yield Collective(index, True, "allreduce", _FP32 * product.m * rank, separate=True)
+            if sequence:
+                yield Collective(index, True, "gather", _FP32 * product.m * product.n, separate=True)
+        entered = how == "columns" and (entered or rank > 0)
 
 
 def _sum_exchange(index: int, size: float, sequence: bool, *, operand: bool = False) -> Iterator[Collective]:

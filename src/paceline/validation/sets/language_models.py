@@ -13,7 +13,9 @@ from paceline.workload.builders.shapes import SHAPES
 from paceline.workload.catalogue import canonical
 
 LORA_RANK = 16
-"""Rank of the adapters in NVIDIA's LoRA tables, as in MLPerf's benchmark of LoRA; they adapt the products of attention."""
+LORA_TARGETS = ("qkv",)
+"""Rank and targets of adapters in NVIDIA's tables of LoRA (Megatron-Bridge, ``recipes/llama``: ``dim = 16``, ``target_modules =
+["linear_qkv"]``)."""
 _EXPERTS = re.compile(
     r"moe|mixtral|deepseek|grok|gpt-oss|kimi|llama-?4(?![0-9])|dbrx|glm|nemotron-3-(nano|super|ultra|5-lightning)|qwen-?3-next|\d+b?-?a\d+b"
 )
@@ -58,7 +60,7 @@ def language_model(text: str, seq_len: int, *, layers: int = 0, lora: bool = Fal
         shape = replace(shape, fused_qkv=True)
     name = model_name(text) + ("-lora" if lora else "") + (f"-of-{layers}-layers" if short else "")
     workload = Workload.from_shape(shape, seq_len, name=name)
-    return with_adapters(workload, LoRA(LORA_RANK), name) if lora else workload
+    return with_adapters(workload, LoRA(LORA_RANK, LORA_TARGETS), name) if lora else workload
 
 
 def _folded(text: str) -> str:

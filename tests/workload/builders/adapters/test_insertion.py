@@ -87,3 +87,20 @@ def test_attention_of_denoisers_is_found(name: str, products: int, outside: str)
     table = Workload.named(name).with_lora("r=4")
     ends = {p.name.removesuffix(".down.weight") for p in table.parameters if p.name.endswith(".down.weight")}
     assert len(ends) == products and not any(outside in end.split(".") for end in ends)
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "products"),
+    [
+        ("flux.1-dev", "to_q+to_k+to_v+to_out.0", 19 * 4 + 38 * 3),
+        ("flux.1-dev", "attn.to_q+attn.add_q_proj+ff.net.2", 19 * 2 + 38 + 19 * (12288 + 3072) / 6144),
+        ("flux.1-dev", "qkv", 19 * 6 + 38 * 3),  # the three of image and of text, and those of both
+    ],
+)
+def test_targets_of_diffusers_scripts(name: str, targets: str, products: float) -> None:
+    assert Workload.named(name, lora=f"r=4,targets={targets}").num_parameters == 4 * 2 * 3072 * products
+
+
+def test_adapters_of_sdxl_are_those_of_its_script() -> None:
+    """diffusers, train_dreambooth_lora_sdxl.py, rank 4: 5,806,080 trained numbers."""
+    assert Workload.named("sdxl", lora="r=4,targets=to_q+to_k+to_v+to_out.0").num_parameters == 5_806_080

@@ -27,10 +27,10 @@ SAME_PRODUCT: tuple[tuple[str, ...], ...] = (
     ("qkv", "qkv_proj", "c_attn", "query_key_value", "wqkv"),
     ("key_value", "kv_b_proj"),
     ("latent", "kv_a_proj_with_mqa"),
-    ("project", "o_proj", "out_proj", "o", "out_lin", "wo", "dense"),
+    ("project", "o_proj", "out_proj", "o", "out_lin", "wo", "dense", "to_out.0"),
     ("gate", "gate_proj", "w1"),
-    ("expand", "up_proj", "fc1", "c_fc", "fc_in", "dense_h_to_4h", "wi", "w3", "lin1"),
-    ("contract", "down_proj", "fc2", "fc_out", "dense_4h_to_h", "w2", "lin2"),
+    ("expand", "up_proj", "fc1", "c_fc", "fc_in", "dense_h_to_4h", "wi", "w3", "lin1", "ff.net.0.proj"),
+    ("contract", "down_proj", "fc2", "fc_out", "dense_4h_to_h", "w2", "lin2", "ff.net.2"),
 )
 """Names of one product in the tables of this package, in PEFT's and in checkpoints."""
 _TOKENS = ("tokens", "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embedding", "embed_in", "shared")
@@ -53,6 +53,8 @@ _IN_ATTENTION = re.compile(
 _EXPERT = re.compile(r"(^|\.)experts\.\w+$")
 _PATTERN = re.compile(r"[\\*()\[\]|^$?{}]")
 _FEED_FORWARD = ("gate", "expand", "contract")
+_APART = ("query", "key", "value", "add_q_proj", "add_k_proj", "add_v_proj")
+"""Queries, keys and values in diffusers, those of the text with ``add_``. The released code of FLUX and SD3 has ``qkv``."""
 
 
 def product_of(layer: Layer) -> Operation | None:
@@ -86,6 +88,8 @@ def chosen_layers(table: LayerTable, lora: LoRA) -> frozenset[int]:
     chosen: set[int] = set()
     for target in lora.targets:
         own = [i for i, layer in able.items() if _is_target(layer, target) and not (target == ALL and _is_packed(layer, lora))]
+        if not own and target == "qkv" and any(layer.name.endswith(".add_q_proj") for layer in able.values()):
+            own = [i for i, layer in able.items() if any(_is_target(layer, name) for name in _APART)]
         if not own:
             raise _unknown(table, list(able.values()), target)
         chosen.update(own)
@@ -175,3 +179,5 @@ def _paths(layer: Layer) -> Iterator[str]:
         elif layer.is_logits or is_tokens(layer):
             theirs = "" if layer.is_logits else "model"
         yield f"{theirs}.{name}" if theirs else name
+        if head.endswith((".attention", ".cross")):  # as in diffusers
+            yield f"{head.rpartition('.')[0]}.attn.{name}"

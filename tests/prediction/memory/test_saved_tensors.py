@@ -10,6 +10,7 @@ from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.memory import loss_bytes, sample_bytes
 from paceline.prediction.step.timeline import LayerPass
 from paceline.strategy.frameworks.loss import CHUNKED_LOSS, CUT_LOSS, IN_PLACE_LOSS, PLAIN_LOSS
+from paceline.strategy.offload import HostActivations
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE, Recompute
 from paceline.workload import TransformerShape
 from prediction_toys import make_workload
@@ -79,6 +80,20 @@ def test_the_gradients_of_a_loss_of_plain_pytorch_last_until_the_logits_are_done
     (start,) = [p.start_s for p in ran if p.kind == "backward" and p.layer == saved.loss]
     assert (gradients.start_s, gradients.end_s) == (start, end)
     assert not saved_tensors(GPT, "fp32", NO_RECOMPUTE, "fp32", 2, 0.0, 1, IN_PLACE_LOSS).of_loss
+
+
+def test_activations_on_the_host_leave_with_the_next_block_and_return_with_it() -> None:
+    """Four blocks of one layer: one second forward, two backward. The last stays."""
+    net = make_workload(layers=4, blocks=1)
+    saved = saved_tensors(net, "fp32", NO_RECOMPUTE, "fp32", 1, 0.0, 1, IN_PLACE_LOSS, HostActivations())
+    made = list(allocations(saved, passes(4)))
+    spans = [(a.start_s, a.end_s) for a in made]
+    assert spans == [(0, 2), (8, 12), (1, 3), (6, 10), (2, 4), (4, 8), (3, 6)] and saved.total == 0
+    at_once = [sum(a.start_s <= b.start_s < a.end_s for a in made) for b in made]
+    assert max(at_once) == 2
+    few = saved_tensors(net, "fp32", NO_RECOMPUTE, "fp32", 1, 0.0, 1, IN_PLACE_LOSS, HostActivations(layers=1))
+    kept = [(a.name, a.start_s, a.end_s) for a in allocations(few, passes(4)) if a.name != "b.0.fc0"]
+    assert kept == [("b.1.fc1", 1, 10), ("b.2.fc2", 2, 8), ("b.3.fc3", 3, 6)]
 
 
 def test_a_loss_in_parts_holds_a_part_of_the_logits_or_none() -> None:

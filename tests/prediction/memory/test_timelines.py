@@ -29,7 +29,8 @@ MORE: list[dict[str, Any]] = [
     *({"loss": loss} for loss in ("chunked", "cut", "in_place")),
     *({"update": update} for update in ("looped", "fused", "in_backward")),
     {"stored_weights": "bf16_kahan"},
-    {"offload": "optimizer"},
+    *({"offload": offload} for offload in ("optimizer", "activations", "checkpoints")),
+    {"offload": "activations", "offload_layers": 2},
 ]
 """Further choices that change what a step needs."""
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import cached_property
+from itertools import groupby, zip_longest
 
 from paceline.memory_timeline import Allocation
-from paceline.prediction.passes.recompute import recomputed
+from paceline.prediction.passes.activation_offload import blocks_on_host
+from paceline.prediction.passes.recompute import block_names, recomputed
 from paceline.prediction.step.memory import loss_at_once, loss_bytes
 from paceline.prediction.step.timeline import LayerPass
 from paceline.strategy.frameworks.loss import Loss
+from paceline.strategy.offload import HostActivations
 from paceline.strategy.recompute import Recompute
 from paceline.strategy.sharding import block
 from paceline.workload.layers import Numbers
@@ -26,7 +29,7 @@ FINE = 20_000
 """Passes through layers in a step up to which each layer is drawn on its own, and not each block."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SavedTensors:
     """Bytes that the passes of one micro batch save on one device.
 
@@ -37,6 +40,8 @@ class SavedTensors:
         groups: layers that are drawn together, in forward order.
         loss: index of the loss. ``logits``: index of the lowest layer that its gradients reach.
         of_loss: bytes of the gradients of the loss.
+        hosted: layers of each block whose bytes leave for the host's memory, in forward order.
+        stays: whether the last of them stays, because its backward pass follows directly.
     """
 
     names: tuple[str, ...]
@@ -46,19 +51,26 @@ class SavedTensors:
     loss: int = -1
     logits: int = -1
     of_loss: float = 0.0
+    hosted: tuple[tuple[int, ...], ...] = ()
+    stays: bool = False
+
+    @cached_property
+    def _leaving(self) -> frozenset[int]:
+        return frozenset(i for members in self.hosted for i in members)
 
     @property
     def total(self) -> float:
-        """Bytes that are kept from the forward to the backward pass."""
-        return sum(self.kept)
+        """Bytes that the device keeps from the forward to the backward pass."""
+        return sum(size for i, size in enumerate(self.kept) if i not in self._leaving)
 
-    def scaled(self, layers: range, total: float) -> SavedTensors:
-        """Return those of some layers, with ``total`` bytes kept."""
-        own = sum(self.kept[i] for i in layers)
-        factor = total / own if own else 0.0
-        kept = [size * factor if i in layers else 0.0 for i, size in enumerate(self.kept)]
-        if not own:
-            kept[layers.start] = total
+    def part(self, layers: range, count: int) -> SavedTensors:
+        """Return those of some layers. ``count``: equal parts that together keep ``total``."""
+        staying = [i for i in layers if i not in self._leaving]
+        own, mean = sum(self.kept[i] for i in staying), self.total / count
+        factors = dict.fromkeys(staying, mean / own if own else 0.0) | {i: 1.0 for i in layers if i in self._leaving}
+        kept = [size * factors.get(i, 0.0) for i, size in enumerate(self.kept)]
+        if staying and not own:
+            kept[staying[0]] = mean
         return replace(self, kept=tuple(kept))
 
 
@@ -71,11 +83,12 @@ def saved_tensors(
     activations: float,
     passes: int,
     loss: Loss,
+    on_host: HostActivations | None = None,
 ) -> SavedTensors:
     """Return the saved tensors of a micro batch of ``micro_batch`` samples.
 
     Args:
-        numbers, choice, precision, loss: as for ``sample_bytes``.
+        numbers, choice, precision, loss, on_host: as for ``sample_bytes``.
         activations: predicted bytes of a micro batch's activations, with the largest part during its recomputation or the loss.
         passes: micro batches of a step.
     """
@@ -95,6 +108,10 @@ def saved_tensors(
         parts=tuple(parts),
         groups=_groups([layer.name for layer in layers], coarse=coarse),
     )
+    if on_host is not None:
+        blocks = blocks_on_host(workload, choice, on_host, numbers, precision)
+        chosen, ends = block_names(workload).values(), {int(end) for end in blocks.ends}
+        own = replace(own, hosted=tuple(tuple(members) for members in chosen if members[-1] in ends), stays=blocks.whole)
     stored = loss_bytes(workload, numbers)
     if not stored:
         return own
@@ -125,12 +142,17 @@ def allocations(saved: SavedTensors, passes: Iterable[LayerPass]) -> Iterator[Al
     of = {"forward": forward, "backward": backward, "recompute": again}
     for p in passes:
         of[p.kind][p.layer] = p
+    here, there = _on_host(saved, forward, backward)
     for members in saved.groups:
-        size = sum(saved.kept[i] for i in members)
-        if size and members[0] in forward:
-            first = members[0]
-            name = saved.names[first] if len(members) == 1 else block(f"{saved.names[first]}.").rstrip(".")
-            yield Allocation(ACTIVATIONS, name, size, forward[first].start_s, backward[first].end_s)
+        size, first = sum(saved.kept[i] for i in members), members[0]
+        if not size or first not in forward:
+            continue
+        name = saved.names[first] if len(members) == 1 else block(f"{saved.names[first]}.").rstrip(".")
+        start, end = forward[first].start_s, backward[first].end_s
+        if first in here:
+            yield Allocation(ACTIVATIONS, name, size, start, max(start, here[first]))
+            start = there[first]
+        yield Allocation(ACTIVATIONS, name, size, start, end)
     for layers, sizes in saved.parts:
         if layers[0] in backward:
             yield from _recomputed(saved, layers, sizes, backward, again)
@@ -139,6 +161,28 @@ def allocations(saved: SavedTensors, passes: Iterable[LayerPass]) -> Iterator[Al
         ahead, back = forward[saved.loss], backward[saved.loss]
         yield Allocation(ACTIVATIONS, name.replace("gradients", "copies"), saved.of_loss, ahead.start_s, ahead.end_s)
         yield Allocation(ACTIVATIONS, name, saved.of_loss, back.start_s, backward[saved.logits].end_s)
+
+
+def _on_host(
+    saved: SavedTensors, forward: Mapping[int, LayerPass], backward: Mapping[int, LayerPass]
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Return when the bytes of each layer have left for the host, and when they begin to return; empty for those that stay.
+
+    A block's bytes leave while the next block runs forward, and return while that runs backward.
+    """
+    left, returns = dict[int, float](), dict[int, float]()
+    own = [members for members in saved.hosted if members[0] in forward]
+    if not own:
+        return left, returns
+    stay = saved.stays and own[-1] is saved.hosted[-1]
+    for members, following in zip_longest(own, own[1:]):
+        if following is None and stay:
+            break
+        last = following[-1] if following else max(forward)
+        ends, begins = forward[last].end_s, backward[last].start_s
+        left |= dict.fromkeys(members, ends)
+        returns |= dict.fromkeys(members, begins if following else backward[members[-1]].start_s)
+    return left, returns
 
 
 def _recomputed(

@@ -7,6 +7,7 @@ prediction (``MeshStep.stage_memory``). In a zero-bubble pipeline, operands of p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from paceline.memory_timeline import Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
@@ -29,8 +30,10 @@ def stage_allocations(step: MeshStep, number: int) -> tuple[tuple[Allocation, ..
     count = step.strategy.parallelism.micro_batches
     one = memory[ACTIVATIONS] / max(1, step.pipeline.in_flight[number])  # the loss is never that of plain PyTorch
     numbers, precision = numbers_of(step.strategy), step.strategy.precision
-    saved = saved_tensors(own.workload, numbers, choice, precision, micro, one, count, IN_PLACE_LOSS)
-    made, parts = [*held(memory)], [saved.scaled(layers, saved.total / turns) for layers in stage.parts]
+    on_host = own.strategy.parallelism.host_activations
+    saved = saved_tensors(own.workload, numbers, choice, precision, micro, one, count, IN_PLACE_LOSS, on_host)
+    saved = replace(saved, stays=False)  # other micro batches pass before its backward pass
+    made, parts = [*held(memory)], [saved.part(layers, turns) for layers in stage.parts]
     splits = any(p.weights for p in passes)
     operands = _operand_bytes(step, number, saved.total / turns, passes) if splits else 0.0
     for turn, layers in enumerate(stage.parts):

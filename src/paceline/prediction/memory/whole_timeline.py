@@ -34,7 +34,8 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     choice, micro = strategy.parallelism.recomputation, strategy.micro_batch_size
     count, loss = int(step.pieces.micro_steps), loss_of(strategy, step.framework)
     numbers = numbers_of(strategy, step.framework)
-    saved = saved_tensors(step.workload, numbers, choice, strategy.precision, micro, memory[ACTIVATIONS], count, loss)
+    on_host, precision = strategy.parallelism.host_activations, strategy.precision
+    saved = saved_tensors(step.workload, numbers, choice, precision, micro, memory[ACTIVATIONS], count, loss, on_host)
     made, bars = [*held(memory)], list[Event]()
     for number, passes in enumerate(layer_passes(step.costs, step.pieces, step.schedule)):
         own = list(passes)

@@ -27,6 +27,7 @@ from paceline.prediction.layouts.batch import (
     merged_steps,
     refused_steps,
 )
+from paceline.prediction.layouts.many_lengths import steps_of_lengths
 from paceline.prediction.layouts.many_tasks import steps_of_tasks
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.attention_kernel import check_kernel
@@ -36,7 +37,7 @@ from paceline.prediction.passes.recompute import check_recompute
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
 from paceline.prediction.step.step_model import PassTimes, StepModel
-from paceline.prediction.tasks.task_step import task_step
+from paceline.prediction.tasks.length_step import any_step
 from paceline.strategy.compression.formats import PayloadBound
 from paceline.strategy.frameworks import FRAMEWORKS, Framework, framework_of
 from paceline.strategy.strategy import Strategy
@@ -108,6 +109,8 @@ class StepPredictor(ABC):
         framework = plain.typical.framework
         if not framework.plain:
             candidates = [(cluster, strategy.under(framework)) for cluster, strategy in candidates]
+        if any(strategy.tokens_per_sample.vary for _, strategy in candidates):
+            return steps_of_lengths(workload, candidates, partial(self.many, fitting=fitting))
         if any(not strategy.task.alone for _, strategy in candidates):
             return self._many_tasks(workload, candidates, fitting=fitting)
         refused = plain.without_kernel(workload, candidates) if plain.attention else {}
@@ -296,14 +299,14 @@ class Predictor(StepPredictor):
     def _steps(self, model: StepModel, inputs: StepInputs, host_s: float) -> tuple[Step, Step, Step]:
         """Return the slowest, the expected and the fastest step; without bounds three times the same."""
         cluster, strategy = inputs.cluster, inputs.strategy
-        plain = strategy.task.alone
+        plain = strategy.task.alone and not strategy.tokens_per_sample.vary
         passes = model.passes(cluster.device, strategy) if strategy.parallelism.whole and plain else None
 
         def step(constants: Efficiency, level: PayloadBound) -> Step:
             hosted = replace(constants, host_s=host_s) if host_s else constants
             own = replace(model, constants=hosted, level=level)
             if not plain:
-                return task_step(own, cluster, strategy)
+                return any_step(own, cluster, strategy)
             if passes is None:
                 return mesh_step(own, cluster, strategy)
             return own.step(cluster, strategy, self._scaled(passes, constants))

@@ -46,6 +46,7 @@ from paceline.strategy.parallelism import DIVIDING, MODEL, Parallelism
 from paceline.strategy.phase import Phase, busiest_sent
 from paceline.strategy.sharded_exchange import describe_unit, usual_exchange
 from paceline.strategy.sharding import NONE_FROZEN, narrow_sum, scatter, units
+from paceline.strategy.tasks.lengths import TOKENS_PER_SAMPLE, SampleLengths
 from paceline.strategy.tasks.task import TASK, StepTask
 from paceline.strategy.updates.weight_update import PLAIN_UPDATE, WeightUpdate
 from paceline.strategy.worker_counts import multiples
@@ -81,6 +82,7 @@ class Strategy:
         loss: a name of ``LOSSES``; empty: that of the framework.
         first_bucket_bytes, bucket_bytes: DDP's limits for the first bucket and for the others; ``bucket_bytes`` is also the
             least that FSDP gathers at once.
+        tokens_per_sample: lengths of samples that differ, as ``SampleLengths.of`` reads them.
         task: objective of a step, a value of ``tasks.task.TASKS``, or its name.
 
     Raises:
@@ -99,6 +101,7 @@ class Strategy:
     weight_update: WeightUpdate = PLAIN_UPDATE
     loss: str = LOSS
     task: ByName[StepTask] = TASK
+    tokens_per_sample: ByName[SampleLengths] = TOKENS_PER_SAMPLE
     first_bucket_bytes: int = FIRST_BUCKET
     bucket_bytes: int = BUCKET
 

@@ -19,6 +19,7 @@ from paceline.hardware.precision import precision_on
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
+from paceline.strategy.tasks.lengths import SampleLengths
 from paceline.strategy.tasks.task import Reward, StepTask
 from paceline.strategy.usual_precision import usual_precision, usual_recompute
 from paceline.verbs import largest_batch
@@ -61,6 +62,9 @@ def workload_of(o: argparse.Namespace, seq_len: int | None = None) -> Workload:
     if length is None and getattr(o, "task", None):
         task = StepTask.of(o.task)
         length = task.prompt + task.completion if isinstance(task, Reward) and task.prompt else None
+    lengths = SampleLengths.of(getattr(o, "tokens_per_sample", None) or "")
+    if length is None and lengths.vary and not lengths.packed:
+        length = lengths.longest
     return Workload.named(o.workload, length, args=o.args, inputs=o.input, lora=o.lora)
 
 

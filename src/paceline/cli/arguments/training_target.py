@@ -17,6 +17,7 @@ from paceline.planning.search.training_target import TrainingTarget, parse_penal
 from paceline.prediction.learning import convergence
 from paceline.prediction.learning.convergence import Convergence
 from paceline.record import RunRecord
+from paceline.strategy.tasks.lengths import SampleLengths
 from paceline.strategy.tasks.task import SFT, StepTask
 from paceline.units import parse_count
 from paceline.workload import Workload
@@ -111,20 +112,24 @@ def _amount(o: argparse.Namespace, network: Workload, goal: Goal) -> TrainingTar
         if value is not None and not 0 < value < float("inf"):
             raise UserError(f"--{name} {value:g}", "give a positive number")
     epoch = round(o.data) if o.data else convergence.epoch_samples(network.name)
+    lengths, sequences = SampleLengths.of(getattr(o, "tokens_per_sample", "")), StepTask.of(getattr(o, "task", SFT)).sequences
+    packed = lengths.mean / network.tokens if lengths.packed and network.tokens else 1.0  # sequences of a sample
     if o.epochs is not None:
         if not epoch:
             raise UserError(
                 f"how many samples an epoch of {network.name} has is unknown", "give --data, or --samples instead of --epochs"
             )
-        return TrainingTarget(title=f"{o.epochs:g} epochs of {epoch:,} samples", total=o.epochs * epoch, epoch_samples=epoch)
+        title = f"{o.epochs:g} epochs of {epoch:,} samples"
+        return TrainingTarget(title=title, total=o.epochs * epoch * packed, epoch_samples=epoch)
     if o.tokens is not None:
         if not network.tokens:
             raise UserError(f"--tokens: a sample of {network.name} is {network.sample}", "give --samples instead")
-        title = f"{o.tokens:,.0f} tokens in sequences of {network.tokens:,}"
-        of_sample = network.tokens * StepTask.of(getattr(o, "task", SFT)).sequences
-        return TrainingTarget(title=title, total=o.tokens / of_sample, epoch_samples=epoch)
+        padded = lengths.vary and not lengths.packed
+        each = f"samples of {lengths.mean:g} at the mean" if padded else f"sequences of {network.tokens:,}"
+        of_sample = (lengths.mean if padded else network.tokens) * sequences
+        return TrainingTarget(title=f"{o.tokens:,.0f} tokens in {each}", total=o.tokens / of_sample, epoch_samples=epoch)
     if o.samples is not None:
-        return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples, epoch_samples=epoch)
+        return TrainingTarget(title=f"{o.samples:,.0f} samples", total=o.samples * packed, epoch_samples=epoch)
     if goal.kind in ("deadline", "budget"):
         raise UserError(f"goal {goal} needs an amount of training", "give --target, --epochs, --samples or --tokens")
     return TrainingTarget(epoch_samples=epoch)

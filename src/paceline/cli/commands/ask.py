@@ -37,7 +37,7 @@ EXAMPLE = """example:
 
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
-_EVERY = (CHOICES["memory_format"], CHOICES["task"])
+_EVERY = (CHOICES["memory_format"], CHOICES["task"], CHOICES["tokens_per_sample"])
 """Choices of every strategy that a question may state."""
 _SHARED = (
     *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data", *FAILURES),

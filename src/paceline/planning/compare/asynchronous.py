@@ -220,6 +220,7 @@ def _check(cluster: Cluster, strategy: Strategy, predictor: StepPredictor) -> No
         (f"an exchange every {strategy.sync_every} steps", strategy.sync_every > 1),
         ("a network that several devices hold together", not mesh.whole),
         (f"task {strategy.task}", not strategy.task.alone),
+        ("samples of different length", strategy.tokens_per_sample.vary),
     ):
         if is_on:
             raise UserError(

@@ -28,6 +28,7 @@ from paceline.prediction import ORDINARY, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.layout_slices import with_common
+from paceline.prediction.layouts.many_lengths import least_network
 from paceline.prediction.layouts.many_tasks import least_before_s
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.step.memory import usable_bytes
@@ -153,7 +154,8 @@ class _LayoutScreening:
         self.illegal: Counter[str] = Counter()
         every = tuple(space.slices(cluster))
         task = self.template.task
-        model = predictor.model(workload if task.alone else trained_workload(workload, task))  # less than the whole step
+        network = workload if task.alone else trained_workload(workload, task)  # less than the whole step
+        model = predictor.model(least_network(network, self.template.tokens_per_sample))
         self.shared = space.shared(cluster)
         bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, self.common)
         self.shapes = tuple(space.shapes(cluster, bounds.blocks, logits_blocks(workload)))
@@ -228,7 +230,8 @@ class _LayoutScreening:
 
     def _before(self, shape: PipelineShape, rows: Ints) -> Array:
         """Return lower bounds on the parts of a task before its training, shape (rows, 1, batches)."""
-        model, known = self.predictor.model(self.workload), dict[tuple[int, int, str, int], float]()
+        network = least_network(self.workload, self.template.tokens_per_sample)
+        model, known = self.predictor.model(network), dict[tuple[int, int, str, int], float]()
         least = np.zeros((len(rows), 1, len(self.space.batches)))
         for place, row in enumerate(rows.tolist()):
             own = self.bounds.slices[row]

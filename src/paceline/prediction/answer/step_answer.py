@@ -12,7 +12,7 @@ from paceline.prediction.answer.division_assumptions import uneven_stages
 from paceline.prediction.answer.lazy_tuple import lazy
 from paceline.prediction.answer.result import Assumption, Prediction
 from paceline.prediction.answer.step_range import missed_by
-from paceline.prediction.answer.task_assumptions import task_assumptions
+from paceline.prediction.answer.task_assumptions import length_assumptions, task_assumptions
 from paceline.prediction.memory.timelines import memory_timelines
 from paceline.prediction.passes.attention_kernel import kernel_of
 from paceline.prediction.step.exposed import without_rounding
@@ -20,7 +20,9 @@ from paceline.prediction.step.memory import fit_of
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel, measured_ratio
-from paceline.prediction.tasks.task_step import TaskStep
+from paceline.prediction.tasks.length_step import task_of, useful_tokens
+from paceline.strategy.strategy import Strategy
+from paceline.workload.table import Workload
 
 
 def step_answer(
@@ -38,10 +40,17 @@ def step_answer(
     wire, dense, waited = step.wire_bytes, step.dense_wire_bytes, without_rounding(step.waited_s, step.seconds)
     missed = None if model.calibration is not None else missed_by(model.constants, inputs, known)
 
+    parts = task_of(step)
+
     def sentences() -> tuple[Assumption, ...]:
         priced = replace(inputs, strategy=measured_ratio(strategy, model.calibration))
-        of_task = task_assumptions(workload, cluster, strategy, step) if isinstance(step, TaskStep) else ()
-        return (*of_task, *uneven_stages(step.stage_work_s, step.seconds), *assumptions(model, priced, needed, missed))
+        of_task = task_assumptions(workload, cluster, strategy, parts) if parts else ()
+        return (
+            *length_assumptions(workload, strategy),
+            *of_task,
+            *uneven_stages(step.stage_work_s, step.seconds),
+            *assumptions(model, priced, needed, missed),
+        )
 
     return Prediction(
         workload=workload.name,
@@ -71,8 +80,16 @@ def step_answer(
         held_out_error=None if missed is None else missed.mape,
         missing_bytes=max(0.0, needed - available),
         exposed={str(name): without_rounding(seconds, step.seconds) for name, seconds in step.exposed.items()},
-        parts=step.parts if isinstance(step, TaskStep) else {},
+        parts=parts.parts if parts else {},
+        useful_tokens_per_s=_useful(workload, strategy, step),
     )
+
+
+def _useful(workload: Workload, strategy: Strategy, step: Step) -> float:
+    """Return tokens that count, a second, where samples differ in length; else 0."""
+    if not strategy.tokens_per_sample.vary or not step.seconds:
+        return 0.0
+    return float(strategy.global_batch_size * useful_tokens(workload, strategy) / step.seconds)
 
 
 def described(cluster: Cluster) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.prediction.answer.result import Assumption
 from paceline.prediction.tasks.forward_only import is_adapted
 from paceline.prediction.tasks.generation import prompt_tokens
+from paceline.prediction.tasks.length_step import computed_tokens
 from paceline.prediction.tasks.task_step import TaskStep
 from paceline.strategy.strategy import Strategy
 from paceline.strategy.tasks.task import Preference, Reward
@@ -60,3 +61,27 @@ def _generated(workload: Workload, cluster: Cluster, task: Reward, step: TaskSte
         f"and their keys and values. {where}.",
         "Pope et al. 2022, arXiv:2211.05102; TRL, grpo_config.py",
     )
+
+
+def length_assumptions(workload: Workload, strategy: Strategy) -> Iterator[Assumption]:
+    """Yield sentences on samples of different length."""
+    lengths = strategy.tokens_per_sample
+    if not lengths.vary:
+        return
+    tokens = computed_tokens(workload, strategy)
+    spread = (
+        f"Lengths of samples: log-normal, {lengths.mean:g} tokens at the mean, one in a hundred cut at {lengths.longest:,}."
+    )
+    if lengths.packed:
+        text = (
+            f"{spread} Packed: {tokens / lengths.mean:.3g} samples share {tokens:,.0f} tokens, and each attends to "
+            f"{lengths.mean_square / lengths.mean:,.0f} at the mean. A sample of this answer is a sequence."
+        )
+        yield Assumption("parts", text, "TRL, packing; FlashAttention, varlen")
+        return
+    text = (
+        f"{spread} Padded to the {lengths.padding}: a step takes the time of {tokens:,.0f} tokens a sample, of which "
+        f"{lengths.mean / tokens:.0%} count ({lengths.mean:g} if all were equal, {lengths.longest:,} at most). Memory is "
+        "that of the longest."
+    )
+    yield Assumption("parts", text, "transformers, DataCollatorForLanguageModeling")

@@ -12,11 +12,14 @@ from paceline.prediction.mesh.mesh_step import MeshStep
 from paceline.prediction.step.memory import memory_range
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.tasks.length_step import LengthStep
 from paceline.prediction.tasks.task_step import TaskStep
 
 
 def memory_timelines(step: Step, ranks: int, device: Device) -> tuple[MemoryTimeline, ...]:
     """Return a timeline for the ranks of each pipeline stage, or one for all ``ranks``."""
+    if isinstance(step, LengthStep):  # of the longest samples
+        return memory_timelines(step.fullest, ranks, device)
     if isinstance(step, TaskStep):
         return tuple(_of_task(own, step, device) for own in memory_timelines(step.training, ranks, device))
     if isinstance(step, MeshStep):

@@ -57,7 +57,9 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")
     words = in_words(choice.strategy, choice.strategy.parallelism.data)
     yield Pair("run it as", f"{words}, {choice.strategy.precision}")
-    tokens = f", {rate(asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
+    useful = p.useful_tokens_per_s
+    tokens = f", {rate(useful or asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
+    tokens += " that count" if useful else ""
     yield Pair("speed", f"{seconds(p.step_time_s)} a step ({step_range(p)}), {rate(p.samples_per_s)} samples/s{tokens}")
     yield Pair("parts", parts_text(p))
     waits = sorted(((share, name) for name, s in p.exposed.items() if (share := s / p.step_time_s) >= SMALL), reverse=True)

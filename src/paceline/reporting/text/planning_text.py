@@ -62,6 +62,8 @@ def _plan(plan: Plan, steps: Mapping[str, Metrics], commands: Sequence[str]) -> 
     if best.meets is not None:
         yield Pair("goal", f"within {plan.goal.amount(plan.goal.limit)}: {likely(best.meets)} likely")
     yield Pair("step", f"{seconds(p.step_time_s)} ({step_range(p)}), {rate(p.samples_per_s)} samples/s")
+    if p.useful_tokens_per_s:
+        yield Pair("tokens", f"{rate(p.useful_tokens_per_s)} tokens/s that count, without padding")
     yield Pair("parts", parts_text(p))
     yield Pair("network", transport_line(steps))
     if plan.critical_batch:

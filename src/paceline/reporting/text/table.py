@@ -146,6 +146,8 @@ def _memory(run: Metrics) -> str:
 def _answer(p: Metrics, waits: str) -> Iterator[Block]:
     yield Pair("step time", f"{seconds(p.step_time_s)} ({step_range(p)})")
     yield Pair("throughput", f"{rate(p.samples_per_s)} samples/s ({rate_range(p)})")
+    if useful := getattr(p, "useful_tokens_per_s", 0.0):
+        yield Pair("tokens", f"{rate(useful)} tokens/s that count, without padding")
     yield Pair("parts", parts_text(p))
     yield Pair("waits for", waits)
     yield Pair("memory", _memory(p), "" if getattr(p, "fit", "fits") == "fits" else "bad")

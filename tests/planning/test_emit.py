@@ -211,6 +211,18 @@ def test_every_framework_takes_some_strategies() -> None:
     assert "--recompute-granularity full" in emit("megatron", strategy(recompute=True), LLAMA)
 
 
+def test_deepspeed_and_torchtitan_have_options_for_offload() -> None:
+    for offload, keys in (("optimizer", {"offload_optimizer"}), ("weights+optimizer", {"offload_optimizer", "offload_param"})):
+        zero = json.loads(emit("deepspeed", strategy(sharding="zero3", offload=offload), LLAMA))["zero_optimization"]
+        assert {key for key in zero if key.startswith("offload")} == keys
+        assert all(zero[key] == {"device": "cpu", "pin_memory": True} for key in keys)
+    titan = tomllib.loads(emit("torchtitan", strategy(sharding="zero3", offload="weights+optimizer"), LLAMA))
+    assert titan["training"]["enable_cpu_offload"] is True
+    for target, offload in (("torchtitan", "optimizer"), ("megatron", "optimizer"), ("deepspeed", "optimizer+activations")):
+        with pytest.raises(UserError, match=f"{target} has no option for offload"):
+            emit(target, strategy(sharding="zero3", offload=offload), LLAMA)
+
+
 def test_groups_of_experts_and_the_distributed_optimizer_have_options() -> None:
     experts = strategy(expert=8, sharding="distributed_optimizer")
     assert "--expert-model-parallel-size 8" in emit("megatron", experts, LLAMA)

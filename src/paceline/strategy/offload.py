@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 from paceline.errors import UserError, shown
-from paceline.strategy.choices.choice import EmitRule, Need, Trained, choice
+from paceline.strategy.choices.choice import WRITTEN, EmitRule, Need, Trained, choice
 from paceline.strategy.choices.choice_values import OneOf, WholeNumber
 from paceline.strategy.choices.values import Value
 
@@ -208,7 +208,7 @@ OFFLOAD_CHOICE = choice(
     train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
     source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857; Megatron-Core, cpu_offloading",
     affects=("exchange", "time", "memory"),
-    emit=EmitRule("offload {value}", "what lies in the host's memory is not written here"),
+    emit=WRITTEN,
     detour=True,
 )
 """Choice of the offload, a field of ``Parallelism``."""

@@ -6,11 +6,13 @@ Names: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://w
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
+from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
@@ -42,7 +44,9 @@ def _write(job: EmittedJob) -> str:
     if not optimizer:
         has = ", ".join(sorted({each.deepspeed for each in OPTIMIZERS.values() if each.deepspeed}))
         raise job.refused(f"optimizer {job.optimizer}", f"its file has {has}; --optimizer plans for one of them")
-    config: dict[str, object] = {
+    if mesh.offload.optimizer and mesh.sharding is DDP:
+        raise job.refused(f"offload {mesh.offload} with ddp", "its stage 0 has none; give zero1, zero2 or zero3")
+    config: dict[str, Any] = {
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
@@ -51,6 +55,10 @@ def _write(job: EmittedJob) -> str:
     }
     if not PRECISIONS[strategy.precision].full:
         config[strategy.precision] = {"enabled": True}
+    zero = config["zero_optimization"]
+    for name, offloaded in (("offload_optimizer", mesh.offload.optimizer), ("offload_param", mesh.offload.weights)):
+        if offloaded:
+            zero[name] = {"device": "cpu", "pin_memory": True}
     if mesh.tensor > 1:
         config["tensor_parallel"] = {"autotp_size": mesh.tensor}
     return json.dumps(config, indent=2) + "\n"
@@ -83,4 +91,5 @@ DEEPSPEED = Emitter(
     precisions=("fp32", "bf16", "fp16"),
     left=_left,
     searched={**PLAIN_GRADIENTS, **ONE_ORDER, "recomputes": (NO_RECOMPUTE.name,), **UNDIVIDED},
+    offloads=(OFFLOAD_OPTIMIZER.name, OFFLOAD_WEIGHTS.name),
 )

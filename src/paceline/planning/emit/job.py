@@ -90,6 +90,7 @@ class Emitter:
         searched: default values of ``Space`` fields for this target, without the choices that it refuses.
         runs_script: whether it starts the user's own script, which may call ``paceline.attach``.
         trains_transformers: whether it defines the network itself, a transformer on sequences of tokens.
+        offloads: names of the offloads that its file states.
         has_scans: whether its networks may have blocks that scan a sequence (Mamba, gated delta rule) next to attention.
     """
 
@@ -101,6 +102,7 @@ class Emitter:
     runs_script: bool = False
     trains_transformers: bool = False
     has_scans: bool = False
+    offloads: tuple[str, ...] = ()
 
 
 ONE_ORDER: Mapping[str, Any] = {"schedules": (ONE_FORWARD_ONE_BACKWARD.name,), "node_groups": False, "offloads": False}

@@ -119,6 +119,9 @@ def _check(job: EmittedJob, target: Emitter) -> None:
         raise job.refused(f"precision {strategy.precision}", f"here it has {', '.join(target.precisions)}")
     for choice, why in unwritten(strategy, target.runs_script):
         raise job.refused(choice, why)
+    if (offload := strategy.parallelism.offload) and offload.name not in target.offloads:
+        none = "what lies in the host's memory is not written here"
+        raise job.refused(f"offload {offload}", f"here it has {', '.join(target.offloads)}" if target.offloads else none)
     if target.trains_transformers:
         if not (workload.attends and job.tokens):
             raise job.refused(workload.name, "it trains transformers on sequences of tokens")

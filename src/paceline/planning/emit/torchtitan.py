@@ -14,6 +14,7 @@ from paceline.hardware import PRECISIONS, RECIPES
 from paceline.planning.emit.job import EmittedJob, Emitter, torchrun
 from paceline.planning.search.space import PLAIN_GRADIENTS
 from paceline.strategy import OPTIMIZERS
+from paceline.strategy.offload import OFFLOAD_WEIGHTS
 from paceline.strategy.pass_order import GPIPE, ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.sharding import DDP, SHARDINGS, TORCH_SHARDINGS
 
@@ -58,6 +59,8 @@ def _write(job: EmittedJob) -> str:
     }
     if shared:
         tables["parallelism"]["fsdp_reshard_after_forward"] = "always" if mesh.sharding.gathers_again else "never"
+        if mesh.offload.weights:
+            tables["training"]["enable_cpu_offload"] = True
         tables["training"]["mixed_precision_param"] = PRECISIONS[strategy.precision].dtype or "float32"
     if mesh.expert_devices > 1:
         tables["parallelism"]["expert_parallel_degree"] = mesh.expert
@@ -135,4 +138,5 @@ TORCHTITAN = Emitter(
     },
     left=_left,
     trains_transformers=True,
+    offloads=(OFFLOAD_WEIGHTS.name,),
 )

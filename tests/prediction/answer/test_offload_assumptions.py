@@ -34,3 +34,6 @@ def test_what_is_said() -> None:
     fsdp = [*offload_assumptions(NET, ON, strategy("weights+optimizer"), loop)]
     assert "loop of PyTorch's operations" in fsdp[2]
     assert len([*offload_assumptions(NET, ON, strategy("activations"), TYPICAL)]) == 2
+    desktop, large = Cluster.named("8 RTX 4090"), Workload.named("llama-2-70b")
+    said = [*offload_assumptions(large, desktop, strategy("weights+optimizer"), TYPICAL)]
+    assert said[0].endswith("which are taken to be there. Such a host usually has 1020 GiB.")

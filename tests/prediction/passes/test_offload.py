@@ -16,6 +16,7 @@ from paceline.prediction.passes.offload import (
     CORE_RATE,
     LOOPED,
     MEMORY_SHARE,
+    can_offload,
     check_offload,
     copy_rate,
     gradient_wait_seconds,
@@ -112,6 +113,12 @@ def test_many_at_once_have_the_numbers_of_each() -> None:
     for strategy, seconds, needed in zip(each, table.step_s, table.memory_bytes, strict=True):
         p = Predictor().step(NET, ON, strategy)
         assert (seconds, needed) == pytest.approx((p.step_time_s, p.memory_bytes))
+
+
+def test_state_is_offered_to_hosts_that_hold_it() -> None:
+    desktop = Cluster.named("2 RTX 4090")
+    assert can_offload(7 * 10**9, desktop) and not can_offload(8 * 10**9, desktop)  # 128 GiB of 18 bytes each
+    assert can_offload(70 * 10**9, Cluster.named("8 H100")) and not can_offload(10**6, Cluster.named("8 Trainium"))
 
 
 def test_where_the_catalogue_does_not_know_the_host_it_says_so() -> None:

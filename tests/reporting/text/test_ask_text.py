@@ -61,7 +61,7 @@ def test_an_unknown_price_is_unknown_and_says_how_to_name_one(asked: Asked) -> N
 
 
 def test_what_does_not_fit_is_the_first_line() -> None:
-    screen = asked_screen(ask(Workload.named("llama-3-8b"), Cluster.named("2 RTX 4090"), TARGET))
+    screen = asked_screen(ask(Workload.named("llama-2-70b"), Cluster.named("2 RTX 4090"), TARGET))
     assert screen.text().startswith("DOES NOT FIT on 2 RTX 4090.")
 
 

@@ -135,6 +135,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "state_bits": [({"state_bits": 16, "optimizer": "adam"}, "cannot run state_bits 16")],
     "ema": [({"ema": True}, "cannot run ema")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
+    "offload_layers": [({"offload": "activations", "offload_layers": 1}, "cannot run offload activations")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
     "recompute_layers": [({"recompute": "full", "recompute_layers": 1}, "cannot run activation recomputation")],
     "grad_accum_steps": [({"grad_accum_steps": 2}, "cannot run 2 micro steps")],

@@ -25,6 +25,7 @@ class HostSystem:
     Attributes:
         devices: devices of such a node.
         memory_bandwidth: bytes/s of all memory channels together.
+        memory: bytes, as such a node is usually built.
         cores: physical cores.
         uplink: devices that share one link to the processors.
         larger: name of the host of a node with more devices; empty if this one is used for any number.
@@ -34,6 +35,7 @@ class HostSystem:
     name: str
     devices: int
     memory_bandwidth: Fact
+    memory: Fact
     cores: int
     uplink: int = 1
     larger: str = ""
@@ -75,7 +77,8 @@ def hosts() -> Mapping[str, HostSystem]:
 
 def _host(row: Mapping[str, Any], sources: Mapping[str, Any]) -> HostSystem:
     origin = fact({"value": row["devices"], "source": row["source"]}, sources).source
-    return HostSystem(**{**row, "memory_bandwidth": fact(row["memory_bandwidth"], sources), "source": origin})
+    facts = {name: fact(row[name], sources) for name in ("memory_bandwidth", "memory")}
+    return HostSystem(**{**row, **facts, "source": origin})
 
 
 def host_of(device: Device, devices: int = 1) -> HostSystem | None:

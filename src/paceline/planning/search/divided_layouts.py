@@ -23,7 +23,7 @@ from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import StepPredictor
 from paceline.prediction.layouts.batch import Candidate, Steps, merged_steps
 from paceline.prediction.mesh.expert_parallel import expert_count, has_experts
-from paceline.prediction.passes.offload import offloads
+from paceline.prediction.passes.offload import can_offload
 from paceline.prediction.passes.recompute import choices_that_save
 from paceline.strategy import EXCHANGES, Strategy
 from paceline.strategy.compression.compressions import DENSE
@@ -243,7 +243,13 @@ def _layouts(
     )
     if precisions:
         shardings = dividing_shardings(shardings, space.optimizer, common, precisions[0])
-    if world == 1 or not precisions or not shardings or not batches or (common.get("offload") and not offloads(cluster.device)):
+    if (
+        world == 1
+        or not precisions
+        or not shardings
+        or not batches
+        or (common.get("offload") and not can_offload(workload.num_parameters, cluster))
+    ):
         return None
     unnamed: dict[str, tuple[int, ...]] = {
         "experts": tuple(expert_groups(workload, world)),

@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, ChangeSearch, Fitting
 from paceline.prediction import ORDINARY, StepPredictor
-from paceline.prediction.passes.offload import offloads
+from paceline.prediction.passes.offload import can_offload, offloads
 from paceline.strategy import Strategy
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.workload.builders.adapters.lora import ALL, USUAL_RANK, LoRA
@@ -100,6 +100,8 @@ def _fitting_strategy(
     strategy = strategy.settled(network, cluster)
     model = predictor.uncorrected.changed(calibration=None, loader=0.0, free=frozenset())
     search = ChangeSearch(network, model)
+    if offload and not can_offload(network.num_parameters, cluster):
+        return None
     moved = [OFFLOAD_OPTIMIZER.name, OFFLOAD_WEIGHTS.name] if offload else [""]
     fitting = search.fitting([] if offload else [(cluster, strategy)])
     for where in moved:

@@ -24,7 +24,7 @@ from paceline.planning.search.layouts import search_layouts
 from paceline.prediction import ORDINARY, Prediction, Predictor, StepPredictor
 from paceline.prediction.layouts.batch import Candidate
 from paceline.prediction.mesh.expert_parallel import has_experts
-from paceline.prediction.passes.offload import offloads
+from paceline.prediction.passes.offload import can_offload
 from paceline.prediction.step.memory import usable_bytes
 from paceline.strategy import OPTIMIZERS, GradientExchange, Strategy
 from paceline.strategy.choices.choice import plain_values
@@ -143,7 +143,8 @@ def smaller_steps(
     search = ChangeSearch(workload, predictor.uncorrected)
     strategy = strategy.settled(workload, cluster)
     values = search.values(
-        strategy, OFFLOAD_OPTIMIZER.name if offloads(cluster.device) and not strategy.parallelism.offload else ""
+        strategy,
+        OFFLOAD_OPTIMIZER.name if can_offload(workload.num_parameters, cluster) and not strategy.parallelism.offload else "",
     )
     best: dict[str, Fitting] = {}
     for name, kind in _KINDS.items():
@@ -171,7 +172,7 @@ class ChangeSearch:
 
     def offers(self, cluster: Cluster, strategy: Strategy, network: Link | None, needed: float) -> list[Offer]:
         """Return offers on the same devices, on more of them if state is sharded, and on larger ones. ``needed``: bytes."""
-        offers = self.nearest(cluster, strategy, host=offloads(cluster.device))
+        offers = self.nearest(cluster, strategy, host=can_offload(self.workload.num_parameters, cluster))
         larger = self.larger_device(cluster, strategy, needed)
         if all("offload" in kinds for kinds, _ in offers):
             between = cluster.network if cluster.num_nodes > 1 else network or hardware.network(BETWEEN)

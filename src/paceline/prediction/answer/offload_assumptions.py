@@ -28,9 +28,12 @@ def offload_assumptions(
     devices = max(cluster.node_sizes)
     share = host_share(cluster.device, devices)
     needed = devices * host_bytes(workload, strategy)
+    own = host_of(cluster.device, devices)
+    usual = f" Such a host usually has {format_gib(own.memory.value)}." if own and needed > own.memory.value else ""
     yield Assumption(
         "parallelism",
-        f"{mesh.offload.name.capitalize()} in the host's memory, {format_gib(needed)} a node, which are taken to be there.",
+        f"{mesh.offload.name.capitalize()} in the host's memory, {format_gib(needed)} a node, which are taken to be there."
+        f"{usual}",
         "Ren et al. 2021, ZeRO-Offload, arXiv:2101.06840",
     )
     yield Assumption("parallelism", _host_text(cluster, share, efficiency), _source(cluster))

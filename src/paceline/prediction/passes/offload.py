@@ -16,8 +16,9 @@ from __future__ import annotations
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.errors import UserError
 from paceline.hardware.catalogue import link
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.hardware.hosts import HostShare, missing_host
+from paceline.hardware.hosts import HostShare, host_of, missing_host
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, Offload
 from paceline.strategy.optimizer import OPTIMIZERS, Optimizer
 from paceline.strategy.strategy import Strategy
@@ -31,6 +32,9 @@ MEMORY_SHARE: float = assumed("host_memory_share")
 
 LOOPED: float = assumed("host_loop_factor")
 """Seconds of Adam as a loop of PyTorch's operations over those of a fused one, on a processor."""
+
+STATE_BYTES = 18.0
+"""Bytes of a parameter in the host's memory under Adam."""
 
 
 def check_offload(offload: Offload, device: Device) -> None:
@@ -65,6 +69,17 @@ def paging_seconds(size: float, device: Device, efficiency: Efficiency) -> float
     activations of the next pass need the room. bitsandbytes asks for pages ahead, so that they move at the link's rate
     (``functional.py``, ``prefetch_tensor``)."""
     return 2 * size / efficiency.bandwidth(link(device.host_link)) if size else 0.0
+
+
+def can_offload(parameters: int, cluster: Cluster) -> bool:
+    """Return whether the hosts of a cluster together hold the state of so many parameters, as such nodes are usually built.
+
+    They hold fp32 weights, gradients and the two moments of Adam, and 16-bit weights.
+    """
+    if not offloads(cluster.device):
+        return False
+    own = host_of(cluster.device, max(cluster.node_sizes))
+    return own is None or STATE_BYTES * parameters <= own.memory.value * cluster.num_nodes
 
 
 def copy_rate(share: HostShare, efficiency: Efficiency) -> float:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import os
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
+import user_reports
 from rows import append
 from scipy.optimize import minimize_scalar
 
@@ -28,8 +31,9 @@ from paceline.cli.command_line import build_parser, parse
 from paceline.csv_rows import read
 from paceline.hardware import Cluster
 from paceline.prediction import Predictor
+from paceline.prediction.answer import step_range
 from paceline.strategy import Strategy
-from paceline.strategy.frameworks import FRAMEWORKS
+from paceline.strategy.frameworks import FRAMEWORKS, LEVELS
 from paceline.validation.case import Case
 from paceline.validation.sets import published
 from paceline.workload import Workload
@@ -103,6 +107,59 @@ def fitted(rows: Sequence[Row]) -> float:
     return float(minimize_scalar(misfit, bounds=(0.0, LARGEST_S), method="bounded", options={"xatol": 1e-5}).x)
 
 
+@dataclass(frozen=True)
+class Reported:
+    """A reported speed and the range of its framework without a spread of reports."""
+
+    source: str
+    name: str
+    log_error: float
+    faster: float
+    slower: float
+
+    def inside(self, spread: tuple[float, float]) -> bool:
+        """Return whether the range holds the speed, widened by a spread."""
+        return -math.hypot(self.faster, spread[0]) <= self.log_error <= math.hypot(self.slower, spread[1])
+
+
+def speeds(users: Path) -> list[Reported]:
+    """Return the counted speeds under a framework that is not one of the plain levels."""
+    found = []
+    step_range.reported_spread = lambda e: (0.0, 0.0)
+    for report in user_reports.reports(users, sealed=False):
+        if report.kind != "a" or not report.counted or report.framework in ("", *LEVELS):
+            continue
+        code, out, _ = user_reports.answer([*report.words(as_typed=False), "--json"], users)
+        if code or json.loads(out)["framework"] in LEVELS:
+            continue
+        said, measured = json.loads(out), float(report.truth.split()[0])
+        step = said["step_time_s"]
+        ends = math.log(step / said["low_s"]), math.log(said["high_s"] / step)
+        found.append(Reported(report.link, report.id, math.log(measured / step), *ends))
+    return found
+
+
+def spread(rows: Sequence[Reported], outside: float = 0.05) -> tuple[float, float]:
+    """Return the least spread that leaves at most ``outside`` of the rows beyond each end. Each source counts once."""
+    counts = Counter(row.source for row in rows)
+    total, ends = len(counts), []
+    for sign in (-1, 1):
+        needed = sorted(
+            (
+                math.sqrt(max(0.0, max(0.0, sign * row.log_error) ** 2 - (row.slower if sign > 0 else row.faster) ** 2)),
+                1 / counts[row.source],
+            )
+            for row in rows
+        )
+        beyond = 0.0
+        for value, weight in reversed(needed):
+            beyond += weight
+            if beyond > outside * total:
+                ends.append(value)
+                break
+    return ends[0], ends[1]
+
+
 def main() -> None:
     """Fit, score with each source left out, and write the rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -110,6 +167,12 @@ def main() -> None:
     out = parser.parse_args().out
     out = out and out.absolute()
     shared = Path(os.environ["PACELINE_SHARED"]) / "data"
+    told = speeds(shared / "users")
+    of_all = spread(told)
+    plain, kept = (sum(row.inside(ends) for row in told) for ends in ((0.0, 0.0), of_all))
+    cold = sum(row.inside(spread([other for other in told if other.source != row.source])) for row in told)
+    print(f"spread of reports: {of_all[0]:.3f} faster, {of_all[1]:.3f} slower; inside of {len(told)}: {plain} without, "
+          f"{kept} with, {cold} with their source left out")  # fmt: skip
     rows = [*qwen(shared / "measured"), *reported(shared / "users")]
     without = {source: fitted([row for row in rows if row.source != source]) for source in {row.source for row in rows}}
     print(f"of all: {1e3 * fitted(rows):.2f} ms a module and pass; frameworks.toml: {1e3 * DEEPSPEED.module_host_s:.2f} ms")

@@ -12,7 +12,7 @@ from paceline.calibration.constants import efficiency
 from paceline.prediction import Predictor
 from paceline.prediction.answer import step_range
 from paceline.prediction.answer.held_out_error import HeldOut
-from paceline.prediction.answer.step_range import fitted_factors, held_out_range, missed_by, widened
+from paceline.prediction.answer.step_range import fitted_factors, held_out_range, missed_by, reported_spread, widened
 from paceline.prediction.passes.host import host_launches
 from paceline.prediction.step.step_inputs import StepInputs
 
@@ -130,3 +130,11 @@ def test_software_after_the_newest_may_be_faster_the_later_it_is() -> None:
 def test_independent_errors_add_in_squares() -> None:
     low, high = widened((math.exp(-0.3), math.exp(0.5)), (0.4, 0.0))
     assert (math.log(low), math.log(high)) == pytest.approx((-0.5, 0.5))
+
+
+def test_a_named_framework_has_the_spread_of_reports() -> None:
+    plain, named, levels = (Predictor(framework=f).step(NET, ONE, strategy(ONE)) for f in ("ordinary", "hf-trainer-4", "tuned"))
+    assert named.high_s / named.step_time_s > plain.high_s / plain.step_time_s
+    assert named.step_time_s / named.low_s > plain.step_time_s / plain.low_s > 1
+    assert reported_spread(efficiency("tuned")) == (0.0, 0.0) and levels.framework == "tuned"
+    assert "nine of ten" in named.explain() and "80 % of" in plain.explain()

@@ -14,6 +14,7 @@ from paceline.prediction.step.memory import FRAGMENTED, Fit
 from paceline.prediction.step.waits import OVERLAP_LOSS
 from paceline.record import Metrics
 from paceline.strategy.choices.choice_values import Name
+from paceline.strategy.frameworks import LEVELS
 from paceline.strategy.parallelism import WITHIN_LAYER
 from paceline.strategy.strategy import CHOICES, Strategy
 from paceline.units import format_bytes, format_memory, format_seconds, format_seconds_range
@@ -266,7 +267,8 @@ def _range(p: Prediction) -> str:
     payload = ". It covers the smallest and the largest payload of the gradients" if "payload" in kinds else ""
     if "calibrated" in kinds:
         return f"the spread of the calibration's repetitions{payload}. It does not cover load that starts later."
+    share = "80 % of measured steps" if p.framework in LEVELS else "nine of ten steps that users report under such a framework"
     return (
-        "80 % of measured steps should lie in it. It comes from the errors of the constants on held-out measurements "
+        f"{share} should lie in it. It comes from the errors of the constants on held-out measurements "
         f"and from slower and faster links{payload}. Observed steps or a calibration on the machine narrow it."
     )

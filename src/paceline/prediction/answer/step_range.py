@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.calibration.constants import Efficiency
+from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.product_curves import has_curve
 from paceline.calibration.software_progress import later_ends
 from paceline.calibration.uncertainty import LINKS, WORK, Z80, Sigmas
@@ -61,7 +61,17 @@ def held_out_range(e: Efficiency, inputs: StepInputs, step_s: float, ends: Ends,
     low = factor * missed.low * math.log(step_s / max(ends[0], 1e-30))
     high = factor * missed.high * math.log(max(ends[1], 1e-30) / step_s)
     slow_host = math.log1p(missed.launch_s * waiting_launches(e, inputs, step_s)) if missed.launch_s else 0.0
-    return step_s * math.exp(-low - more), step_s * math.exp(math.hypot(high, slow_host) + more)
+    faster, slower = reported_spread(e)
+    return step_s * math.exp(-math.hypot(low, faster) - more), step_s * math.exp(math.hypot(high, slow_host, slower) + more)
+
+
+def reported_spread(e: Efficiency) -> Ends:
+    """Return the logarithms by which runs that users report are faster and slower than the ends of the range, in addition.
+
+    The two plain levels have none: their ranges come from published runs of those levels. A run under a framework that a user
+    names also differs by releases, data and logging (``benchmarks/fit_frameworks.py``).
+    """
+    return (0.0, 0.0) if e.framework.plain else tuple(assumed("reported_spread"))  # type: ignore[return-value]
 
 
 def waiting_launches(e: Efficiency, inputs: StepInputs, step_s: float) -> float:

@@ -60,6 +60,9 @@ VERDICTS = {
 }
 """Verdict on a fit, by whether the run ran. ``dangerous``: it was said to fit and ran out of memory."""
 COMMANDS = ("predict", "ask", "plan", "whatif", "memory", "records", "schedule")
+TRANSFORMERS_5 = "2025-12"
+BEFORE = {"hf-trainer": "hf-trainer-4", "trl": "hf-trainer-4", "deepspeed": "deepspeed-4"}
+"""Names of frameworks around transformers 4, for reports from before ``TRANSFORMERS_5``. TRL had the loss of transformers."""
 UNITS = {"GB": 1e9, "GiB": GIB, "MB": 1e6, "MiB": 2.0**20}
 NEAR = 0.15
 CONTEXT = 0.5 * GIB
@@ -96,11 +99,19 @@ class Report:
         """True unless this is a second reading of another report, or a doubtful one."""
         return not (self.overlay.get("alternative") or self.overlay.get("doubtful"))
 
+    @property
+    def options(self) -> str:
+        """Options of today that are added to the command."""
+        words = self.overlay.get("options", "").split(" ")
+        if self.date < TRANSFORMERS_5:
+            words = [BEFORE.get(word, word) for word in words]
+        return " ".join(words)
+
     def words(self, as_typed: bool) -> list[str]:
         """Return the command to run, with the options of the overlay unless ``as_typed``."""
         command = self.overlay.get("run", self.command)
         if not as_typed:
-            command = f"{self.overlay.get('command', command)} {self.overlay.get('options', '')}"
+            command = f"{self.overlay.get('command', command)} {self.options}"
         return shlex.split(command.replace("./hf/", "configs/"))
 
 
@@ -172,7 +183,7 @@ def row(report: Report, users: Path, as_typed: bool) -> dict[str, object]:
         "link": report.link,
         "answer_before": report.before,
         "counted": report.counted,
-        "options": "" if as_typed else report.overlay.get("command", report.overlay.get("options", "")),
+        "options": "" if as_typed else " ".join(filter(None, [report.overlay.get("command", ""), report.options])),
     }
     if not runs:
         return result | {"answer_now": "", "verdict": "no command"}

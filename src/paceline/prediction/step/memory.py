@@ -264,7 +264,7 @@ def numbers_of(strategy: Strategy, framework: Framework = ORDINARY) -> Numbers:
     if BYTES_PER_ELEMENT[strategy.precision] == 4:
         return "fp32"
     mesh = strategy.parallelism
-    if not mesh.whole or mesh.sharding is DISTRIBUTED:
+    if not mesh.whole or mesh.sharding is DISTRIBUTED or framework.fuses:
         return "fused"
     narrow = mesh.sharding.scatters or mesh.offload.optimizer or strategy.weight_update.narrow
     if framework.upcasts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,11 @@ COLOURS: Mapping[str, str] = {
     "gathered": "run-5",
     "update": "run-4",
 }
-"""Colours of the purposes, by name in the palette; all others are grey."""
+"""Colours of the purposes, by name in the palette; others follow ``_FURTHER`` in turn."""
+_FURTHER = ("other", "codec-soft", "network-soft", "compute-soft")
 _HATCHES = {MARGIN: "....", RESERVE: "////"}
 _PASSES = {"forward": "compute", "backward": "codec", "optimizer": "network"}
+_OTHER_PASSES = ("run-3", "run-4", "run-5", "other")
 POINTS, FEW = 480, 120
 """Times that the figure and each small figure show, each the fullest moment of its interval."""
 SEEN = 0.003
@@ -102,7 +105,7 @@ def _areas(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str], *, named: 
     curve = t.curve.sampled(POINTS if named else FEW, t.step_s)
     times = np.append(curve.times, t.step_s) / scale
     below = np.zeros(len(times))
-    at_peak = t.at_peak
+    at_peak, further = t.at_peak, cycle(_FURTHER)
     for name in [*curve.purposes, MARGIN, RESERVE]:
         if name not in at_peak and not (name in curve.purposes and curve.sizes[:, curve.purposes.index(name)].any()):
             continue
@@ -111,8 +114,9 @@ def _areas(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str], *, named: 
             sizes = np.append(own, own[-1:]) / GIB
         else:
             sizes = np.full(len(times), at_peak[name] / GIB)
-        colour = palette[COLOURS.get(name, "other")]
-        beyond, size = name in (MARGIN, RESERVE), at_peak.get(name, 0.0)
+        beyond = name in (MARGIN, RESERVE)
+        colour = palette["other" if beyond else COLOURS.get(name) or next(further)]
+        size = at_peak.get(name, 0.0)
         seen = named and (sizes.max() * GIB > SEEN * t.peak_bytes)
         label = "_" if not seen else f"{name}, {memory(size)}" if size else name
         style: dict[str, Any] = {"facecolor": colour, "alpha": 0.6, "linewidth": 0}
@@ -140,8 +144,13 @@ def _peak(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str]) -> None:
 def _pass_strip(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str]) -> None:
     """Draw the passes as a strip below the areas, with the axis of time."""
     scale, unit = unit_of(t.step_s)
-    for name, lane in _PASSES.items():
+    others = cycle(_OTHER_PASSES)
+    names = dict.fromkeys([*_PASSES, *(p.name for p in t.passes)])
+    lanes = {name: _PASSES.get(name) or next(others) for name in names}
+    for name, lane in lanes.items():
         bars = [(p.start_s / scale, (p.end_s - p.start_s) / scale) for p in t.passes if p.name == name]
+        if not bars:
+            continue
         axes.broken_barh(bars, (0, 1), facecolors=palette[lane], alpha=0.75, linewidth=0, label=name)
     axes.set_ylim(0, 1)
     axes.set_yticks([])

@@ -11,7 +11,21 @@ from paceline.memory_timeline import MARGIN, RESERVE, MemoryTimeline, fullest
 from paceline.record import Metrics
 from paceline.reporting.figures.plot import Scale, tick
 from paceline.reporting.figures.timeline import unit_of
-from paceline.reporting.text.screen import GAP, Bar, Block, Drawing, Line, Pair, Paragraph, Screen, Style, Table, heading, item
+from paceline.reporting.text.screen import (
+    GAP,
+    Bar,
+    Block,
+    Drawing,
+    Line,
+    Pair,
+    Paragraph,
+    Screen,
+    Style,
+    Table,
+    heading,
+    item,
+    wrap,
+)
 from paceline.reporting.text.table import run_title
 from paceline.reporting.values import clean, memory, percent, seconds
 
@@ -159,7 +173,9 @@ def chart(timeline: MemoryTimeline, width: int) -> Iterator[Line]:
     yield ((f"{'':>{label}}  0{end:>{columns - 1}}", "faint"),)
     used = [name for name in _PASSES if any(p.name == name for p in timeline.passes)]
     words = ", ".join(f"{_PASSES[name]} {name}" for name in used)
-    yield ((f"{'':>{label}}  {words}; -: {memory(timeline.available)}, a device's memory"[:width], "faint"),)
+    indent = " " * (label + 2)
+    text = f"{words}; -: {memory(timeline.available)}, a device's memory"
+    yield from (((line, "faint"),) for line in wrap(text, width, indent, indent))
 
 
 def _spans(cells: Sequence[tuple[str, Style]]) -> Iterator[tuple[str, Style]]:

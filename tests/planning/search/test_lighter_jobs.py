@@ -70,3 +70,15 @@ def test_a_strategy_that_fits_is_lighter_than_another_job() -> None:
     network, strategy = Workload.named("gpt2-xl", 1024, lora="r=16"), Strategy.of(global_batch_size=64, precision="bf16")
     found = nearest_fit(network, BOARD, strategy)
     assert found and with_lighter(found, job("gpt2-xl", "r=16", 1024), BOARD, strategy, ORDINARY) == found
+
+
+@pytest.mark.long
+def test_four_bits_and_offload_are_named_where_they_are_much_faster() -> None:
+    on = Cluster.named("2 RTX 4090")
+    alone, both = lighter("llama-3-70b", "r=16", 512, on)
+    assert alone.kinds == ("offload",) and both.kinds == (BITS, "offload")
+    assert both.prediction.samples_per_s > 1.5 * alone.prediction.samples_per_s
+    strategy = Strategy.of(world_size=2, global_batch_size=2, precision="bf16")
+    found = nearest_fit(Workload.named("llama-3-70b", 512, lora="r=16"), on, strategy)
+    every = with_lighter(found, job("llama-3-70b", "r=16", 512), on, strategy, ORDINARY)
+    assert "offload" in every[0].kinds and every[1].kinds == both.kinds and every[-1].cluster != on

@@ -39,6 +39,8 @@ LEAST_POWER = 8
 """Binary logarithm of the shortest sequence to try."""
 _FEW = 3
 """Number of lighter jobs to name."""
+_FASTER = 1.5
+"""Speedup from which a lighter job of one change more is named too."""
 _ADAPTED = LoRA(USUAL_RANK, (ALL,))
 """Adapters to offer for a network that is trained whole."""
 
@@ -48,19 +50,24 @@ def lighter_jobs(
 ) -> tuple[Fitting, ...]:
     """Return changes of the job itself with which it fits the same devices, those of the fewest kinds first.
 
-    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and adapters in place of all weights, one by
-    one, then several together until some fit. Each may also shard, recompute and take micro steps. Each is predicted to fit.
+    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and adapters in place of all weights: one by
+    one, then several together until some fit, with those of one change more that are much faster. Each may also shard,
+    recompute and take micro steps. Each is predicted to fit.
     """
     packed = None if job.lora is None or job.lora.bits else replace(job.lora, bits=4, double=True)
     steps = [BITS] * (packed is not None) + ["offload"] * offloads(cluster.device) + [SHORTER] * (job.tokens > 0)
     sets = [list(combinations(steps, size)) for size in (1, 2, 3)]
     if job.lora is None:
         sets = [[*sets[0], (ADAPTERS,), (ADAPTERS, BITS)], [(ADAPTERS, BITS, *of) for of in sets[0]]]
+    found: list[Fitting] = []
     for kinds in sets:
-        found = [fit for of in kinds if (fit := _lighter(job, of, cluster, strategy, predictor)) is not None]
-        if found:
-            return tuple(found[:_FEW])
-    return ()
+        fits = [fit for of in kinds if (fit := _lighter(job, of, cluster, strategy, predictor)) is not None]
+        if found:  # more changes are worth naming if they are much faster
+            best = max(fit.prediction.samples_per_s for fit in found)
+            more = [fit for fit in fits if SHORTER not in fit.kinds and fit.prediction.samples_per_s > _FASTER * best]
+            return tuple([*found, *more][:_FEW])
+        found = fits
+    return tuple(found[:_FEW])
 
 
 def _lighter(
@@ -112,7 +119,16 @@ def _fitting_strategy(
 def with_lighter(
     fitting: Sequence[Fitting], job: AdjustableJob, cluster: Cluster, strategy: Strategy, predictor: StepPredictor
 ) -> tuple[Fitting, ...]:
-    """Return the changes of ``nearest_fit`` with lighter jobs in front, unless some change fits the same devices anyway."""
-    if any(fit.cluster == cluster for fit in fitting):
+    """Return the changes of ``nearest_fit`` with lighter jobs before other devices, those of one change first.
+
+    There are none if the job fits the same devices without offload.
+    """
+    here = [fit for fit in fitting if fit.cluster == cluster]
+    if any("offload" not in fit.kinds for fit in here):
         return tuple(fitting)
-    return (*lighter_jobs(job, cluster, strategy, predictor=predictor), *fitting)
+    lighter = [
+        fit for fit in lighter_jobs(job, cluster, strategy, predictor=predictor) if not here or fit.kinds != ("offload",)
+    ]
+    single = [fit for fit in lighter if len(fit.kinds) == 1]
+    several = [fit for fit in lighter if len(fit.kinds) > 1]
+    return (*single, *here, *several, *(fit for fit in fitting if fit.cluster != cluster))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from paceline import predict
+from paceline import Predictor, predict
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.strategy import Strategy
 from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY, TUNED
 from paceline.strategy.optimizer import OPTIMIZERS
@@ -111,3 +112,12 @@ def test_an_average_of_the_weights_is_one_fp32_copy_and_its_update() -> None:
     shared = predict(network, "4 A100", usual.changed(ema=True, sharding="zero3"))
     assert shared.memory["EMA"] == network.num_parameters
     assert not usual.changed(ema=True).to_json().keys() - usual.to_json().keys() - {"ema"} and "ema" not in usual.to_json()
+
+
+def test_a_frameworks_update_stays_open_where_the_networks_optimizer_has_none() -> None:
+    """RNN-T is trained with LAMB, which has one form."""
+    network, cluster, trainer = Workload.named("rnnt"), Cluster.named("2 A100"), Predictor(framework="hf-trainer")
+    usual = Strategy.of(world_size=2, global_batch_size=8)
+    own, named = (trainer.step(network, cluster, usual.changed(optimizer=name)) for name in ("", "lamb"))
+    assert own.step_time_s == named.step_time_s and "update" not in own.strategy
+    assert trainer.many(network, [(cluster, usual)]).step_s[0] == pytest.approx(own.step_time_s)

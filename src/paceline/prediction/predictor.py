@@ -108,7 +108,8 @@ class StepPredictor(ABC):
         plain = self.uncorrected
         framework = plain.typical.framework
         if not framework.plain:
-            candidates = [(cluster, strategy.under(framework)) for cluster, strategy in candidates]
+            settled = [(cluster, s if s.optimizer else s.settled(workload, cluster)) for cluster, s in candidates]
+            candidates = [(cluster, strategy.under(framework)) for cluster, strategy in settled]
         if any(strategy.tokens_per_sample.vary for _, strategy in candidates):
             return steps_of_lengths(workload, candidates, partial(self.many, fitting=fitting))
         if any(not strategy.task.alone for _, strategy in candidates):

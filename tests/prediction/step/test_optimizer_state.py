@@ -82,3 +82,13 @@ def test_a_fused_update_has_no_temporaries_and_many_tensors_at_once_have_their_r
 
 
 _WAYS = ("fused", "looped", "foreach")
+
+
+def test_a_trainer_keeps_the_state_of_embeddings_in_32_bits_next_to_an_8_bit_optimizer() -> None:
+    tables = [p.size for p in NET.parameters if NET.layers[p.layer].kind == "Embedding"]
+    strategy = Strategy.of(world_size=1, global_batch_size=1, precision="bf16", optimizer="adamw_8bit")
+    eight, wide = (
+        Predictor().changed(framework=name).step(NET, CARD, strategy).memory["optimizer state"]
+        for name in ("ordinary", "hf-trainer")
+    )
+    assert wide - eight == sum(2 * (4 * n - n - 4 * -(-n // 256)) for n in tables) > 0

@@ -360,7 +360,7 @@ class _SameExchange:
             if row is None:
                 framework = model.constants.framework
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)
-                parts |= framework_bytes(workload, s, framework, parts["gathered"])
+                parts |= framework_bytes(workload, s, framework, parts)
                 reserve = reserve_bytes(self.cluster.device)
                 whole = 1 + fragments_share(s, framework) if reserve else 1.0
                 fixed = whole * sum(parts.values()) + reserve

@@ -1,26 +1,33 @@
 """Bytes that a framework holds in addition to the tensors of the training itself: its buffers and the weights it gathers.
 
 Sources: DeepSpeed 0.19.8, ``runtime/zero/stage_1_and_2.py`` (``setup_buckets``), ``stage3.py`` and
-``partitioned_param_coordinator.py``.
+``partitioned_param_coordinator.py``; transformers, ``trainer.py`` (``GlobalOptimManager``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.prediction.step.optimizer_state import embedding_excess
 from paceline.strategy.frameworks import Framework
 from paceline.strategy.sharding import DISTRIBUTED
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
 
 
-def framework_bytes(workload: Workload, strategy: Strategy, framework: Framework, gathered: float) -> dict[str, float]:
+def framework_bytes(
+    workload: Workload, strategy: Strategy, framework: Framework, fixed: Mapping[str, float]
+) -> dict[str, float]:
     """Return bytes by purpose that replace or add to those of ``fixed_bytes`` on one device.
 
     ``reduce buckets``: buffers for gradients on their way to their owner, at their full size even for few gradients, while each
     replica holds its weights whole. ``gathered``: weights stay gathered up to a number of elements, to be used again soon.
 
+    ``optimizer state``: embeddings may keep 32 bits next to 8-bit state.
+
     Args:
-        gathered: bytes of gathered weights and gradients by ``fixed_bytes``.
+        fixed: bytes by purpose of ``fixed_bytes``.
     """
     mesh, width = strategy.parallelism, BYTES_PER_ELEMENT[strategy.precision]
     level = mesh.sharding
@@ -32,7 +39,9 @@ def framework_bytes(workload: Workload, strategy: Strategy, framework: Framework
     if framework.live_weights and level.gathers_again:
         elements = workload.num_parameters + workload.frozen
         bytes_each = (workload.code_bits / 8 or width) if workload.frozen else width
-        found["gathered"] = max(gathered, bytes_each * min(framework.live_weights, elements))
+        found["gathered"] = max(fixed["gathered"], bytes_each * min(framework.live_weights, elements))
+    if framework.wide_embeddings and (wide := embedding_excess(workload, strategy)):
+        found["optimizer state"] = fixed["optimizer state"] + wide / (mesh.sharers if level.optimizer else 1)
     return found
 
 

@@ -62,7 +62,7 @@ def memory_breakdown(
         workload, numbers, mesh.recomputation, strategy.precision, loss=loss, on_host=mesh.host_activations
     )
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
-    fixed |= framework_bytes(workload, strategy, framework, fixed["gathered"])
+    fixed |= framework_bytes(workload, strategy, framework, fixed)
     passes = {name: size * micro for name, size in of_sample.items()}
     beyond = (0.0 if divided else update_bytes(workload, strategy, framework)) - fixed["gathered"] - sum(passes.values())
     sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}

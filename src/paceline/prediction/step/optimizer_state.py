@@ -47,6 +47,15 @@ def _blocked_bytes(workload: Workload) -> float:
     return float(sum(n + 4 * ceil(n / BLOCK) if n >= LEAST_8BIT else 4 * n for n in sizes))
 
 
+def embedding_excess(workload: Workload, strategy: Strategy) -> float:
+    """Return bytes by which 32-bit state of embeddings exceeds their 8-bit state; 0 for other optimizers."""
+    optimizer = OPTIMIZERS[strategy.optimizer]
+    if optimizer.state_bits != 8:
+        return 0.0
+    tables = [p.size for p in workload.parameters if workload.layers[p.layer].kind == "Embedding" and p.size >= LEAST_8BIT]
+    return optimizer.state_words * float(sum(3 * n - 4 * ceil(n / BLOCK) for n in tables))
+
+
 @once
 def _factored_values(workload: Workload) -> float:
     """Return the values of a second moment that is kept by the rows and the columns of each matrix."""

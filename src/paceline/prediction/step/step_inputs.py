@@ -52,7 +52,7 @@ class StepInputs:
         network = as_computed(workload, constants)
         check_recompute(network, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
-        return cls(network, cluster, strategy.under(constants.framework).settled(network, cluster))
+        return cls(network, cluster, strategy.settled(network, cluster).under(constants.framework))
 
 
 def check_inputs(workload: object, cluster: object, strategy: object) -> None:

@@ -46,6 +46,7 @@ class Framework:
             PyTorch's launcher (``OMP_NUM_THREADS=1``), or ``all`` that its cores give each.
         host_loops: True if the host updates weights in its memory by one loop for each operation (PyTorch's Adam), not by one
             for all (DeepSpeed's).
+        wide_embeddings: True if 8-bit optimizers keep the state of embeddings in 32 bits.
         defaults: values of open choices of a strategy by name, such as ``loss``.
         emits: target of ``plan --emit`` that writes for it; empty: none does.
         sources: where each statement comes from.
@@ -70,6 +71,7 @@ class Framework:
     step_host_s: float = 0.0
     host_threads: HostThreads = "one"
     host_loops: bool = False
+    wide_embeddings: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     emits: str = ""
     aliases: tuple[str, ...] = ()

@@ -28,9 +28,10 @@ from paceline.workload.table import Workload
 
 TRAIN, GENERATE, OLD, REFERENCE, REWARD = "train", "generate", "old policy", "reference", "reward"
 """Names of the parts of a step."""
-FORWARD_OF_LOSS = 2.5
-"""Bytes of a forward pass's logits over those that the loss stores: 16-bit logits, their fp32 copy and the logarithms, over the
-logarithms alone (see ``PlainLoss``)."""
+BESIDE_REFERENCE = 3.5
+"""Bytes of logits while the reference runs, over those that the policy's loss stores. The reference has 16-bit logits, an
+fp32 copy and logarithms, and the policy's fp32 logits are kept for the metrics (LLaMA-Factory, ``dpo/trainer.py``; TRL before
+0.12). Chosen in sight of a report of DPO of Qwen2-72B (LLaMA-Factory)."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def _logits(model: StepModel, strategy: Strategy) -> float:
     if numbers == "fused" or not loss.fp32_copies or loss.chunks != 1:
         return 0.0
     stored = loss_bytes(model.workload, numbers) * strategy.micro_batch_size
-    return max(0.0, (FORWARD_OF_LOSS - loss.fp32_copies) * stored)
+    return max(0.0, (BESIDE_REFERENCE - loss.fp32_copies) * stored)
 
 
 def _activations(model: StepModel, strategy: Strategy) -> float:

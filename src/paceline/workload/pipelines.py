@@ -125,7 +125,27 @@ def _agrees(entry: DiffusionModel, stated: Mapping[str, Any]) -> bool:
     return all(key in entry.denoiser and entry.denoiser[key] == value for key, value in stated.items())
 
 
-_LEAST_VALUES = 4
+def nearest_published(settings: Mapping[str, Any]) -> str:
+    """Return advice on a denoiser's configuration that cannot be built: the published model of its class that agrees most, and
+    its values that the file leaves out; empty without one.
+    """
+    kind = settings.get("_class_name")
+    same = {name: entry.denoiser for name, entry in pipelines().items() if entry.denoiser["_class_name"] == kind}
+    if not same:
+        return ""
+    name = max(same, key=lambda own: sum(key in settings and settings[key] == value for key, value in same[own].items()))
+    missing = {key: value for key, value in same[name].items() if key not in settings and value is not None}
+    values = [f"{key} ({json.dumps(value)} there)" for key, value in missing.items() if _is_telling(value)]
+    left_out = f"; the file leaves out {', '.join(values[:_MOST_VALUES])}, for which the class has defaults" if values else ""
+    return f"{name} is the nearest published model of this class{left_out}: give all values, or name the model"
+
+
+def _is_telling(value: Any) -> bool:
+    """Return whether a value is a width, a number of layers, or a list of them or of blocks."""
+    return (type(value) is int and value > 1) or (isinstance(value, list) and len(value) > 1)
+
+
+_LEAST_VALUES, _MOST_VALUES = 4, 5
 
 
 def pipeline_table(name: str, inputs: str = "", *, fused_attention: bool = True, given: str = "") -> LayerTable:

@@ -18,10 +18,10 @@ from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.configs.config_values import NotRead
 from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
 from paceline.workload.hub.kept import configurations, kept_table
-from paceline.workload.hub.library import library_of
+from paceline.workload.hub.library import DIFFUSION, library_of
 from paceline.workload.hub.networks import hub_table
 from paceline.workload.layers import LayerTable
-from paceline.workload.pipelines import pipeline_table, published
+from paceline.workload.pipelines import nearest_published, pipeline_table, published
 from paceline.workload.sample_size import parse_sample
 from paceline.workload.tracing import trace as tracing
 from paceline.workload.tracing.timm_networks import PREFIX
@@ -226,18 +226,14 @@ def _of_library(
 ) -> Workload:
     """Return one object per configuration, because its trace takes seconds."""
     settings: dict[str, Any] = json.loads(text)
-    return Workload.of(
-        hub_table(
-            settings,
-            library,
-            seq_len,
-            name=name,
-            source=source,
-            fused_attention=fused_attention,
-            usual=LONGEST_USUAL,
-            size=parse_sample(inputs) if inputs else None,
-        )
-    )
+    size = parse_sample(inputs) if inputs else None
+    chosen: dict[str, Any] = {"fused_attention": fused_attention, "usual": LONGEST_USUAL, "size": size}
+    try:
+        return Workload.of(hub_table(settings, library, seq_len, name=name, source=source, **chosen))
+    except UserError as error:
+        if library == DIFFUSION and size is None and (advice := nearest_published(settings)):
+            raise UserError(error.message, advice) from None
+        raise
 
 
 def _settings(config: Any) -> tuple[Mapping[str, Any], str]:

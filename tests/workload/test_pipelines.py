@@ -124,7 +124,7 @@ def test_memory_of_a_published_run(more: dict[str, str], published_gb: float) ->
 def test_a_file_that_leaves_values_out_takes_those_of_the_published_model() -> None:
     table = Workload.from_config(SD35_LARGE, name="mine")
     assert table.num_parameters == PUBLISHED["sd3.5-large"]
-    assert table.notes[0] == "Values that mine leaves out are those of sd3.5-large."
+    assert table.notes[0] == "mine has the values of sd3.5-large; those that it leaves out are taken from there."
     assert not published(SD35_LARGE | {"num_layers": 37}) and not published({"_class_name": "SD3Transformer2DModel"})
     assert published(json.loads(json.dumps(dict(pipelines()["sdxl"].denoiser)))) == "sdxl"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -23,17 +23,10 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.names import fold
-from paceline.workload.builders.frozen_network import frozen_layer
-from paceline.workload.layers import LayerTable, Parameter
-from paceline.workload.sample_size import (
-    CACHED,
-    CACHED_LATENTS,
-    CACHED_TEXT,
-    FROZEN_VISION,
-    TRAIN_TEXT,
-    SampleSize,
-    parse_sample,
-)
+from paceline.workload.builders.attention import eager
+from paceline.workload.diffusion_step import Encoding, assembled, check_words, encodes_images, encodes_text
+from paceline.workload.layers import LayerTable
+from paceline.workload.sample_size import SampleSize, parse_sample
 
 _ZOO = Path(str(files("paceline.workload") / "zoo" / "pipelines"))
 FACTS, TABLES = _ZOO / "configurations.json", _ZOO / "tables.zip"
@@ -155,91 +148,28 @@ def pipeline_table(name: str, inputs: str = "", *, fused_attention: bool = True,
         name: one of ``pipelines``.
         inputs: size of a sample and words, as ``parse_sample``.
         fused_attention: do not write scores to memory.
-        given: configuration that the values of the pipeline complete; empty: none.
+        given: configuration that has the values of the pipeline; empty: none.
 
     Raises:
         UserError: a size that the denoiser does not take, or without kept tables and without the libraries.
     """
-    from paceline.workload.builders.attention import eager
-
     asked, entry = parse_sample(inputs) if inputs else SampleSize(), pipelines()[name]
-    _check(name, asked)
-    sample = parse_sample(asked.pixels or entry.size)
-    denoiser = _denoiser(name, sample)
-    words = asked.words
-    texts = () if words & {CACHED, CACHED_TEXT} else tuple(entry.text.items())
-    frozen = [(part, _text_encoder(part, tokens)) for part, tokens in texts]
-    trained = [(part, table) for part, table in frozen if TRAIN_TEXT in words and parts()[part].trained]
-    if TRAIN_TEXT in words and not trained:
-        raise UserError(f"{name} has no CLIP text encoder to train", f"leave {TRAIN_TEXT} out")
-    frozen = [pair for pair in frozen if pair not in trained]
-    if not words & {CACHED, CACHED_LATENTS}:
-        frozen.append((entry.autoencoder, _autoencoder(entry.autoencoder, sample)))
-    table = _joined(denoiser, trained, frozen)
-    pixels = 3 * (sample.frames or 1) * sample.height * sample.width
-    whole = replace(
-        table,
-        name=name,
-        source=f"{entry.source}; {denoiser.source}",
-        input_bytes=denoiser.input_bytes if words & {CACHED, CACHED_LATENTS} else 4.0 * pixels,
-        notes=_notes(name, denoiser.sample, asked, trained, frozen, given),
-    )
-    return whole if fused_attention else eager(whole)
+    check_words(name, asked)
+    size = parse_sample(asked.pixels or entry.size)
+    denoiser = _denoiser(name, size)
+    encoders = [_encoder(part, _kept(f"{part}@{tokens}.json")) for part, tokens in entry.text.items() if encodes_text(asked)]
+    if encodes_images(asked):
+        encoders.append(_encoder(entry.autoencoder, _autoencoder(entry.autoencoder, size)))
+    table = assembled(name, denoiser, encoders, asked, size, entry.source)
+    if given:
+        completed = f"{given} has the values of {name}; those that it leaves out are taken from there."
+        table = replace(table, notes=(completed, *table.notes))
+    return table if fused_attention else eager(table)
 
 
-def _joined(
-    denoiser: LayerTable, trained: Sequence[tuple[str, LayerTable]], frozen: Sequence[tuple[str, LayerTable]]
-) -> LayerTable:
-    """Return the denoiser after the trained encoders, which get their gradients last, and the frozen networks."""
-    layers = [frozen_layer(f"encoders.{part}", table) for part, table in frozen]
-    rows: list[tuple[Parameter, str, int]] = []  # with the part and the first layer
-    for prefix, table in ((f"{part}.", table) for part, table in trained):
-        rows += [(parameter, prefix, len(layers)) for parameter in table.parameters]
-        layers += [replace(layer, name=prefix + layer.name) for layer in table.layers]
-    rows += [(parameter, "", len(layers)) for parameter in denoiser.parameters]
-    layers += denoiser.layers
-    made = [replace(p, name=prefix + p.name, layer=p.layer + first) for p, prefix, first in rows]
-    order = sorted(range(len(rows)), key=lambda i: (-rows[i][2], rows[i][0].ready))
-    ready = {row: place for place, row in enumerate(order)}
-    return replace(
-        denoiser,
-        layers=tuple(layers),
-        parameters=tuple(replace(p, ready=ready[i]) for i, p in enumerate(made)),
-        resident=sum(_elements(part, table) for part, table in frozen),
-    )
-
-
-def _elements(part: str, table: LayerTable) -> int:
-    return parts()[part].elements or table.num_parameters
-
-
-def _notes(
-    name: str,
-    sample: str,
-    asked: SampleSize,
-    trained: Sequence[tuple[str, LayerTable]],
-    frozen: Sequence[tuple[str, LayerTable]],
-    given: str,
-) -> tuple[str, ...]:
-    """Return the sentences about what a sample is and what is counted."""
-    usual = "" if asked.pixels else ", the usual size (--input 1024px or 81x480x832 says another)"
-    listed = ", ".join(f"{part} {_elements(part, table) / 1e9:.2f} B" for part, table in frozen)
-    held = (
-        f"Frozen networks are whole on every device, and run forward in each step: {listed} (--input cached: latents and "
-        "embeddings were computed before)."
-        if frozen
-        else "Latents and embeddings were computed before: no text encoder and no autoencoder is on the device."
-    )
-    also = [f"{' and '.join(part for part, _ in trained)} trained too."] if trained else []
-    completed = [f"Values that {given} leaves out are those of {name}."] if given else []
-    return (*completed, f"{name}: one sample is an {sample}{usual}.".replace("an clip", "a clip"), held, *also)
-
-
-def _check(name: str, asked: SampleSize) -> None:
-    wrong = next((word for word in (FROZEN_VISION,) if word in asked.words), "")
-    if wrong or asked.images or asked.tokens:
-        what = wrong or ("images" if asked.images else "tokens")
-        raise UserError(f"--input {what} for {name}", "give a size and words: 512px,cached or 1024x1024,train-text")
+def _encoder(part: str, table: LayerTable) -> Encoding:
+    own = parts()[part]
+    return Encoding(part, table, own.elements or table.num_parameters, own.trained)
 
 
 def _denoiser(name: str, size: SampleSize) -> LayerTable:
@@ -247,7 +177,7 @@ def _denoiser(name: str, size: SampleSize) -> LayerTable:
     key = f"{name}@{size.pixels}.json"
     if key in _archive().namelist():
         return _kept(key)
-    _needs_libraries(name, size, (entry.size, *entry.sizes))
+    needs_libraries(name, size, (entry.size, *entry.sizes))
     return _traced_denoiser(name, size)
 
 
@@ -257,10 +187,6 @@ def _traced_denoiser(name: str, size: SampleSize) -> LayerTable:
 
     entry = pipelines()[name]
     return denoiser_table(entry.denoiser, size, entry.scale, name, entry.source)
-
-
-def _text_encoder(part: str, tokens: int) -> LayerTable:
-    return _kept(f"{part}@{tokens}.json")
 
 
 def _autoencoder(part: str, size: SampleSize) -> LayerTable:
@@ -275,12 +201,12 @@ def _traced_autoencoder(part: str, size: SampleSize) -> LayerTable:
     return autoencoder_table(parts()[part].kind, parts()[part].config, size)
 
 
-def _needs_libraries(name: str, size: SampleSize, sizes: Iterable[str]) -> None:
+def needs_libraries(name: str, size: SampleSize | None = None, sizes: Iterable[str] = ()) -> None:
+    """Raise UserError if a library that traces networks is missing. ``sizes``: those with kept tables."""
     if any(find_spec(library) is None for library in ("torch", "diffusers", "transformers")):
-        raise UserError(
-            f"{name} is kept for {', '.join(sizes)}, not for {size.pixels}",
-            "give one of these, or install diffusers, which takes others (pip install 'paceline[hub]')",
-        )
+        kept = f" is kept for {', '.join(sizes)}, not for {size.pixels}" if size else " is no published model"
+        fix = "give one of these, or install diffusers, which takes others" if size else "install diffusers, which traces it"
+        raise UserError(f"{name}{kept}", f"{fix} (pip install 'paceline[hub]')")
 
 
 @cache

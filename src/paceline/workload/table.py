@@ -20,6 +20,7 @@ from paceline.workload.configs.huggingface import LONGEST_USUAL, table_of
 from paceline.workload.hub.kept import configurations, kept_table
 from paceline.workload.hub.library import DIFFUSION, library_of
 from paceline.workload.hub.networks import hub_table
+from paceline.workload.hub.pipeline_folder import INDEX, folder_table
 from paceline.workload.layers import LayerTable
 from paceline.workload.pipelines import nearest_published, pipeline_table, published
 from paceline.workload.sample_size import parse_sample
@@ -89,7 +90,11 @@ class Workload(LayerTable):
             seq_len = check_count(seq_len, "tokens of a sequence")
         if ":" not in name and args:
             raise _not_code(name, args)
-        if is_config(name):
+        if is_pipeline(name):
+            if seq_len is not None:
+                raise UserError(f"{name} has no sequence length to choose", "--input 512px chooses the size of its images")
+            whole = _of_folder(name, fused_attention, inputs)
+        elif is_config(name):
             whole = _configured(name, seq_len, fused_attention, inputs)
         elif ":" in name:
             with needs_torch(f"workload {name}"):
@@ -179,6 +184,18 @@ def _not_code(name: str, args: str) -> UserError:
     sized = catalogue.with_image_size(name)
     wanted = f"{sized} takes other sizes of images" if sized else "leave it out"
     return UserError(f"--input for {name}, whose input has one size", wanted)
+
+
+def is_pipeline(name: str) -> bool:
+    """Return whether ``name`` is the folder of a pipeline of diffusers, or its index."""
+    return name.endswith(INDEX) or ((os.sep in name or name == ".") and (Path(name).expanduser() / INDEX).is_file())
+
+
+@cache
+def _of_folder(name: str, fused_attention: bool, inputs: str) -> Workload:
+    """Return one object per folder, because its trace takes seconds."""
+    path = Path(name).expanduser()
+    return Workload.of(folder_table(path if path.is_dir() else path.parent, inputs, fused_attention=fused_attention))
 
 
 def is_config(name: str) -> bool:

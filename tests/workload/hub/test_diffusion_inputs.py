@@ -40,9 +40,7 @@ def test_parameters_are_those_of_the_module_and_attention_takes_adapters(kind: s
 
 
 def test_a_file_that_leaves_a_width_out_is_refused_with_the_reason() -> None:
-    with pytest.raises(
-        UserError, match=r"normalized_shape.*leaves out .*caption_projection_dim \(1536 there\)"
-    ):
+    with pytest.raises(UserError, match=r"normalized_shape.*leaves out .*caption_projection_dim \(1536 there\)"):
         Workload.from_config({"_class_name": "SD3Transformer2DModel", **WIDE, "num_layers": 2, "sample_size": 16})
 
 

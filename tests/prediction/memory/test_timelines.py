@@ -31,6 +31,8 @@ MORE: list[dict[str, Any]] = [
     {"stored_weights": "bf16_kahan"},
     *({"offload": offload} for offload in ("optimizer", "activations", "checkpoints")),
     {"offload": "activations", "offload_layers": 2},
+    {"task": "dpo"},
+    {"ema": True},
 ]
 """Further choices that change what a step needs."""
 

@@ -80,7 +80,7 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--args", metavar="A=V,...", default="", help=given)
     sample = "one sample: 3x224x224, tokens:512 (default: its example_input); 512px,cached and 81x480x832 of diffusion"
     parser.add_argument("--input", metavar="I", default="", help=sample)
-    lora = "train adapters alone: r=16, r=16,targets=q_proj+v_proj, targets=attention (default) or all-linear; bits=4 is QLoRA"
+    lora = "train adapters alone: r=16 (of attention), r=16,targets=q_proj+v_proj or all-linear, qlora, dora, qdora, int8,r=16"
     parser.add_argument("--lora", metavar="L", default="", help=lora)
 
 

@@ -10,6 +10,10 @@ Z80 = 1.2816
 WORK = frozenset({"compute", "memory bandwidth", "launch overhead"})
 """Resources of the device itself."""
 LINKS = frozenset({"network", "intra-node link", "pipeline send"})
+HOST = frozenset({"host"})
+HOST_WAIT = 0.7
+"""Standard deviation of log(measured / predicted) of waits for updates and copies of a host: the root mean square of -0.02,
+0.13, 0.21, -0.15 and -1.5 of the published ones (``benchmarks/offload_published.py``), three of which gave the rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

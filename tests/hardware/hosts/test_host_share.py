@@ -40,6 +40,14 @@ def test_a_desktop_holds_two_boards_and_a_server_more() -> None:
     assert two.memory_bandwidth == one.memory_bandwidth / 2 and (one.link_share, two.link_share) == (1, 0.5)
 
 
+def test_a_superchip_has_its_own_host() -> None:
+    gh200, gb200 = (host_share(device(name), 8) for name in ("GH200", "GB200"))
+    assert (gh200.memory_bandwidth, gh200.cores, gh200.ranks) == (384e9, 72, 1)
+    assert (gb200.memory_bandwidth, gb200.cores, gb200.ranks) == (256e9, 36, 2)
+    assert (gh200.link.bandwidth.value * gh200.link_share, gb200.link.bandwidth.value * gb200.link_share) == (450e9, 225e9)
+    assert hosts()["Grace, two devices"].node_memory(8) == 4 * hosts()["Grace, two devices"].memory.value
+
+
 def test_a_device_may_state_its_rate_and_an_unknown_host_is_refused() -> None:
     own = replace(device("A100"), host="", host_bandwidth=Fact(5e10, "own", ""))
     assert host_share(own, 4).memory_bandwidth == 5e10 and host_of(own) is None

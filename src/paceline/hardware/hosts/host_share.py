@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import ceil
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +29,7 @@ class HostSystem:
         memory: bytes, as such a node is usually built.
         cores: physical cores.
         uplink: devices that share one link to the processors.
+        each: True if so many devices of a node have such a host of their own, as in a superchip.
         larger: name of the host of a node with more devices; empty if this one is used for any number.
         source: text of the source of ``devices`` and ``uplink``.
     """
@@ -38,12 +40,17 @@ class HostSystem:
     memory: Fact
     cores: int
     uplink: int = 1
+    each: bool = False
     larger: str = ""
     source: str = ""
 
     def sharers(self, devices: int) -> int:
         """Return the number of equal parts of a host that ``devices`` of a node use: fewer devices than it has are a slice."""
-        return max(devices, self.devices)
+        return self.devices if self.each else max(devices, self.devices)
+
+    def node_memory(self, devices: int) -> float:
+        """Return the bytes of all hosts of a node with ``devices``."""
+        return self.memory.value * (ceil(devices / self.devices) if self.each else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,5 +125,5 @@ def host_share(device: Device, devices: int = 1) -> HostShare:
         cores=own.cores / parts,
         link=over,
         link_share=1 / min(devices, own.uplink),
-        ranks=devices,
+        ranks=min(devices, own.devices) if own.each else devices,
     )

@@ -29,7 +29,8 @@ def offload_assumptions(
     share = host_share(cluster.device, devices)
     needed = devices * host_bytes(workload, strategy)
     own = host_of(cluster.device, devices)
-    usual = f" Such a host usually has {format_gib(own.memory.value)}." if own and needed > own.memory.value else ""
+    has = own.node_memory(devices) if own else needed
+    usual = f" Such a host usually has {format_gib(has)}." if needed > has else ""
     yield Assumption(
         "parallelism",
         f"{mesh.offload.name.capitalize()} in the host's memory, {format_gib(needed)} a node, which are taken to be there."

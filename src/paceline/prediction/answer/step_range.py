@@ -15,7 +15,7 @@ from typing import Any
 from paceline.calibration.constants import Efficiency, assumed
 from paceline.calibration.product_curves import has_curve
 from paceline.calibration.software_progress import later_ends
-from paceline.calibration.uncertainty import LINKS, WORK, Z80, Sigmas
+from paceline.calibration.uncertainty import HOST, HOST_WAIT, LINKS, WORK, Z80, Sigmas
 from paceline.prediction.answer.held_out_error import HeldOut, held_out, unseen_shift
 from paceline.prediction.passes.host import host_seconds, launches_of_step
 from paceline.prediction.step.step import Step
@@ -93,7 +93,8 @@ def spread(exposed: Mapping[Any, float], sigmas: Sigmas, work: float, nodes: int
     if step <= 0:
         return 0.0
     working = sum(seconds for name, seconds in exposed.items() if name in WORK)  # one error affects all of it
-    others = (seconds / step * sigmas.other for name, seconds in exposed.items() if name not in WORK | LINKS)
+    waits = {name: HOST_WAIT if name in HOST else sigmas.other for name in exposed if name not in WORK | LINKS}
+    others = (exposed[name] / step * sigma for name, sigma in waits.items())
     return math.hypot(working / step * work, *others, sigmas.doubling * math.log2(nodes))
 
 

@@ -30,6 +30,8 @@ CORE_RATE: float = assumed("host_core_rate")
 MEMORY_SHARE: float = assumed("host_memory_share")
 """Share of the specified bandwidth of a host's memory that an update on all cores reaches."""
 
+UNBOUND_SHARE: float = assumed("host_unbound_share")
+"""The same while several processes share the cores and none is bound to its own, as in ordinary software."""
 LOOPED: float = assumed("host_loop_factor")
 """Seconds of Adam as a loop of PyTorch's operations over those of a fused one, on a processor."""
 
@@ -78,8 +80,9 @@ def can_offload(parameters: int, cluster: Cluster) -> bool:
     """
     if not offloads(cluster.device):
         return False
-    own = host_of(cluster.device, max(cluster.node_sizes))
-    return own is None or STATE_BYTES * parameters <= own.memory.value * cluster.num_nodes
+    devices = max(cluster.node_sizes)
+    own = host_of(cluster.device, devices)
+    return own is None or STATE_BYTES * parameters <= own.node_memory(devices) * cluster.num_nodes
 
 
 def copy_rate(share: HostShare, efficiency: Efficiency) -> float:
@@ -89,8 +92,10 @@ def copy_rate(share: HostShare, efficiency: Efficiency) -> float:
 
 def update_rate(share: HostShare, efficiency: Efficiency) -> float:
     """Return bytes/s that the host reads and writes in the update of one device's part."""
-    threads = 1.0 if efficiency.framework.host_threads == "one" and share.ranks > 1 else share.cores
-    return min(threads * CORE_RATE, share.memory_bandwidth * MEMORY_SHARE)
+    several = share.ranks > 1
+    threads = 1.0 if several and efficiency.framework.host_threads == "one" else share.cores
+    reached = UNBOUND_SHARE if several and efficiency.level == "ordinary" else MEMORY_SHARE
+    return min(threads * CORE_RATE, share.memory_bandwidth * reached)
 
 
 def update_bytes(optimizer: Optimizer, width: float, looped: bool = False) -> float:

@@ -81,3 +81,10 @@ def test_norms_on_fp32_copies_save_what_pytorch_saves() -> None:
     block = Recompute.of("full")
     inputs = [recomputed(whole, block, numbers).kept_bytes for numbers in ("narrow upcast", "narrow")]
     assert inputs[0] - inputs[1] == pytest.approx(4 * tokens * hidden, rel=2e-3)  # the last norm alone: blocks store no copies
+
+
+def test_kernels_that_fuse_gates_save_their_inputs_alone() -> None:
+    network, on = Workload.named("llama-3-8b", 64, lora="r=8"), named_cluster("A100", 1, 1)
+    plain, fused = (sizes(name, network, on, recompute="none")["activations"] for name in ("hf-trainer", "unsloth"))
+    ffn, blocks = 14336, 32
+    assert plain - fused > 2 * ffn * blocks * 64  # the result of the activation, in 16 bits, among others

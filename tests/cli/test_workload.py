@@ -34,3 +34,11 @@ def test_it_takes_arguments_and_an_input(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_length_that_cannot_be_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "workload show lenet5 --seq-len 128")
     assert (code, out) == (2, "") and "no sequence length to choose" in err
+
+
+@pytest.mark.parametrize(
+    "command", ["predict 7b --device A100 --global-batch 1", "ask 7b --on A100 --tokens 1M", "workload show 7b"]
+)
+def test_every_answer_says_what_was_taken_for_a_size(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, command)
+    assert code == 0 and "7b names no model" in out

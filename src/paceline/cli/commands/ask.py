@@ -85,7 +85,8 @@ def _ask(o: argparse.Namespace) -> Answer:
         choices={name: value for name, value in given_choices(o, _EVERY).items() if value != CHOICES[name].default},
         job=job_of(o, network),
     )
-    notes = [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
+    notes = list(network.notes)
+    notes += [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
     command = deeper(o, asked)
     if "deadline=" in command and asked.budget_usd is not None:
         notes.append(f"Deeper weighs only the date: --goal budget={asked.budget_usd:.6g} instead weighs the budget.")

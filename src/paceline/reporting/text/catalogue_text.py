@@ -246,12 +246,14 @@ def workload_screen(workload: Workload) -> Screen:
         ),
         brief=f"{w.name}: {_parameters(w)}, {_flop(w.flops_per_sample)} forward and backward for one sample",
         why=tuple(_workload_why(w)),
+        notes=w.notes,
         why_holds="its source, the order of the gradients, what TernGrad keeps dense",
     )
 
 
 def _parameters(w: Workload) -> str:
-    return f"{w.num_parameters:,} parameters" + (f" trained, {w.frozen:,} frozen" if w.frozen else "")
+    others = [f"{count:,} {what}" for count, what in ((w.frozen, "frozen"), (w.resident, "of frozen encoders")) if count]
+    return f"{w.num_parameters:,} parameters" + (f" trained, {', '.join(others)}" if others else "")
 
 
 def _layer_table(w: Workload) -> Table:

@@ -39,7 +39,7 @@ def test_a_named_order_and_networks_and_software_without_a_gain_say_nothing(orde
 
 def test_ask_takes_an_order_and_else_names_it() -> None:
     workload = Workload.named("resnet-50")
-    usual, named = ask(workload, CLUSTER), ask(workload, CLUSTER, memory_format="channels_last")
+    usual, named = ask(workload, CLUSTER), ask(workload, CLUSTER, choices={"memory_format": "channels_last"})
     assert "channels last" in usual.memory_format and not named.memory_format
     assert named.choice.strategy.memory_format == "channels_last"
     assert named.choice.prediction.samples_per_s > usual.choice.prediction.samples_per_s

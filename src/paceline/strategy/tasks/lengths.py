@@ -44,7 +44,7 @@ class SampleLengths:
 
     @staticmethod
     def of(text: object) -> SampleLengths:
-        """Return the lengths of a choice: ``mean=400,max=2048``, or ``same``. Raises UserError for anything else."""
+        """Return the lengths of a choice: ``mean=400,max=2048``, also with ``+``, or ``same``. Raises UserError for others."""
         if isinstance(text, SampleLengths):
             return text
         if not isinstance(text, str):
@@ -152,7 +152,7 @@ def _parsed(text: str) -> SampleLengths:
     if text.strip().casefold() in ("", "same"):
         return SAME_LENGTHS
     given = dict[str, str]()
-    for part in text.casefold().split(","):
+    for part in text.casefold().replace("+", ",").split(","):
         name, _, value = (piece.strip() for piece in part.partition("="))
         check_name("part of the tokens of a sample", name, ("mean", "max", "padding"))
         given[name] = value
@@ -176,7 +176,7 @@ TOKENS_PER_SAMPLE: Any = choice(
     "tokens of samples of different length: mean=400,max=2048, padded to the longest of a micro batch, or with padding=max or "
     "padding=packed (default {default}: all as long as a sequence)",
     metavar="L",
-    example="mean=300,max=1024",
+    example="mean=300+max=1024",
     later=True,
     title="samples of {value} tokens",
     affects=("bytes", "time"),

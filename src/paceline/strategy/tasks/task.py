@@ -45,6 +45,8 @@ class StepTask(ABC):
     def of(choice: object) -> StepTask:
         """Return the task of a choice: ``sft``, ``dpo``, ``dpo:reference=precomputed``, ``grpo:samples=8,completion=512``.
 
+        A ``+`` is read as a comma.
+
         Raises:
             UserError: no such task or part of it.
         """
@@ -197,7 +199,7 @@ def _named(text: str) -> StepTask:
         raise unknown("task", text, TASKS)
     legal = [each.name for each in fields(task)]
     given: dict[str, Any] = {}
-    for part in filter(None, map(str.strip, listed.split(","))):
+    for part in filter(None, map(str.strip, listed.replace("+", ",").split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not legal:
             raise UserError(f"task {shown(text)}", "write it as grpo:samples=8,completion=512, or dpo:reference=precomputed")

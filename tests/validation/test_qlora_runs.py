@@ -31,4 +31,4 @@ def test_published_runs_fit_where_they_ran() -> None:
     plain = [abs(run.memory_error) for run in runs if run.memory_error is not None and not run.id.startswith(("un", "ax"))]
     assert sorted(plain)[len(plain) // 2] < 0.15 and max(plain) < 0.36
     speeds = [abs(run.speed_error) for run in runs if run.speed_error is not None]
-    assert len(speeds) == 7 and sorted(speeds)[3] < 0.1
+    assert len(speeds) == 9 and sorted(speeds)[4] < 0.1 and all(run.inside is not False for run in runs)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from paceline import Cluster, Strategy, Workload
+from paceline.planning.search.layout_space import dividing_shardings
 from paceline.prediction import Predictor
 from paceline.prediction.layouts.layout_bounds import LayoutBounds
 from paceline.prediction.layouts.layout_slices import LayoutSlice, Shares, with_common
@@ -61,6 +62,7 @@ def strategy(
     times: int,
     cluster: Cluster,
     common: Mapping[str, Any],
+    template: Strategy = TEMPLATE,
 ) -> Strategy:
     mesh = Parallelism(
         data=cluster.world_size // (own.tensor * own.context * shape.stages),
@@ -80,7 +82,7 @@ def strategy(
         expert=own.expert,
     )
     mesh = with_common(mesh, common)
-    return Strategy(global_batch_size=batch, parallelism=mesh, precision=own.precision, optimizer="adamw")
+    return replace(template, global_batch_size=batch, parallelism=mesh, precision=own.precision)
 
 
 SHAPES = [PipelineShape(p, v, SCHEDULES["1f1b"]) for p, v in ((1, 1), (2, 1), (4, 1), (6, 1), (2, 2), (2, 3), (3, 2))]
@@ -119,6 +121,40 @@ SHARED = (*map(Shares, SHARDINGS.values()), *(Shares(level, True) for level in S
 def test_no_bound_is_above_the_step_or_its_memory(
     workload: Workload, cluster: Cluster, predictor: Predictor, precision: str, common: Mapping[str, Any], most: int
 ) -> None:
+    check_bounds(workload, cluster, predictor, precision, common, most)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("framework", ["ordinary", "tuned"])
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"optimizer": "muon"},
+        {"optimizer": "adafactor"},
+        {"optimizer": "lion_8bit"},
+        {"optimizer": "adam", "state_bits": 16, "update": "fused"},
+        {"optimizer": "adam", "update": "looped"},
+    ],
+    ids=str,
+)
+def test_no_bound_is_above_the_step_of_another_optimizer(choices: dict[str, Any], framework: str) -> None:
+    update = {name: value for name, value in choices.items() if name != "optimizer"}
+    names = dividing_shardings(tuple(SHARDINGS), choices["optimizer"], update, "bf16")
+    shared = tuple(shares for shares in SHARED if shares.sharding.name in names)
+    template = Strategy.of(global_batch_size=1, **choices)
+    check_bounds(SMALL, TWO_NODES, Predictor(framework=framework), "bf16", {}, 8, template, shared)
+
+
+def check_bounds(
+    workload: Workload,
+    cluster: Cluster,
+    predictor: Predictor,
+    precision: str,
+    common: Mapping[str, Any],
+    most: int,
+    template: Strategy = TEMPLATE,
+    shared: tuple[Shares, ...] = SHARED,
+) -> None:
     draw = random.Random(len(precision))
     batches = (48, 96, 384)
     model = predictor.model(workload)
@@ -126,7 +162,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
     every = slices(workload, precision, cluster.devices_per_node, experts)
     if most < 24:  # a sample, as of the layouts below
         every = tuple(draw.sample(every, min(len(every), 6 * most)))
-    legal = LayoutBounds(model, cluster, every, SHARED, batches, TEMPLATE, common)
+    legal = LayoutBounds(model, cluster, every, shared, batches, template, common)
     bounds = replace(legal, slices=tuple(x for x in every if not legal.refused(x)))
     near = []
     for shape in SHAPES:
@@ -141,7 +177,7 @@ def test_no_bound_is_above_the_step_or_its_memory(
             if own.tensor * own.context * shape.stages == 1:
                 continue
             times = int(of_shape.micro_batches[rows[at], batch])
-            chosen = strategy(own, shape, SHARED[number], batches[batch], times, cluster, common)
+            chosen = strategy(own, shape, shared[number], batches[batch], times, cluster, common, template)
             step = mesh_step(model, cluster, chosen)
             closer = bounds.scheduled_seconds(shape, times, int(rows[at]), number)
             assert max(seconds[at, number, batch], closer) <= step.seconds, chosen

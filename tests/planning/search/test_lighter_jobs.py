@@ -6,7 +6,7 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload, predict
 from paceline.planning.search.lighter_jobs import AdjustableJob, lighter_jobs, with_lighter
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, Fitting, nearest_fit
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, Fitting, nearest_fit
 from paceline.prediction import ORDINARY
 from paceline.workload.builders.adapters.lora import parse_lora
 
@@ -50,6 +50,14 @@ def test_several_changes_together_where_none_alone_is_enough() -> None:
 def test_a_network_that_is_trained_whole_may_have_adapters() -> None:
     found = lighter("llama-3-8b", "", 2048)
     assert [fit for fit in found if ADAPTERS in fit.kinds] and all(ADAPTERS in fit.kinds or not fit.lora for fit in found)
+
+
+def test_a_network_that_is_trained_whole_may_store_bf16_weights_alone() -> None:
+    """torchtune fine-tunes 7B whole on one board of 24 GB so, and 8B (18.9 GiB without the paged state)."""
+    (narrow,) = (fit for fit in lighter("llama-2-7b", "", 512) if NARROW in fit.kinds)
+    assert narrow.kinds == (NARROW,) and not narrow.job
+    assert narrow.strategy.weight_update.in_backward and narrow.strategy.optimizer == "paged_adamw_8bit"
+    assert not [fit for fit in lighter("llama-2-7b", "r=16", 512) if NARROW in fit.kinds]  # adapters have little state
 
 
 def test_experts_with_adapters_stay_in_sixteen_bits() -> None:

@@ -9,10 +9,12 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import dollars_text
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_text
 from paceline.planning.search.goal import money
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, Fitting
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, Fitting
 from paceline.planning.search.ranking import TIE
 from paceline.strategy import Strategy
+from paceline.strategy.choices.choice import plain_values
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
+from paceline.strategy.strategy import CHOICES
 from paceline.units import format_memory, format_seconds
 
 SAFE = 0.9
@@ -108,6 +110,7 @@ _CHANGES = {
     "offload": "offload state to the host",
     SHORTER: "shorten the sequences",
     ADAPTERS: "train adapters alone",
+    NARROW: "store weights in bf16 with paged 8-bit state and update them in the backward pass",
 }
 
 
@@ -120,7 +123,9 @@ def _change(fit: Fitting) -> str:
 def lighter_words(fit: Fitting) -> str:
     """Return the options of a lighter job: ``--lora r=16,bits=4 --offload weights+optimizer``."""
     offload = fit.strategy.parallelism.offload
-    return " ".join([*fit.job, *([f"--offload {offload.name}"] if offload else [])])
+    update = {"optimizer": fit.strategy.optimizer, **plain_values(fit.strategy.weight_update)} if NARROW in fit.kinds else {}
+    named = (f"--{CHOICES[name].option} {value}" for name, value in update.items())
+    return " ".join([*fit.job, *([f"--offload {offload.name}"] if offload else []), *named])
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:

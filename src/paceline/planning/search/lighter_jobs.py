@@ -5,17 +5,20 @@ They come before other devices. Those with the fewest changes are first, and eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, SHORTER, ChangeSearch, Fitting
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, ChangeSearch, Fitting
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.passes.offload import can_offload, offloads
 from paceline.strategy import Strategy
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
+from paceline.strategy.sharding import ZERO3
+from paceline.strategy.updates.weight_update import BF16, IN_BACKWARD
 from paceline.workload.builders.adapters.lora import ALL, USUAL_RANK, LoRA
 from paceline.workload.table import Workload
 
@@ -37,10 +40,12 @@ class AdjustableJob:
 
 LEAST_POWER = 8
 """Binary logarithm of the shortest sequence to try."""
-_FEW = 3
+_FEW = 4
 """Number of lighter jobs to name."""
 _FASTER = 1.5
 """Speedup from which a lighter job of one change more is named too."""
+_NARROW: Mapping[str, Any] = {"optimizer": "paged_adamw_8bit", "update": IN_BACKWARD, "stored_weights": BF16}
+"""Full fine-tuning of least memory, as torchtune's recipes for one device have it."""
 _ADAPTED = LoRA(USUAL_RANK, (ALL,))
 """Adapters to offer for a network that is trained whole."""
 
@@ -50,15 +55,15 @@ def lighter_jobs(
 ) -> tuple[Fitting, ...]:
     """Return changes of the job itself with which it fits the same devices, those of the fewest kinds first.
 
-    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and adapters in place of all weights: one by
-    one, then several together until some fit, with those of one change more that are much faster. Each may also shard,
-    recompute and take micro steps. Each is predicted to fit.
+    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and in place of fp32 weights adapters, or
+    bf16 weights with paged 8-bit state. They are tried one by one, then several together until some fit, with those of
+    one change more that are much faster. Each may also shard, recompute and take micro steps. Each is predicted to fit.
     """
     packed = None if job.lora is None or job.lora.bits else replace(job.lora, bits=4, double=True)
     steps = [BITS] * (packed is not None) + ["offload"] * offloads(cluster.device) + [SHORTER] * (job.tokens > 0)
     sets = [list(combinations(steps, size)) for size in (1, 2, 3)]
     if job.lora is None:
-        sets = [[*sets[0], (ADAPTERS,), (ADAPTERS, BITS)], [(ADAPTERS, BITS, *of) for of in sets[0]]]
+        sets = [[*sets[0], (ADAPTERS,), (ADAPTERS, BITS), (NARROW,)], [(ADAPTERS, BITS, *of) for of in sets[0]]]
     found: list[Fitting] = []
     for kinds in sets:
         fits = [fit for of in kinds if (fit := _lighter(job, of, cluster, strategy, predictor)) is not None]
@@ -79,6 +84,12 @@ def _lighter(
         adapters = _ADAPTED
     if BITS in kinds and adapters is not None:
         adapters = replace(adapters, bits=4, double=True)
+    if NARROW in kinds:
+        shared = {"sharding": ZERO3.name} if strategy.parallelism.replica_count > 1 else {}
+        try:
+            strategy = strategy.changed(**shared).changed(**_NARROW)
+        except UserError:  # another precision, or a division that has fp32 weights
+            return None
     text = adapters.text if adapters is not None else ""
     lengths = _shorter(job.tokens) if SHORTER in kinds else (0,)
     for tokens in lengths:

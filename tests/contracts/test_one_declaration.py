@@ -317,6 +317,7 @@ ALLOWED = {
     "planning/search/layouts.py": "sizes by which divisions are told apart and counted",
     "planning/search/ranking.py": "choices of a job that its layouts share",
     "planning/search/nearest_fit.py": "changes that save memory, and how near each is",
+    "planning/search/lighter_jobs.py": "changes of a job that make it lighter",
     "prediction/layouts/layout_bounds.py": "choices that a bound depends on: other layouts share it",
     "planning/search/layout_space.py": "axes of a search of layouts, which another test holds to the declarations",
     "planning/search/space.py": "axes of a plan, which another test holds to the declarations",

@@ -164,7 +164,8 @@ def gathers(step: Step) -> tuple[float, bool]:
 
 def _logits(model: StepModel, strategy: Strategy) -> float:
     """Return bytes of the reference's logits next to those of the policy, beyond what the backward pass needs later."""
-    numbers, loss = numbers_of(strategy), loss_of(strategy, model.constants.framework)
+    framework = model.constants.framework
+    numbers, loss = numbers_of(strategy, framework), loss_of(strategy, framework)
     if numbers == "fused" or not loss.fp32_copies or loss.chunks != 1:
         return 0.0
     stored = loss_bytes(model.workload, numbers) * strategy.micro_batch_size
@@ -176,8 +177,9 @@ def _activations(model: StepModel, strategy: Strategy) -> float:
     mesh = strategy.parallelism
     if not mesh.whole:
         return 0.0
-    loss = loss_of(strategy, model.constants.framework)
-    of_sample = sample_bytes(model.workload, numbers_of(strategy), mesh.recomputation, strategy.precision, loss=loss)
+    framework = model.constants.framework
+    numbers, loss = numbers_of(strategy, framework), loss_of(strategy, framework)
+    of_sample = sample_bytes(model.workload, numbers, mesh.recomputation, strategy.precision, loss=loss)
     return sum(of_sample.values()) * strategy.micro_batch_size
 
 

@@ -57,6 +57,7 @@ def written(folder: Path, networks: dict[str, tuple[str, str, dict[str, Any]]]) 
     return f"{folder}/"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("diffusers") is None or find_spec("transformers") is None, reason="needs diffusers")
 def test_all_networks_of_a_folder_are_read(tmp_path: Path) -> None:
     from diffusers import AutoencoderKL

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from paceline.errors import UserError
-from paceline.prediction.tasks.resized import with_documents, with_tokens
+from paceline.hardware import Cluster
+from paceline.prediction import Predictor
+from paceline.prediction.tasks.resized import with_documents, with_sequences, with_tokens
+from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 
@@ -38,6 +43,19 @@ def test_documents_leave_all_but_attention() -> None:
             before.flops_forward + before.flops_backward - own * 15 / 16
         )
     assert packed.activation_bytes == whole.activation_bytes
+
+
+@pytest.mark.parametrize(
+    "choices", [{"sharding": "zero3"}, {"sharding": "zero1", "tensor": 2, "pipeline": 2, "grad_accum_steps": 2}]
+)
+def test_a_pair_is_two_sequences_of_a_batch(choices: dict[str, Any]) -> None:
+    network, cluster = Workload.named("llama-3-8b", 1024), Cluster.named("8 H100")
+    pairs, sequences = (
+        Predictor().step(own, cluster, Strategy.of(world_size=8, global_batch_size=batch, precision="bf16", **choices))
+        for own, batch in ((with_sequences(network, 2), 16), (network, 32))
+    )
+    assert pairs.step_time_s == pytest.approx(sequences.step_time_s)
+    assert pairs.memory_bytes == pytest.approx(sequences.memory_bytes)
 
 
 def test_images_have_no_tokens() -> None:

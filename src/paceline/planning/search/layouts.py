@@ -32,6 +32,7 @@ from paceline.prediction.layouts.many_lengths import least_network
 from paceline.prediction.layouts.many_tasks import least_before_s
 from paceline.prediction.layouts.pipeline_bounds import PipelineShape
 from paceline.prediction.step.memory import usable_bytes
+from paceline.prediction.tasks.resized import with_sequences
 from paceline.prediction.tasks.task_step import trained_workload
 from paceline.strategy import Strategy
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
@@ -154,7 +155,7 @@ class _LayoutScreening:
         self.illegal: Counter[str] = Counter()
         every = tuple(space.slices(cluster))
         task = self.template.task
-        network = workload if task.alone else trained_workload(workload, task)  # less than the whole step
+        network = workload if task.alone else with_sequences(trained_workload(workload, task), task.sequences)
         model = predictor.model(least_network(network, self.template.tokens_per_sample))
         self.shared = space.shared(cluster)
         bounds = LayoutBounds(model, cluster, every, self.shared, space.batches, self.template, self.common)

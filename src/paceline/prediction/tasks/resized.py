@@ -30,6 +30,15 @@ def with_documents(workload: Workload, share: float) -> Workload:
     return replace(workload, layers=tuple(_attending(layer, share) for layer in workload.layers))
 
 
+@once
+def with_sequences(workload: Workload, count: int) -> Workload:
+    """Return the network whose samples are this many sequences each, such as pairs."""
+    if count == 1:
+        return workload
+    layers = tuple(of_tokens(layer, float(count)) for layer in workload.layers)  # by the dimension that a batch multiplies
+    return replace(workload, layers=layers, input_bytes=workload.input_bytes * count)
+
+
 def sequence_tokens(workload: Workload) -> int:
     """Return the tokens of a sequence. Raises UserError for a network of other samples."""
     if not workload.tokens:

@@ -11,6 +11,7 @@ from paceline.prediction import ORDINARY
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import WholeStep
+from paceline.prediction.tasks.length_step import LengthStep
 from paceline.prediction.tasks.task_step import TaskStep
 from paceline.strategy import Strategy
 from paceline.workload import Workload
@@ -39,4 +40,4 @@ def test_the_parts_of_a_step_sum_to_it(kind: type[Step], mesh: dict[str, int]) -
 
 
 def test_a_step_is_one_of_its_kinds() -> None:
-    assert inspect.isabstract(Step) and set(Step.__subclasses__()) == {WholeStep, MeshStep, TaskStep}
+    assert inspect.isabstract(Step) and set(Step.__subclasses__()) == {WholeStep, MeshStep, TaskStep, LengthStep}

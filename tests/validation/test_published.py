@@ -88,7 +88,6 @@ def test_networks_by_their_texts(changes: dict[str, str], parameters: float) -> 
     [
         ({"device": "8xRTX-3090 + 8xTitan-RTX"}, "several kinds of devices in one run"),
         ({"model": "dpo_llama-7b"}, "fine-tuning other than of all weights or with LoRA"),
-        ({"recompute": "activations offloaded"}, "activations moved to the host"),
         ({"recompute": "moonlight"}, "recompute moonlight"),
         ({"model": "chess"}, "model not among the workloads"),
         ({"seq_len": ""}, "sequence length not stated"),
@@ -275,6 +274,22 @@ def test_batches_of_maxtext_are_those_of_each_device() -> None:
 def test_shardings(text: str, sharding: str, offload: str) -> None:
     row = Row({"dp_sharding": text}, 1, 2, "made_up.csv")
     assert (options.sharding(row), options.offload(row)) == (sharding, offload)
+
+
+@each_row(
+    ("said", "recompute", "offload"),
+    [
+        ({"recompute": "activations offloaded"}, "none", "activations"),
+        ({"recompute": "full, offload"}, "full", "activations"),
+        ({"recompute": "minimal_offloaded"}, "none", "none"),
+        ({"recompute": "none", "other_options": "cpu_offloading=True cpu_offloading_num_layers=4"}, "none", "activations"),
+        ({"recompute": "none", "other_options": "cpu_offloading: false"}, "none", "none"),
+        ({"recompute": "full", "framework": "DeepSpeed ZeRO-3, optimizer offload, activation offload"}, "full", "optimizer"),
+    ],
+)
+def test_activations_on_the_host(said: dict[str, str], recompute: str, offload: str) -> None:
+    row = Row(said, 1, 2, "made_up.csv")
+    assert (options.recompute(row), options.offload(row)) == (recompute, offload)
 
 
 @each_row(

@@ -77,6 +77,10 @@ of a block's products that they compute again. The feed-forward layer has two th
 ``custom`` keeps the input of each block by default."""
 
 
+_ACTIVATIONS_MOVED = re.compile(r"\bcpu_offloading\b(?!\s*[=:]\s*(?:false|0))|activation[-_ ]offload", re.IGNORECASE)
+"""Options of Megatron-Core and others that move activations to the host."""
+
+
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{_WRITTEN[name]}){_SAYS}(\d[\d,]*)(k?)(?![\d.])", re.IGNORECASE)
@@ -129,18 +133,27 @@ def sharding(row: Row) -> str:
 
 
 def offload(row: Row) -> str:
-    """Return the state in the host's memory, a name of ``OFFLOADS``."""
+    """Return what is in the host's memory, a name of ``OFFLOADS``.
+
+    Text on recomputation or Megatron-Core's options may state activations. Policies of MaxText that move a few results of each
+    block are not told apart from those that keep them.
+    """
     said = f"{row.text('framework')} {row.text('dp_sharding')}".casefold()
-    if "offload" not in said:
-        return "none"
-    return "weights+optimizer" if "full offload" in said and SHARDINGS[sharding(row) or "ddp"].weights else "optimizer"
+    parts: list[str] = []
+    if "offload" in said:
+        whole = "full offload" in said and SHARDINGS[sharding(row) or "ddp"].weights
+        parts.append("weights+optimizer" if whole else "optimizer")
+    text = row.text("recompute").casefold()
+    if ("offload" in text and _of_policy(text) is None) or _ACTIVATIONS_MOVED.search(row.text("other_options")):
+        parts.append("activations")
+    return "+".join(parts) or "none"
 
 
 def recompute(row: Row) -> str:
     """Return what runs again in the backward pass, as ``Strategy.of`` takes it; empty where nothing is stated.
 
     Raises:
-        UserError: text that names no recomputation, or activations moved to the host.
+        UserError: text that names no recomputation.
     """
     text = row.text("recompute").casefold() or _in_options(row)
     if text in _UNSAID and text != "none":
@@ -149,13 +162,13 @@ def recompute(row: Row) -> str:
         return "" if "not stated" in text else "none"
     if (policy := _of_policy(text)) is not None:
         return "full" if policy else "none"
-    if "offload" in text:
-        raise UserError("activations moved to the host")
     if re.search(r"select|\bsac\b|\bop\b", text):
         by_operation = re.search(r"torchtitan|torchao", f"{row.text('framework')} {row.text('source')}", re.IGNORECASE)
         return "selective:op" if by_operation and "layer" not in text else "selective"
     if re.search(r"full|^on\b|true|yes|checkpoint|uniform|block|^all|every|layer|\bac\b", text):
         return "full"
+    if "offload" in text:  # activations move, and nothing is computed again
+        return "none"
     raise UserError(f"recompute {text}")
 
 

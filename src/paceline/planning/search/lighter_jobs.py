@@ -16,7 +16,7 @@ from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.passes.offload import can_offload, offloads
 from paceline.strategy import Strategy
-from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
+from paceline.strategy.offload import OFFLOAD_CHECKPOINTS, OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.strategy.sharding import ZERO3
 from paceline.strategy.updates.weight_update import BF16, IN_BACKWARD
 from paceline.workload.builders.adapters.lora import ALL, USUAL_RANK, LoRA
@@ -42,6 +42,11 @@ LEAST_POWER = 8
 """Binary logarithm of the shortest sequence to try."""
 _FEW = 4
 """Number of lighter jobs to name."""
+_MOVED = (
+    *(OFFLOAD_OPTIMIZER.name, OFFLOAD_CHECKPOINTS.name, OFFLOAD_WEIGHTS.name),
+    f"{OFFLOAD_WEIGHTS.name}+{OFFLOAD_CHECKPOINTS.name}",
+)
+"""State to move to the host, the least first. What recomputed blocks start from are checkpoints."""
 _FASTER = 1.5
 """Speedup from which a lighter job of one change more is named too."""
 _NARROW: Mapping[str, Any] = {"optimizer": "paged_adamw_8bit", "update": IN_BACKWARD, "stored_weights": BF16}
@@ -120,7 +125,7 @@ def _fitting_strategy(
     search = ChangeSearch(network, model)
     if offload and not can_offload(network.num_parameters, cluster):
         return None
-    moved = [OFFLOAD_OPTIMIZER.name, OFFLOAD_WEIGHTS.name] if offload else [""]
+    moved = _MOVED if offload else ("",)
     fitting = search.fitting([] if offload else [(cluster, strategy)])
     for where in moved:
         fitting = fitting or search.fitting(search.whole(cluster, strategy, where))

@@ -161,7 +161,7 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
     """Return an offer's changed options, and the whole command with them."""
     workload, cluster, strategy = inputs
     old, new = strategy.settled(workload, cluster).to_json(), fit.strategy.to_json()
-    changed = {CHOICES[name].dest or name: new[name] for name in new if new[name] != old[name] and name != "world_size"}
+    changed = {CHOICES[name].dest or name: new[name] for name in new if new[name] != old.get(name) and name != "world_size"}
     carried: dict[str, Any] = dict.fromkeys(_NOT_CARRIED)
     if DENSE in fit.kinds:
         changed = {name: value for name, value in changed.items() if name not in _OF_EXCHANGE}

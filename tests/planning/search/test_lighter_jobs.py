@@ -6,7 +6,7 @@ import pytest
 
 from paceline import Cluster, Strategy, Workload, predict
 from paceline.planning.search.lighter_jobs import AdjustableJob, lighter_jobs, with_lighter
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, Fitting, nearest_fit
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, LOSS, NARROW, SHORTER, Fitting, nearest_fit
 from paceline.prediction import ORDINARY
 from paceline.workload.builders.adapters.lora import parse_lora
 
@@ -90,3 +90,9 @@ def test_four_bits_and_offload_are_named_where_they_are_much_faster() -> None:
     found = nearest_fit(Workload.named("llama-3-70b", 512, lora="r=16"), on, strategy)
     every = with_lighter(found, job("llama-3-70b", "r=16", 512), on, strategy, ORDINARY)
     assert "offload" in every[0].kinds and every[1].kinds == both.kinds and every[-1].cluster != on
+
+
+def test_the_loss_in_parts_saves_the_logits_of_long_sequences() -> None:
+    found = lighter("llama-3-8b", "qlora", 16384)
+    first = next(fit for fit in found if fit.kinds == (LOSS,))
+    assert first.strategy.choice("loss") == "chunked" and not first.lora and not first.tokens

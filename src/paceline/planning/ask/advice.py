@@ -9,7 +9,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import dollars_text
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_text
 from paceline.planning.search.goal import money
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, Fitting
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, LOSS, NARROW, SHORTER, Fitting
 from paceline.planning.search.ranking import TIE
 from paceline.strategy import Strategy
 from paceline.strategy.choices.choice import plain_values
@@ -107,6 +107,7 @@ def holding(asked: Asked, named: Cluster) -> str:
 
 _CHANGES = {
     BITS: "hold the frozen weights in 4 bits",
+    LOSS: "compute the loss in parts",
     "offload": "offload state to the host",
     SHORTER: "shorten the sequences",
     ADAPTERS: "train adapters alone",
@@ -124,8 +125,9 @@ def lighter_words(fit: Fitting) -> str:
     """Return the options of a lighter job: ``--lora r=16,bits=4 --offload weights+optimizer``."""
     offload = fit.strategy.parallelism.offload
     update = {"optimizer": fit.strategy.optimizer, **plain_values(fit.strategy.weight_update)} if NARROW in fit.kinds else {}
-    named = (f"--{CHOICES[name].option} {value}" for name, value in update.items())
-    return " ".join([*fit.job, *([f"--offload {offload.name}"] if offload else []), *named])
+    named = [f"--{CHOICES[name].option} {value}" for name, value in update.items()]
+    loss = ["--loss chunked"] if LOSS in fit.kinds else []
+    return " ".join([*fit.job, *loss, *([f"--offload {offload.name}"] if offload else []), *named])
 
 
 def _missed(asked: Asked, limits: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.planning.search.nearest_fit import ADAPTERS, BITS, NARROW, SHORTER, ChangeSearch, Fitting
+from paceline.planning.search.nearest_fit import ADAPTERS, BITS, LOSS, NARROW, SHORTER, ChangeSearch, Fitting
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.passes.offload import can_offload, offloads
 from paceline.strategy import Strategy
@@ -47,6 +47,8 @@ _MOVED = (
     f"{OFFLOAD_WEIGHTS.name}+{OFFLOAD_CHECKPOINTS.name}",
 )
 """State to move to the host, the least first. What recomputed blocks start from are checkpoints."""
+IN_PARTS = "chunked"
+"""The loss in parts of the tokens, which writes no logits of all of them."""
 _FASTER = 1.5
 """Speedup from which a lighter job of one change more is named too."""
 _NARROW: Mapping[str, Any] = {"optimizer": "paged_adamw_8bit", "update": IN_BACKWARD, "stored_weights": BF16}
@@ -60,12 +62,15 @@ def lighter_jobs(
 ) -> tuple[Fitting, ...]:
     """Return changes of the job itself with which it fits the same devices, those of the fewest kinds first.
 
-    Weights next to adapters in 4 bits, state in host memory, shorter sequences, and in place of fp32 weights adapters, or
-    bf16 weights with paged 8-bit state. They are tried one by one, then several together until some fit, with those of
-    one change more that are much faster. Each may also shard, recompute and take micro steps. Each is predicted to fit.
+    Weights next to adapters in 4 bits, the loss in parts, state in host memory, shorter sequences, and in place of fp32 weights
+    adapters, or bf16 weights with paged 8-bit state. They are tried one by one, then several together until some fit, with
+    those of one change more that are much faster. Each may also shard, recompute and take micro steps, and is predicted to fit.
     """
     packed = None if job.lora is None or job.lora.bits else replace(job.lora, bits=4, double=True)
-    steps = [BITS] * (packed is not None) + ["offload"] * offloads(cluster.device) + [SHORTER] * (job.tokens > 0)
+    parts = strategy.choice("loss") != IN_PARTS and any(layer.is_logits for layer in job.made(_text(job), 0).layers)
+    steps = (
+        [BITS] * (packed is not None) + [LOSS] * parts + ["offload"] * offloads(cluster.device) + [SHORTER] * (job.tokens > 0)
+    )
     sets = [list(combinations(steps, size)) for size in (1, 2, 3)]
     if job.lora is None:
         sets = [[*sets[0], (ADAPTERS,), (ADAPTERS, BITS), (NARROW,)], [(ADAPTERS, BITS, *of) for of in sets[0]]]
@@ -96,6 +101,8 @@ def _lighter(
         except UserError:  # another precision, or a division that has fp32 weights
             return None
     text = adapters.text if adapters is not None else ""
+    if LOSS in kinds:
+        strategy = strategy.changed(loss=IN_PARTS)
     lengths = _shorter(job.tokens) if SHORTER in kinds else (0,)
     for tokens in lengths:
         try:
@@ -109,6 +116,10 @@ def _lighter(
             if step.fit == "fits":
                 return Fitting(kinds=kinds, cluster=cluster, strategy=best, prediction=step, lora=changed, tokens=tokens)
     return None
+
+
+def _text(job: AdjustableJob) -> str:
+    return job.lora.text if job.lora is not None else ""
 
 
 def _shorter(tokens: int) -> tuple[int, ...]:

@@ -37,11 +37,12 @@ from paceline.units import format_memory, format_seconds
 from paceline.workload.table import Workload
 
 DENSE = "dense all-reduce"
-BITS, ADAPTERS, SHORTER, NARROW = "4 bits", "adapters", "shorter sequences", "bf16 weights"
-"""Kinds of change of the job itself: weights next to adapters in 4 bits, adapters in place of all weights, its length, and bf16
-weights with 8-bit state, updated in the backward pass."""
+BITS, LOSS, ADAPTERS = "4 bits", "chunked loss", "adapters"
+SHORTER, NARROW = "shorter sequences", "bf16 weights"
+"""Kinds of change of the job itself: weights next to adapters in 4 bits, the loss in parts, adapters in place of all weights,
+its length, and bf16 weights with 8-bit state, updated in the backward pass."""
 ORDER = (
-    *("micro steps", "recomputation", "sharding", "layout", BITS, "offload", SHORTER, NARROW, ADAPTERS),
+    *("micro steps", "recomputation", "sharding", "layout", BITS, LOSS, "offload", SHORTER, NARROW, ADAPTERS),
     *("more devices", "larger device", DENSE),
 )
 """Kinds of change, the nearest first."""

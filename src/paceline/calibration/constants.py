@@ -198,8 +198,6 @@ class Efficiency:
             self,
             framework=framework,
             attention_kernel=self.attention_kernel or framework.attention,
-            host_s=self.host_s * framework.host,
-            expert_host_s=self.expert_host_s * framework.host,
         )
 
     def timed(self, factor: float) -> Efficiency:

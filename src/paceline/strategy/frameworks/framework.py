@@ -39,9 +39,7 @@ class Framework:
         reduce_buckets: elements of its buffers for gradients on their way to their owner.
         live_weights: most elements of gathered weights that stay gathered to be used again.
         fragments: share of a step's tensors that free pieces of PyTorch's memory hold where weights are sharded.
-        host: host's seconds of a kernel launch, relative to a plain loop of PyTorch.
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
-        step_host_s: host's seconds of each step outside of the passes, such as logging and callbacks.
         host_threads: threads of a process while the host updates offloaded state, if a node has several: ``one`` by default of
             PyTorch's launcher (``OMP_NUM_THREADS=1``), or ``all`` that its cores give each.
         host_loops: True if the host updates weights in its memory by one loop for each operation (PyTorch's Adam), not by one
@@ -66,9 +64,7 @@ class Framework:
     reduce_buckets: float = 0.0
     live_weights: float = 0.0
     fragments: float = 0.0
-    host: float = 1.0
     module_host_s: float = 0.0
-    step_host_s: float = 0.0
     host_threads: HostThreads = "one"
     host_loops: bool = False
     wide_embeddings: bool = False

@@ -147,3 +147,10 @@ def test_sizes_that_latents_do_not_divide_are_refused() -> None:
 def test_every_part_is_of_some_pipeline() -> None:
     used = {part for entry in pipelines().values() for part in (*entry.text, entry.autoencoder)}
     assert used == set(parts())
+
+
+def test_a_size_of_another_network_is_refused_and_of_an_unknown_one_its_name() -> None:
+    with pytest.raises(UserError, match="--input for llama-3-8b, whose input has one size"):
+        Workload.named("llama-3-8b", inputs="512px")
+    with pytest.raises(UserError, match=r"unknown workload 'sdxxl'.*sdxl"):
+        Workload.named("sdxxl", inputs="512px")

@@ -104,6 +104,7 @@ class Workload(LayerTable):
             own = catalogue.as_fine_tuned(catalogue.canonical(name), inputs, bool(lora))
             if inputs and not catalogue.takes_size(own):
                 if not catalogue.takes_image_size(name):
+                    _named(own, None, True)  # an unknown name is the error then
                     raise _not_code(name, args)
                 own = PREFIX + name.removeprefix(PREFIX)
             if inputs and own in configurations():

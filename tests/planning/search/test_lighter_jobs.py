@@ -36,11 +36,13 @@ def test_weights_in_four_bits_come_first() -> None:
     assert not any(SHORTER in fit.kinds for fit in others)  # 26 GB of weights fit at no length
 
 
+@pytest.mark.long
 def test_one_change_is_enough_where_one_is() -> None:
     assert all(len(fit.kinds) == 1 for fit in lighter("llama-3-8b", "r=16", 16384))
     assert {SHORTER} in [set(fit.kinds) for fit in lighter("llama-3-8b", "qlora", 16384)]
 
 
+@pytest.mark.long
 def test_several_changes_together_where_none_alone_is_enough() -> None:
     found = lighter("llama-3-8b", "r=16", 8192, Cluster.named("1 RTX 3060"))
     assert found and (BITS, SHORTER) in [fit.kinds for fit in found]

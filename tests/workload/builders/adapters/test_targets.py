@@ -107,6 +107,7 @@ class Picture(nn.Module):
 
 
 @needs_peft
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dora", [False, True])
 def test_convolutions_have_the_adapters_of_peft(dora: bool) -> None:

@@ -39,6 +39,9 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "meta-llama-3.1-8b": "llama-3-8b",
         "meta-llama-3.1-70b": "llama-3-70b",
         "meta-llama-3.1-405b": "llama-3-405b",
+        "llama-4-scout-17b-16e": "llama-4-scout",
+        "llama-4-maverick-17b-128e": "llama-4-maverick",
+        "hermes-3-llama-3.1-8b": "llama-3-8b",
         "jamba": "jamba-52b-a12b",
         "jamba-v0.1": "jamba-52b-a12b",
         **{f"granite-4-h-{size}": f"granite-4.0-h-{size}" for size in ("tiny", "small")},
@@ -64,6 +67,19 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         **{f"llama-{size}b": f"llama-2-{size}b" for size in (7, 13)},
         **{f"vicuna-{size}b": f"llama-2-{size}b" for size in (7, 13)},
         **{f"qwen-2-{size}b": f"qwen-2.5-{size}b" for size in ("0.5", "1.5", "7", "72")},
+        **{
+            f"qwen-2.5-{kind}-{size}b": f"qwen-2.5-{size}b"
+            for kind in ("coder", "math")
+            for size in ("0.5", "1.5", "3", "7", "14", "32")
+        },
+        "qwq-32b": "qwen-2.5-32b",
+        **{f"deepseek-r1-distill-qwen-{size}b": f"qwen-2.5-{size}b" for size in ("1.5", "7", "14", "32")},
+        **{f"deepseek-r1-distill-llama-{size}b": f"llama-3-{size}b" for size in ("8", "70")},
+        **{f"olmo-2-1124-{size}b": f"olmo-2-{size}b" for size in ("7", "13")},
+        "mistral-nemo": "mistral-nemo-12b",
+        "nvidia-nemotron-nano-9b-v2": "nemotron-nano-9b-v2",
+        "nvidia-nemotron-nano-12b-v2": "nemotron-nano-12b-v2",
+        "stable-diffusion-v1-5": "stable-diffusion",
         "phi-1.5-1.3b": "phi-1.5",
         **{
             f"llama-1-{size}b": name
@@ -85,13 +101,16 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "rnn-transducer": "rnnt",
         **dict.fromkeys(("vit-s", "vit-s/16", "vit-small", "vit-small-patch16-224", "deit-small-patch16-224"), "vit-s-16"),
         **dict.fromkeys(("vit-b", "vit-b/16", "vit-base", "vit-pytorch", "vit-base-patch16-224"), "vit-b-16"),
+        **dict.fromkeys(("bge-base-en-v1.5", "bge-base-en", "e5-base-v2", "e5-base"), "bert-base"),
+        **dict.fromkeys(("bge-large-en-v1.5", "bge-large-en", "e5-large-v2", "e5-large"), "bert-large"),
         **dict.fromkeys(("vit-b/32", "vit-base-patch32-224"), "vit-b-32"),
         **dict.fromkeys(("vit-l", "vit-l/16", "vit-large", "vit-large-patch16-224"), "vit-l-16"),
         **dict.fromkeys(("vit-h", "vit-h/14", "vit-huge", "vit-huge-patch14-224"), "vit-h-14"),
     }
 )
 """Other names of networks with the same dimensions (Grattafiori et al. 2024, The Llama 3 Herd of Models, arXiv:2407.21783,
-table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base)."""
+table 3; DeepSeek-AI 2025, DeepSeek-R1, arXiv:2501.12948, section 2: trained from DeepSeek-V3-Base, section 2.4: distilled
+models keep the network that they are named after; Hui et al. 2024, Qwen2.5-Coder, arXiv:2409.12186, table 1)."""
 MOST_LISTED = 8
 
 

@@ -29,7 +29,7 @@ def layers(module: Any, extra: int = 0) -> Any:
     if extra:
         module.more = nn.Parameter(torch.empty(extra, device="meta"))
     tokens = torch.empty(2 * 10, 8, device="meta"), torch.empty(2 * 10, 3, device="meta")
-    return build(module, tokens, {}, 2)
+    return build.build(module, tokens, {}, 2)
 
 
 def test_experts_are_grouped_products_of_the_tokens_that_they_get() -> None:

@@ -46,12 +46,13 @@ class GatedDelta:
             linear("in", s, hidden, 2 * keys + 2 * values, bias=False),
             linear("in_gates", s, hidden, 2 * self.value_heads, bias=False, kept=False, kept_half=True, sums=1),
             causal_convolution("conv", s, 2 * keys + values, self.conv, bias=False),
-            self._scan(s),
+            self.scan(s),
             gated_norm("norm", s, values, self.value_dim),
             linear("out", s, values, hidden, bias=False),
         ]
 
-    def _scan(self, s: float) -> LayerSpec:
+    def scan(self, s: float) -> LayerSpec:
+        """Return the chunked scan over ``s`` tokens."""
         c, k, v = min(float(self.chunk), s), float(self.key_dim), float(self.value_dim)
         chunks = s / c
         heads = chunks * self.value_heads
@@ -76,3 +77,63 @@ class GatedDelta:
         weights = (("A_log", (self.value_heads,)), ("dt_bias", (self.value_heads,)))
         held = 2 * q + 2 * x + scores + gates
         return LayerSpec("scan", "Scan", operations, held, weights, held / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KimiDelta:
+    """Dimensions of a block of the delta rule with a decay for each channel (Kimi Linear, arXiv:2510.26692, section 3).
+
+    The scan has the products of the gated delta rule; its decays are as wide as the keys.
+
+    Attributes:
+        heads, width: heads of queries, keys and values, and their width.
+        conv: positions of the causal convolution of queries, keys and values.
+        decay_rank: inner width of the product for the decays; 0: one full product.
+        gate_rank: the same for the gate of the result.
+
+    Raises:
+        UserError: a dimension below 1.
+    """
+
+    heads: int
+    width: int
+    conv: int = 4
+    decay_rank: int = 0
+    gate_rank: int = 0
+
+    def __post_init__(self) -> None:
+        check_dimensions("block of the delta rule", self.heads, self.width, self.conv)
+
+    def layers(self, s: float, hidden: int) -> list[LayerSpec]:
+        """Return the layers over ``s`` tokens, after the norm of their input."""
+        inner = self.heads * self.width
+        rule = GatedDelta(key_heads=self.heads, key_dim=self.width, value_heads=self.heads, value_dim=self.width)
+        scan, decays = rule.scan(s), WIDE * s * inner
+        first, *rest = [i for i, o in enumerate(scan.operations) if o.kind == "memory"]
+        operations = list(scan.operations)
+        # the softplus of the decays and their sums within a chunk; their gradients
+        operations[first] = replace(operations[first], bytes=operations[first].bytes + 3 * decays)
+        operations[rest[0]] = replace(operations[rest[0]], bytes=operations[rest[0]].bytes + 5 * decays)
+        scan = replace(
+            scan,
+            operations=tuple(operations),
+            kept=scan.kept + decays,
+            kept_half=scan.kept_half + decays / 2,
+            weights=(("A_log", (self.heads,)), ("dt_bias", (inner,))),
+        )
+        return [
+            linear("in", s, hidden, 3 * inner, bias=False),
+            *self._gate("decay", s, hidden, inner, self.decay_rank),
+            linear("in_gates", s, hidden, self.heads, bias=False, kept=False, kept_half=True, sums=1),
+            *self._gate("gate", s, hidden, inner, self.gate_rank),
+            causal_convolution("conv", s, 3 * inner, self.conv, bias=False),
+            scan,
+            gated_norm("norm", s, inner, self.width),
+            linear("out", s, inner, hidden, bias=False),
+        ]
+
+    def _gate(self, name: str, s: float, hidden: int, inner: int, rank: int) -> list[LayerSpec]:
+        if not rank:
+            return [linear(f"in_{name}", s, hidden, inner, bias=False, kept=False, kept_half=True, sums=1)]
+        first = linear(f"in_{name}_narrow", s, hidden, rank, bias=False, kept=False, kept_half=True, sums=1)
+        return [first, linear(f"in_{name}", s, rank, inner, bias=False)]

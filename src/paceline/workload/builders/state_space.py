@@ -69,13 +69,13 @@ class Mamba2:
         parts = [
             linear("in", s, hidden, d + mixed + self.heads, bias=self.bias),
             causal_convolution("conv", s, mixed, self.conv, bias=self.conv_bias),
-            self._scan(s),
+            self.scan(s),
         ]
         if self.gated_norm:
             parts.append(gated_norm("norm", s, d, d))
         return [*parts, linear("out", s, d, hidden, bias=self.bias)]
 
-    def _scan(self, s: float) -> LayerSpec:
+    def scan(self, s: float) -> LayerSpec:
         """Return the chunked scan. Causal products compute half of a chunk's scores."""
         q, p, n = min(float(self.chunk), s), float(self.head_dim), float(self.state)
         chunks = s / q

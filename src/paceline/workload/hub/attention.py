@@ -42,6 +42,8 @@ def _fused(
         causal = causal and position_bias is None
         attend = torch.nn.functional.scaled_dot_product_attention
         result = attend(query, key, value, position_bias, dropout, causal, enable_gqa=key.shape[1] != query.shape[1])
+    if result.is_contiguous():  # the kernel writes the heads of a token next to each other; without data a new shape is enough
+        return result.reshape(result.shape[0], result.shape[2], result.shape[1], result.shape[3]), None
     return result.transpose(1, 2), None
 
 

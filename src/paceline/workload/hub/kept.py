@@ -44,7 +44,8 @@ def kept_models() -> Mapping[str, Kept]:
 @cache
 def kept_name(name: str) -> str:
     """Return the kept model of a name in any case, with any separators; empty without one."""
-    return _folded().get(fold(name), "")
+    plain = fold(name)
+    return _folded().get(plain, "") or _ALIASES.get(plain, "")
 
 
 @cache
@@ -58,6 +59,34 @@ def configurations() -> Mapping[str, Mapping[str, Any]]:
 def kept_table(name: str) -> LayerTable:
     """Return the layer table of a kept model, by one of ``kept_models``."""
     return LayerTable.from_json(json.loads(_archive().read(f"{name}.json")))
+
+
+_ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        fold(other): name
+        for other, name in {
+            **{
+                f"esm2_t{layers}_{size}_UR50D": f"esm2-{size.lower()}"
+                for layers, size in ((6, "8M"), (12, "35M"), (30, "150M"))
+            },
+            **{
+                f"esm2_t{layers}_{size}_UR50D": f"esm2-{size.lower()}"
+                for layers, size in ((33, "650M"), (36, "3B"), (48, "15B"))
+            },
+            "siglip-so400m-patch14-384": "siglip-so400m",
+            "wav2vec2-base-960h": "wav2vec2-base",
+            "wav2vec2-large-960h": "wav2vec2-large",
+            "hubert-base-ls960": "hubert-base",
+            "all-MiniLM-L6-v2": "all-minilm-l6",
+            "all-MiniLM-L12-v2": "all-minilm-l12",
+            "all-mpnet-base-v2": "mpnet-base",
+            "multilingual-e5-base": "xlm-roberta-base",
+            "multilingual-e5-large": "xlm-roberta-large",
+            "Olmo-3-7B-Think": "olmo-3-7b",
+        }.items()
+    }
+)
+"""Names on huggingface.co of kept models, by their letters and figures."""
 
 
 @cache

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from paceline.workload.builders.delta_rule import GatedDelta
+from paceline.workload.builders.delta_rule import GatedDelta, KimiDelta
 from paceline.workload.builders.experts import Experts, expert_layers
-from paceline.workload.builders.layer_builders import LayerSpec, normalisation
+from paceline.workload.builders.layer_builders import LayerSpec
+from paceline.workload.builders.linear_recurrence import Lightning, gated_recurrence, linear_attention
+from paceline.workload.builders.rwkv import Rwkv, channel_mixing
 from paceline.workload.builders.state_space import Mamba, Mamba2
-from paceline.workload.hub.skipped import Build
+from paceline.workload.hub.skipped import Build, Builder
+from paceline.workload.hub.small_kernels import ACTIVATION, NORM, activation, norm
 
 
-def builder(module: Any) -> Build | None:
+def builder(module: Any) -> Builder | None:
     """Return the builder of a module's layers; None for a module that is traced."""
     name = type(module).__name__
-    return next((_checked(build) for pattern, build in _KERNELS if pattern.search(name)), None)
+    return next((replace(own, build=_checked(own.build)) for pattern, own in _KERNELS if pattern.search(name)), None)
 
 
 def _checked(build: Build) -> Build:
@@ -83,7 +87,10 @@ def _mamba(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], sample
         bias=module.in_proj.bias is not None,
         normalised=hasattr(module, "dt_layernorm"),
     )
-    return [part.named("mixer.") for part in own.layers(tokens, width)]
+    parts = own.layers(tokens, width)
+    if own.normalised and not any(True for _ in module.dt_layernorm.parameters()):  # norms without weights
+        parts = [replace(part, weights=()) if part.kind == "RMSNorm" else part for part in parts]
+    return [part.named("mixer.") for part in parts]
 
 
 def _gated_delta(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
@@ -98,19 +105,63 @@ def _gated_delta(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
     return [part.named("mixer.") for part in own.layers(tokens, width)]
 
 
-def _rms_norm(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
-    """Return the norm as one kernel, as the tables by hand count it and the times of kernels were fitted."""
-    rows, width = _tokens(args, kwargs, samples)
-    return [normalisation("", rows, width, rms=True)]
+def _kimi_delta(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    tokens, width = _tokens(args, kwargs, samples)
+    narrow_decay, narrow_gate = (
+        getattr(own, name, None) for own, name in ((module.forget_gate, "f_a_proj"), (module, "g_a_proj"))
+    )
+    own = KimiDelta(
+        heads=module.num_heads,
+        width=module.head_dim,
+        conv=module.conv_kernel_size,
+        decay_rank=narrow_decay.out_features if narrow_decay is not None else 0,
+        gate_rank=narrow_gate.out_features if narrow_gate is not None else 0,
+    )
+    return [part.named("mixer.") for part in own.layers(tokens, width)]
 
 
-_KERNELS: tuple[tuple[re.Pattern[str], Build], ...] = tuple(
-    (re.compile(pattern), build)
-    for pattern, build in (
-        (r"(?<!Shared)Experts$", _experts),
-        (r"Mamba2Mixer$|^BambaMixer$|^FalconH1Mixer$|HybridMambaLayer$", _mamba2),
-        (r"^(Jamba|Falcon)?Mamba(Mamba)?Mixer$", _mamba),
-        (r"GatedDeltaNet$", _gated_delta),
-        (r"RMSNorm$", _rms_norm),
+def _lightning(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    tokens, width = _tokens(args, kwargs, samples)
+    own = Lightning(heads=module.num_attention_heads, width=module.head_dim, chunk=module.block_size)
+    return [part.named("mixer.") for part in own.layers(tokens, width)]
+
+
+def _mlstm(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    query, value = kwargs["query"], kwargs["value"]
+    _, heads, tokens, key_dim = query.shape
+    scan = linear_attention(query.shape[0] * tokens / samples, heads, key_dim, value.shape[-1], module.config.chunk_size)
+    return [scan.named("mixer.")]
+
+
+def _rwkv(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    tokens, width = _tokens(args, kwargs, samples)
+    return [part.named("mixer.") for part in Rwkv(inner=module.attention_hidden_size).layers(tokens, width)]
+
+
+def _rwkv_channels(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    tokens, width = _tokens(args, kwargs, samples)
+    return channel_mixing(tokens, width, module.key.out_features)
+
+
+def _gated_recurrence(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], samples: int) -> list[LayerSpec]:
+    tokens, _ = _tokens(args, kwargs, samples)
+    return [part.named("mixer.") for part in gated_recurrence(tokens, module.num_attention_heads, module.block_width)]
+
+
+_KERNELS: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(
+    (re.compile(pattern) if isinstance(pattern, str) else pattern, own)
+    for pattern, own in (
+        (r"(?<!Shared)Experts$", Builder(_experts)),
+        (r"Mamba2Mixer$|^(Bamba|FalconH1)Mixer$|^GraniteMoeHybridMambaLayer$|^Zamba2MambaMixer$", Builder(_mamba2)),
+        (r"^(Jamba|Falcon|Zamba)?Mamba(Mamba)?Mixer$", Builder(_mamba)),
+        (r"GatedDeltaNet$", Builder(_gated_delta)),
+        (r"DeltaAttention$|^Glm5NextTextLinearAttention$", Builder(_kimi_delta)),
+        (r"LightningAttention$", Builder(_lightning, pair=True)),
+        (r"^xLSTMBackend$", Builder(_mlstm, pair=True, like="value")),
+        (r"^RwkvSelfAttention$", Builder(_rwkv, pair=True)),
+        (r"^RwkvFeedForward$", Builder(_rwkv_channels, pair=True)),
+        (r"Rglru$", Builder(_gated_recurrence)),
+        (NORM, Builder(norm, saves=True)),
+        (ACTIVATION, Builder(activation, saves=True)),
     )
 )

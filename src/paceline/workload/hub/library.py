@@ -29,6 +29,8 @@ _TASKS = (
     "AutoModel",
 )
 """Tasks in the order of preference, for a file that names no class."""
+_PAIRS = ("AutoModelForSpeechSeq2Seq", "AutoModelForSeq2SeqLM")
+"""Tasks of an encoder with a decoder, whose decoder alone is a model too."""
 _HEADS = ("AutoModelForCausalLM", "AutoModelForMaskedLM")
 """Tasks of a file that names a class without a head. Encoders of images, and pairs of encoders, are trained as they are."""
 _FIXED = {"layerdrop": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "apply_spec_augment": False}
@@ -96,7 +98,9 @@ def _transformer(settings: dict[str, Any], kind: str) -> Any:
             if getattr(own, token, 0) is None:
                 setattr(own, token, 0)  # which row of the embedding it is changes nothing here
     named = [own for name in settings.get("architectures") or () if (own := getattr(transformers, str(name), None))]
-    tasks = _HEADS if named else _TASKS
+    tasks: tuple[str, ...] = _HEADS if named else _TASKS
+    if getattr(config, "is_encoder_decoder", False):
+        tasks = (*_PAIRS, *(task for task in tasks if task not in _PAIRS))
     if named and not named[0].__name__.endswith("Model"):
         return named[0](config)
     for task in tasks:

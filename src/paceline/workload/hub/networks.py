@@ -11,14 +11,16 @@ from typing import Any
 from paceline.errors import UserError
 from paceline.workload.builders.attention import eager
 from paceline.workload.builders.layer_builders import lay_out
+from paceline.workload.factory import describe_error
 from paceline.workload.hub import inputs, roles
 from paceline.workload.hub.attention import fused_attention as as_kernel
 from paceline.workload.hub.diffusion_inputs import diffusion_examples
 from paceline.workload.hub.kernels import builder
 from paceline.workload.hub.library import TEXT, built, language_model, quiet
+from paceline.workload.hub.merged import merged
 from paceline.workload.hub.skipped import Skipped, skipping
 from paceline.workload.hub.towers import TILES, has_tower, is_usual, seen_images, with_images
-from paceline.workload.layers import Coverage, Layer, LayerTable, Operation, Parameter
+from paceline.workload.layers import Coverage, Layer, LayerTable, Parameter
 from paceline.workload.sample_size import FROZEN_VISION, SampleSize
 from paceline.workload.tracing.trace import trace
 
@@ -107,10 +109,15 @@ def _traced(
     size: SampleSize | None,
 ) -> LayerTable:
     """Return the table of a module. Other arguments and errors: ``hub_table``."""
-    if library == TEXT:
-        examples = inputs.examples(module, seq_len or inputs.longest(module.config, usual))
-    else:
-        examples = diffusion_examples(module, size)
+    try:
+        if library == TEXT:
+            examples = inputs.examples(module, seq_len or inputs.longest(module.config, usual))
+        else:
+            examples = diffusion_examples(module, size)
+    except (AttributeError, TypeError) as error:  # a configuration without the usual sizes
+        raise UserError(
+            f"the inputs of {type(module).__name__} are not known here: {describe_error(error)}", _LEFT_OUT
+        ) from error
     if seq_len is not None and (library != TEXT or "tokens" not in examples[0].sample):
         raise UserError(f"{name} has no sequence length to choose", f"one sample is {examples[0].sample}")
     whole = traced_module(module, what, examples, library == TEXT, name=name, source=source)
@@ -131,31 +138,41 @@ def traced_module(
     """
     trained = sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
     first: UserError | None = None
-    for example, (kernel, shortened) in product(examples, _WAYS):
+    for example, (kernel, shortened, apart) in product(examples, _WAYS):
         with ExitStack() as stack:
             stack.enter_context(quiet())
             if is_text:
                 stack.enter_context(as_kernel(module, kernel))
-            plan = stack.enter_context(skipping(module, builder, repeats=shortened))
+            plan = stack.enter_context(skipping(module, builder, repeats=shortened, apart=apart))
             try:
                 about = f"{source}; {what}{example.remark}"
                 table = trace(module, example.given, name=name, sample=example.sample, source=about, loss=_loss)
             except UserError as error:
                 first = first or error
                 continue
+        if plan.uneven and not apart:
+            continue
         whole = _expanded(table, plan, _vocabulary(module.config))
         if whole.num_parameters == trained:  # else blocks share weights, and are no copies
             return whole
     raise UserError((first or UserError(f"{name} shares weights in ways that are not known here")).message, _LEFT_OUT)
 
 
-_WAYS = ((True, True), (False, True), (True, False), (False, False))
-"""Attention as the kernel or as the library runs it, and whether equal blocks run once; the first that works."""
+_WAYS = tuple((kernel, *blocks) for blocks in ((True, 0), (True, 1), (False, 0)) for kernel in (True, False))
+"""Attention as the kernel or as the library runs it, whether equal blocks run once, and how many of them run in front; the
+first that works."""
 _LEFT_OUT = (
     "values that a file leaves out are the defaults of the library's class: give a whole config.json; or trace the module with "
     "inputs of your own: write a function that returns both, and name it module:function"
 )
-_EMBEDDING = "Embedding"
+_EMBEDDING, _PRODUCT_OF_TWO = "Embedding", "Mul"
+
+
+def _kind(layer: Layer, name: str, weighted: bool) -> str:
+    """Return the kind by which memory and division go: that of a table by hand if it is one of them, else the class."""
+    if weighted and layer.kind.endswith(_EMBEDDING):
+        return _EMBEDDING
+    return _PRODUCT_OF_TWO if name.endswith(".multiply") else layer.kind
 
 
 def _vocabulary(config: Any) -> int:
@@ -188,9 +205,13 @@ def _expanded(table: LayerTable, plan: Skipped, vocabulary: int) -> LayerTable:
     for index, layer in enumerate(table.layers):
         order.append(layer.name)
         weights = [(p.name, p.shape) for p in table.parameters if p.layer == index]
-        own[layer.name] = [(_windowed(_turning(layer), plan.sliding.get(layer.name, 0)), weights)]
+        *first_parts, last = merged(layer, plan.sliding.get(layer.name, 0))
+        own[layer.name] = [*((part, []) for part in first_parts), (last, weights)]
     for path, specs in plan.layers.items():
-        own[path] = _of_builder(path, specs)
+        seen = own.get(path)
+        own[path] = _of_builder(path, [replace(spec, weights=()) for spec in specs] if path in plan.tied else specs)
+        if seen and plan.builders[path].saves:
+            own[path] = [(_saving(layer, seen[-1][0]), weights) for layer, weights in own[path]]
     rows: list[tuple[Layer, list[tuple[str, tuple[int, ...]]]]] = []
     for path in order:
         if path not in plan.like:
@@ -205,7 +226,7 @@ def _expanded(table: LayerTable, plan: Skipped, vocabulary: int) -> LayerTable:
                 ]
     names = roles.named([layer for layer, _ in rows], vocabulary)
     layers = [
-        replace(layer, name=given, kind=_EMBEDDING if weights and layer.kind.endswith(_EMBEDDING) else layer.kind)
+        replace(layer, name=given, kind=_kind(layer, given, bool(weights)))
         for (layer, weights), given in zip(rows, names, strict=True)
     ]
     flat = [(index, weight, shape) for index, (_, weights) in enumerate(rows) for weight, shape in weights]
@@ -228,6 +249,11 @@ def _of_builder(path: str, specs: list[Any]) -> list[tuple[Layer, list[tuple[str
     return [(layer, [(p.name, p.shape) for p in parameters if p.layer == index]) for index, layer in enumerate(layers)]
 
 
+def _saving(layer: Layer, traced: Layer) -> Layer:
+    """Return a layer that saves what the trace saw."""
+    return replace(layer, activation_bytes=traced.activation_bytes, activation_bytes_half=traced.activation_bytes_half)
+
+
 def _block(path: str) -> str:
     head = roles.block_of(path)
     return head or f"{path}."
@@ -239,41 +265,3 @@ def _moved(layer: Layer, before: str, after: str) -> Layer:
 
 def _renamed(name: str, before: str, after: str) -> str:
     return after + name[len(before) :] if name == before or name.startswith(f"{before}.") else name
-
-
-def _turning(layer: Layer) -> Layer:
-    """Return attention whose rotation of queries and keys is one kernel in each pass, as the tables by hand count it."""
-    mixing = next((o for o in layer.operations if o.kind == "attention" and not o.backward), None)
-    if mixing is None:
-        return layer
-
-    sums = _WORD * mixing.m * mixing.batch  # of the softmax
-    once = mixing.bytes - sums  # queries and keys are read and written
-
-    def turned(o: Operation) -> Operation:
-        return replace(o, calls=1, bytes=once) if o.kind == "memory" and o.calls >= _SEVERAL and o.bytes > once else o
-
-    kept, half = layer.activation_bytes, layer.activation_bytes_half
-    return replace(
-        layer,
-        operations=tuple(map(turned, layer.operations)),
-        activation_bytes=min(kept, mixing.bytes),
-        activation_bytes_half=None if half is None else min(half, once / 2 + sums),
-    )
-
-
-_WORD = 4.0
-_SEVERAL = 4  # kernels of a rotation that is not fused, at least
-
-
-def _windowed(layer: Layer, tokens: int) -> Layer:
-    """Return a layer whose attention sees the nearest ``tokens`` only; 0: all."""
-    if not tokens:
-        return layer
-
-    def narrowed(o: Operation) -> Operation:
-        if o.kind != "attention" or o.n <= tokens:
-            return o
-        return replace(o, sliding=float(tokens), flops=o.flops * tokens / o.n)
-
-    return replace(layer, operations=tuple(map(narrowed, layer.operations)))

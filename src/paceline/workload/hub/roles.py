@@ -34,12 +34,18 @@ _PARTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 _PRODUCTS = {other: names[0] for names in SAME_PRODUCT for other in names}
-_NORMS = {"q_norm": "query_norm", "k_norm": "key_norm", "q_layernorm": "query_norm", "k_layernorm": "key_norm"}
+_NORMS = {
+    "split": "split",
+    "q_norm": "query_norm",
+    "k_norm": "key_norm",
+    "q_layernorm": "query_norm",
+    "k_layernorm": "key_norm",
+}
 _MIXED = {"expand", "gate", "contract"}
 _OWN = ("experts.", "mixer.")  # of builders
 _SHARED = re.compile(r"(^|\.)shared_(experts?|mlp)(\.|$)")
 _FEED_FORWARD = re.compile(r"(^|\.)(mlp|feed_forward|ffn|shared_experts?|shared_mlp)$")
-_ROUTER = re.compile(r"Router$|TopKGate$")
+ROUTER = re.compile(r"Router$|TopKGate$")
 
 
 def named(layers: Sequence[Layer], vocabulary: int) -> list[str]:
@@ -67,7 +73,7 @@ def _name(layer: Layer, vocabulary: int, holders: set[str]) -> str:
     if rest.startswith(_OWN):
         return path
     mixed = head in holders and not _SHARED.search(rest)
-    if _ROUTER.search(layer.kind) or (mixed and last in ("gate", "router")):
+    if ROUTER.search(layer.kind) or (mixed and last in ("gate", "router")):
         return f"{head}router"
     shared = "shared." if _SHARED.search(rest) else ""
     for pattern, name in _PARTS:

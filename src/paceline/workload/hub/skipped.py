@@ -8,13 +8,15 @@ of their kernels. Both keep their place in the graph of gradients.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from paceline.workload.builders.layer_builders import LayerSpec
+from paceline.workload.layers import Operation
 from paceline.workload.tracing.autocast import autocast_key
 from paceline.workload.tracing.operations import tensors_in
 
@@ -23,9 +25,26 @@ if TYPE_CHECKING:
     from torch import nn
 
 Build = Callable[[Any, tuple[Any, ...], Mapping[str, Any], int], list[LayerSpec] | None]
-"""Builder of a module's layers, from the module, the arguments of its call and the number of samples; None: trace it."""
+"""Function from a module, the arguments of its call and the number of samples to its layers; None: trace it."""
 _INDEX = re.compile(r"(layer|block)_?(idx|id|number|index)|^(idx|training|_is_hf_initialized)$")
 _LEAST = 3  # equal modules of a list that are worth it
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Layers of a module that is not traced, and the form of its result.
+
+    Attributes:
+        pair: whether the module returns a tensor and a state, which is None in training.
+        like: name of the argument whose shape the result has; empty: the first.
+        saves: whether the module saves its inputs for the backward pass, norms in fp32. The trace counts each storage once, in
+            place of what the layers keep.
+    """
+
+    build: Build
+    pair: bool = False
+    like: str = ""
+    saves: bool = False
 
 
 @dataclass
@@ -37,14 +56,21 @@ class Skipped:
         layers: paths of modules with a builder, with their layers.
         sliding: modules with a sliding window, with its tokens.
         samples: samples of the running pass.
+        turns: calls of each module with a builder in the running pass.
+        tied: modules with a builder whose weights belong to a module before them.
+        uneven: True if the first of equal blocks reads another type than the others, as it may under autocast. What it saves is
+            then not what they save.
     """
 
     like: dict[str, str] = field(default_factory=dict)
     layers: dict[str, list[LayerSpec]] = field(default_factory=dict)
     sliding: dict[str, int] = field(default_factory=dict)
     samples: int = 1
-    builders: dict[str, Build] = field(default_factory=dict)
-    _made: dict[str, tuple[Any, list[Any]]] = field(default_factory=dict)
+    turns: Counter[str] = field(default_factory=Counter)
+    tied: set[str] = field(default_factory=set)
+    uneven: bool = False
+    builders: dict[str, Builder] = field(default_factory=dict)
+    _made: dict[str, tuple[Any, list[Any], list[Any]]] = field(default_factory=dict)
 
 
 _RUNNING: list[Skipped] = []
@@ -56,29 +82,38 @@ def running() -> Skipped | None:
 
 
 @contextmanager
-def skipping(model: nn.Module, builder: Callable[[nn.Module], Build | None], *, repeats: bool = True) -> Iterator[Skipped]:
+def skipping(
+    model: nn.Module, builder: Callable[[nn.Module], Builder | None], *, repeats: bool = True, apart: int = 0
+) -> Iterator[Skipped]:
     """Make modules of ``model`` skip their forward pass. Copies of the model skip too, inside this context.
 
     Args:
         builder: returns the builder of a module's layers; None: it is traced.
         repeats: whether equal blocks run once.
+        apart: number of equal blocks that run in front of the one that the others copy.
     """
     plan = Skipped()
+    seen: set[int] = set()
     for path, module in model.named_modules():
         module._place = path  # type: ignore[assignment]  # a copy keeps it
         build = builder(module)
+        held = {id(parameter) for parameter in module.parameters(recurse=build is not None)}
+        if build is not None and held & seen:
+            plan.tied.add(path)
+        seen |= held
         if build is not None:
             plan.builders[path] = build
             module._traced_forward = module.forward  # type: ignore[assignment]
             module.forward = MethodType(_built, module)  # type: ignore[method-assign]
     for path, repeated in _repeats(model) if repeats else ():
-        first = repeated[0]
-        if path(first) in plan.builders:
+        repeated = repeated[apart:]
+        if len(repeated) < 2 or path(first := repeated[0]) in plan.builders:
             continue
         first._traced_forward = first.forward  # type: ignore[assignment]
         first.forward = MethodType(_noted, first)  # type: ignore[method-assign]
         for other in repeated[1:]:
             plan.like[path(other)] = path(first)
+            other._traced_forward = other.forward  # type: ignore[assignment]
             other.forward = MethodType(_repeated, other)  # type: ignore[method-assign]
     hook = model.register_forward_pre_hook(_count_samples, with_kwargs=True)
     _RUNNING.append(plan)
@@ -127,8 +162,9 @@ def _signature(module: nn.Module) -> Any:
 
 def _count_samples(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     plan, first = running(), next(tensors_in([args, kwargs]), None)
-    if plan is not None and first is not None:
-        plan.samples = int(first.shape[0])
+    if plan is not None:
+        plan.turns.clear()
+        plan.samples = plan.samples if first is None else int(first.shape[0])
 
 
 def _noted(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,18 +172,25 @@ def _noted(self: Any, *args: Any, **kwargs: Any) -> Any:
     result = self._traced_forward(*args, **kwargs)
     plan = running()
     if plan is not None:
-        given = {id(tensor): place for place, tensor in enumerate(tensors_in([args, kwargs]))}
-        form = [given.get(id(t), (tuple(t.shape), t.dtype, t.requires_grad)) for t in tensors_in(result)]
-        plan._made[self._place] = result, form
+        given_tensors = list(tensors_in([args, kwargs]))
+        given = {id(tensor): place for place, tensor in enumerate(given_tensors)}
+        form = [given.get(id(t), _like(t)) for t in tensors_in(result)]
+        plan._made[self._place] = result, form, list(given_tensors)
     return result
 
 
 def _repeated(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Return a result of the form that the equal module before it gave."""
+    """Return a result of the form that the equal module before it gave. With inputs of other shapes it is no copy, and runs."""
     plan = running()
     assert plan is not None
-    result, form = plan._made[plan.like[self._place]]
     given = list(tensors_in([args, kwargs]))
+    first = plan.like.get(self._place, "")
+    before = plan._made[first][2] if first else []
+    if not first or [t.shape for t in given] != [t.shape for t in before]:
+        plan.like.pop(self._place, None)
+        return self._traced_forward(*args, **kwargs)
+    plan.uneven |= [t.dtype for t in given] != [t.dtype for t in before]
+    result, form, _ = plan._made[first]
     new = [place for place in form if not isinstance(place, int)]
     made = iter(_opaque(new, given))
     tensors = [given[place] if isinstance(place, int) and place < len(given) else next(made) for place in form]
@@ -159,27 +202,72 @@ def _built(self: Any, *args: Any, **kwargs: Any) -> Any:
     import torch
 
     plan = running()
-    layers = plan.builders[self._place](self, args, kwargs, plan.samples) if plan is not None else None
-    if plan is None or layers is None:
+    own = plan.builders[self._place] if plan is not None else None
+    layers = own.build(self, args, kwargs, plan.samples) if plan is not None and own is not None else None
+    if plan is None or own is None or layers is None:
         return self._traced_forward(*args, **kwargs)
-    plan.layers[self._place] = layers
+    plan.turns[self._place] += 1
+    plan.layers[self._place] = [_times(layer, plan.turns[self._place]) for layer in layers]
     given = list(tensors_in([args, kwargs]))
+    like = kwargs[own.like] if own.like else given[0]
     key = autocast_key()
     narrow = torch._C._dispatch_tls_is_dispatch_key_included(key) and not torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    wide = torch.float32 if layers[-1].kind.endswith("Norm") else torch.bfloat16
-    kind = wide if narrow else given[0].dtype
-    return next(iter(_opaque([(tuple(given[0].shape), kind, True)], given)))
+    kind, norm = like.dtype, layers[-1].kind.endswith("Norm")
+    if narrow and layers[-1].kind not in _AS_GIVEN:
+        kind = torch.float32 if norm else torch.bfloat16
+    saved = [x.float() if norm else x for x in given if x.is_floating_point()] if own.saves else []
+    saved += [x.new_empty(x.shape[:-1]) for x in saved if norm]  # of each row
+    result = next(iter(_opaque([replace(_like(like), kind=kind)], given, saved)))
+    return (result, None) if own.pair else result
 
 
-def _opaque(form: list[Any], given: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return new tensors of these shapes and types. Gradients pass through to all ``given`` ones that need them."""
+def _times(layer: LayerSpec, turns: int) -> LayerSpec:
+    """Return the work of a layer that runs ``turns`` times in a pass."""
+    if turns == 1:
+        return layer
+
+    def each(o: Operation) -> Operation:
+        work = {name: getattr(o, name) * turns for name in ("calls", "flops", "bytes", "fixed_bytes")}
+        return replace(o, **work)
+
+    operations = tuple(map(each, layer.operations))
+    return replace(layer, operations=operations, kept=layer.kept * turns, kept_half=layer.kept_half * turns)
+
+
+_AS_GIVEN = ("Activation", "GatedRMSNorm")
+"""Kinds of modules whose result has the type of their input."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Shape, strides and type of a tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    kind: torch.dtype
+
+
+def _like(tensor: torch.Tensor) -> _Form:
+    """Return the form of an element-wise result, which keeps the order of the dimensions in memory."""
+    import torch
+
+    return _Form(tuple(tensor.shape), torch.empty_like(tensor).stride(), tensor.dtype)
+
+
+def _opaque(form: list[_Form], given: list[torch.Tensor], saved: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
+    """Return new tensors of these forms, and save ``saved`` for the backward pass.
+
+    Gradients pass through to all ``given`` tensors that need them.
+    """
     import torch
 
     class Opaque(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *inputs: torch.Tensor) -> Any:
             ctx.shapes = [(x.shape, x.dtype) for x in inputs]
-            return tuple(inputs[0].new_zeros(shape, dtype=kind) for shape, kind, _ in form)
+            ctx.save_for_backward(*saved)
+            # written, so that the trace sees the module at its place in the order
+            return tuple(inputs[0].new_empty_strided(f.shape, f.strides, dtype=f.kind).zero_() for f in form)
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

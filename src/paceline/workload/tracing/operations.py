@@ -103,7 +103,7 @@ def _aten(names: str) -> frozenset[str]:
 NOTHING = _aten("""
     _unsafe_view _reshape_alias unsafe_split unsafe_split_with_sizes alias lift lift_fresh detach detach_ empty
     empty_like empty_strided new_empty new_empty_strided set_ resize_ sym_size sym_stride sym_numel is_same_size
-    _version
+    _version squeeze_ unsqueeze_ transpose_ t_
 """)
 
 # Writes without a read.

@@ -20,9 +20,22 @@ PUBLISHED = {
     "dinov2-large": 0.30,  # Oquab et al. 2023, arXiv:2304.07193
     "flux.1-dev-12b": 11.90,  # Black Forest Labs 2024: 12B
     "wan2.1-t2v-14b": 14.29,  # Wan team 2025, arXiv:2503.20314
+    "whisper-large-v3": 1.54,  # Radford et al. 2023, arXiv:2212.04356, table 1: 1550M
+    "pythia-6.9b": 6.86,  # Biderman et al. 2023, arXiv:2304.01373, table 1
+    "deberta-v3-large": 0.44,  # He et al. 2023, arXiv:2111.09543, section 5: 304M and 131M of embeddings
     "modernbert-large": 0.40,  # Warner et al. 2024, arXiv:2412.13663: 395M
 }
 """Parameters in billions."""
+ON_THE_HUB = {
+    "facebook/esm2_t33_650M_UR50D": "esm2-650m",
+    "openai/whisper-large-v3": "whisper-large-v3",
+    "EleutherAI/pythia-1.4b": "pythia-1.4b",
+    "sentence-transformers/all-MiniLM-L6-v2": "all-minilm-l6",
+    "facebook/wav2vec2-base-960h": "wav2vec2-base",
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": "qwen-2.5-7b",
+    "BAAI/bge-base-en-v1.5": "bert-base",
+    "google/gemma-3-4b-it": "gemma-3-4b",
+}
 
 
 def test_parameters_are_the_published_ones() -> None:
@@ -41,6 +54,7 @@ def test_many_models_of_every_group_are_found_by_the_names_that_people_write() -
     assert len(kept_models()) >= 300 and len(groups) == 8 and min(groups.values()) > 5
     assert canonical("HuggingFaceTB/SmolLM3-3B") == canonical("SmolLM3 3B") == kept_name("smollm3_3b") == "smollm3-3b"
     assert canonical("llama-3-8b") == "llama-3-8b"
+    assert {text: canonical(text) for text in ON_THE_HUB} == ON_THE_HUB
 
 
 def test_another_length_needs_the_library() -> None:

@@ -13,7 +13,7 @@ from paceline import Cluster, Parallelism, Workload
 from paceline.calibration.constants import efficiency
 from paceline.errors import UserError
 from paceline.prediction import Predictor
-from paceline.prediction.mesh.expert_parallel import expert_share, has_experts
+from paceline.prediction.mesh.expert_parallel import expert_count, expert_share, has_experts
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.mesh.tensor_parallel import Collective, share
 from paceline.prediction.passes.compute import layer_seconds
@@ -186,3 +186,10 @@ def test_devices_compute_the_same_work_however_experts_are_shared(expert: int) -
     grouped = [o for x in own.layers for o in x.operations if ".experts." in x.name and o.grows == "m"]
     assert {round(o.m * o.batch, 6) for o in grouped} == {TOKENS * EXPERTS.active}
     assert {o.batch for o in grouped} == {EXPERTS.count / expert}
+
+
+def test_experts_without_products_of_their_own_are_not_divided() -> None:
+    net = Workload.named("gpt2")
+    renamed = [replace(x, name=f"{x.name}.experts.act") if x.kind == "GELU" else x for x in net.layers]
+    own = replace(net, layers=tuple(renamed))
+    assert not has_experts(own) and expert_count(own) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline import Cluster, Strategy, Workload
+from paceline import Cluster, Strategy, Workload, predict
 from paceline.calibration.constants import efficiency
 from paceline.errors import UserError
 from paceline.prediction.step.step_inputs import StepInputs, check_inputs
@@ -31,3 +31,8 @@ def test_inputs_that_do_not_go_together_are_refused(workers: int, kernel: str, w
     strategy = Strategy.of(world_size=workers, global_batch_size=16)
     with pytest.raises(UserError, match=words):
         StepInputs.of(*GOOD[:2], strategy, CONSTANTS, kernel)
+
+
+def test_a_loss_needs_a_vocabulary() -> None:
+    with pytest.raises(UserError, match="resnet-50 has no loss over a vocabulary; leave loss out"):
+        predict("resnet-50", "A100", global_batch_size=8, loss="cut")

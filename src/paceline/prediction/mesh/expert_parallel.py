@@ -75,8 +75,13 @@ def expert_share(workload: Workload, mesh: Parallelism) -> ExpertShare:
 
 @once
 def has_experts(workload: Workload) -> bool:
-    """Return whether some layers are experts that receive tokens."""
-    return any(is_expert(layer.name) for layer in workload.layers)
+    """Return whether some layers are products of experts that receive tokens."""
+    return _has_experts(workload)
+
+
+@once
+def _has_experts(workload: Workload) -> bool:
+    return any(is_expert(layer.name) and forward_product(layer) is not None for layer in workload.layers)
 
 
 def expert_count(workload: Workload) -> int:

@@ -13,6 +13,7 @@ from paceline.prediction.passes.computed_layers import as_computed
 from paceline.prediction.passes.recompute import check_recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.layers import LayerTable
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 
@@ -48,11 +49,23 @@ class StepInputs:
             UserError: a value of another type; another number of workers than devices; a kernel that does not run there.
         """
         check_inputs(workload, cluster, strategy)
+        check_loss(workload, strategy)
         check_kernel(kernel, workload, cluster.device, strategy.precision, year)
         network = as_computed(workload, constants)
         check_recompute(network, strategy.parallelism)
         strategy.parallelism.check_covers(cluster.world_size)
         return cls(network, cluster, strategy.settled(network, cluster).under(constants.framework))
+
+
+def check_loss(workload: Workload, strategy: Strategy) -> None:
+    """Raise UserError if a strategy names a loss over the vocabulary for a network without one."""
+    if strategy.loss and not _has_loss(workload):
+        raise UserError(f"loss {strategy.loss}: {workload.name} has no loss over a vocabulary", "leave loss out")
+
+
+@once
+def _has_loss(workload: Workload) -> bool:
+    return any(layer.kind == "loss" for layer in workload.layers) and any(layer.is_logits for layer in workload.layers)
 
 
 def check_inputs(workload: object, cluster: object, strategy: object) -> None:

@@ -39,10 +39,11 @@ PREDICT = (
     " --seq-len --loss"
     " --args --input --lora"
     " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
-    " --update --stored-weights --state-bits --task --ema" + EXCHANGE
+    " --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
 )
 PLAN = (
-    "--device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
+    "--tokens-per-sample"
+    " --device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --framework --software"
     " --attention --loss"
     " --compile --no-compile --software-year --memory-format --layout"
@@ -52,7 +53,7 @@ PLAN = (
     " --update --stored-weights --state-bits --task --ema --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 )
 ASK = (
-    "--on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
+    "--tokens-per-sample --on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
     " --attention --compile --no-compile --framework --software --software-year --records --memory-format --layout"
     " --task --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 )

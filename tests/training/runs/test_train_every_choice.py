@@ -134,6 +134,8 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "stored_weights": [({"stored_weights": "bf16", "precision": "bf16"}, "fp32, not bf16|stored_weights bf16")],
     "state_bits": [({"state_bits": 16, "optimizer": "adam"}, "cannot run state_bits 16")],
     "ema": [({"ema": True}, "cannot run ema")],
+    "task": [({"task": "dpo"}, "cannot run task dpo")],
+    "tokens_per_sample": [({"tokens_per_sample": "mean=400,max=2048"}, "cannot run")],
     "offload": [({"offload": "optimizer"}, "cannot run offload optimizer")],
     "offload_layers": [({"offload": "activations", "offload_layers": 1}, "cannot run offload activations")],
     "recompute": [({"recompute": True}, "cannot run activation recomputation")],
@@ -276,6 +278,7 @@ def test_every_choice_is_listed():
     update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
     written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
+    written |= Strategy.of(**BASE, task="dpo", tokens_per_sample="mean=400,max=2048").to_json().keys()
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written
 
 

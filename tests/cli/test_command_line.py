@@ -42,8 +42,8 @@ PREDICT = (
     " --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
 )
 PLAN = (
-    "--tokens-per-sample"
-    " --device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch --precision"
+    "--tokens-per-sample --precision"
+    " --device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch"
     " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --framework --software"
     " --attention --loss"
     " --compile --no-compile --software-year --memory-format --layout"

@@ -278,7 +278,9 @@ def test_every_choice_is_listed():
     update = {"stored_weights": "bf16", "update": "fused", "state_bits": 16, "optimizer": "adam", "ema": True}
     stored = Strategy.of(**BASE, precision="bf16", loss="chunked", **update)
     written = placed.to_json().keys() | narrow.keys() | stored.to_json().keys()
-    written |= Strategy.of(**BASE, task="dpo", tokens_per_sample="mean=400,max=2048").to_json().keys()
+    tasks = {"task": "dpo", "tokens_per_sample": "mean=400,max=2048"}
+    for more in (tasks, {"offload": "activations", "offload_layers": 1}):
+        written |= Strategy.of(**BASE, **more).to_json().keys()
     assert choices_of(Strategy) == EXECUTED.keys() | REFUSED.keys() == written
 
 

@@ -33,6 +33,8 @@ _PASSES = {"forward": "compute", "backward": "codec", "optimizer": "network"}
 _OTHER_PASSES = ("run-3", "run-4", "run-5", "other")
 POINTS, FEW = 480, 120
 """Times that the figure and each small figure show, each the fullest moment of its interval."""
+FILLED = 0.3
+"""Share of a device from which the figure shows all of its memory."""
 SEEN = 0.003
 """Share of the peak from which a purpose is in the legend."""
 STAGES = 8
@@ -80,7 +82,8 @@ def _draw(
     axes = figure.add_subplot(grid[0, :])
     _areas(axes, shown, palette, named=True)
     _peak(axes, shown, palette)
-    top = 1.08 * max(shown.available, shown.span[1], *(t.peak_bytes for t in timelines)) / GIB
+    used = max(shown.span[1], *(t.peak_bytes for t in timelines))
+    top = 1.08 * (max(used, shown.available) if used > FILLED * shown.available else used) / GIB
     axes.set_ylim(0, top)
     axes.set_title(f"{clean(title, 110)}\n{_caption(shown)}" if title else _caption(shown))
     axes.set_ylabel("GiB")

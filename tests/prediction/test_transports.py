@@ -65,7 +65,7 @@ def check(speed: float, more: float, transport: str, predictor: Predictor) -> No
         assert -1e-9 <= math.log(slow / fast) <= math.log(1 + more) + 1e-9
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.floats(0.5, 3200.0), st.floats(1e-6, 1.0), st.sampled_from(TRANSPORTS), st.sampled_from(["ordinary", "tuned"]))
 def test_a_faster_link_is_never_slower_and_gains_no_more_than_its_speed(
     speed: float, more: float, transport: str, software: str

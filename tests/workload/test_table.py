@@ -150,7 +150,6 @@ def cases(*left_out: str) -> list[str]:
     "deepspeech2",
     "rnnt",
     "bert-base",
-    "txl-base-softmax",
     others="long",
 )
 @pytest.mark.parametrize("name", cases(*DEEPER, *LOOPED))

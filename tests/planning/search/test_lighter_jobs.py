@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from paceline import Cluster, Strategy, Workload, predict
@@ -9,13 +11,27 @@ from paceline.planning.search.lighter_jobs import AdjustableJob, lighter_jobs, w
 from paceline.planning.search.nearest_fit import ADAPTERS, BITS, LOSS, NARROW, SHORTER, Fitting, nearest_fit
 from paceline.prediction import ORDINARY
 from paceline.workload.builders.adapters.lora import parse_lora
+from paceline.workload.builders.transformer import llama
 
 BOARD = Cluster.named("1 RTX 3090")
+FEW_LAYERS = {
+    "13b of 4 layers": llama(layers=4, hidden=16384, heads=128, kv_heads=128, ffn=43008, vocabulary=32000),
+    "8b of 4 layers": llama(layers=4, hidden=11264, heads=88, kv_heads=22, ffn=38912, vocabulary=128256),
+}
+"""As many weights as llama-2-13b and llama-3-8b in a tenth of the layers, for tests of every day."""
+
+
+@cache
+def network(name: str, tokens: int, lora: str) -> Workload:
+    if name not in FEW_LAYERS:
+        return Workload.named(name, tokens, lora=lora)
+    plain = Workload.from_shape(FEW_LAYERS[name], tokens, name=name)
+    return plain.with_lora(lora) if lora else plain
 
 
 def job(name: str, lora: str, tokens: int) -> AdjustableJob:
     def made(text: str, length: int) -> Workload:
-        return Workload.named(name, length or tokens, lora=text)
+        return network(name, length or tokens, text)
 
     return AdjustableJob(made, parse_lora(lora) if lora else None, tokens)
 
@@ -24,14 +40,13 @@ def lighter(name: str, lora: str, tokens: int, on: Cluster = BOARD) -> tuple[Fit
     strategy = Strategy.of(world_size=on.world_size, global_batch_size=on.world_size, precision="bf16")
     found = lighter_jobs(job(name, lora, tokens), on, strategy)
     for fit in found:  # each is what a user gets who types it
-        network = Workload.named(name, fit.tokens or tokens, lora=fit.lora or lora)
-        step = predict(network, on, fit.strategy)
+        step = predict(network(name, fit.tokens or tokens, fit.lora or lora), on, fit.strategy)
         assert step.fit == "fits" and step.memory_bytes == fit.prediction.memory_bytes and fit.cluster == on
     return found
 
 
 def test_weights_in_four_bits_come_first() -> None:
-    first, *others = lighter("llama-2-13b", "r=16", 1024)
+    first, *others = lighter("13b of 4 layers", "r=16", 1024)
     assert first.kinds == (BITS,) and not first.tokens and parse_lora(first.lora).double
     assert not any(SHORTER in fit.kinds for fit in others)  # 26 GB of weights fit at no length
 
@@ -50,7 +65,7 @@ def test_several_changes_together_where_none_alone_is_enough() -> None:
 
 
 def test_a_network_that_is_trained_whole_may_have_adapters() -> None:
-    found = lighter("llama-3-8b", "", 2048)
+    found = lighter("8b of 4 layers", "", 2048)
     assert [fit for fit in found if ADAPTERS in fit.kinds] and all(ADAPTERS in fit.kinds or not fit.lora for fit in found)
 
 
@@ -59,7 +74,7 @@ def test_a_network_that_is_trained_whole_may_store_bf16_weights_alone() -> None:
     (narrow,) = (fit for fit in lighter("llama-2-7b", "", 512) if NARROW in fit.kinds)
     assert narrow.kinds == (NARROW,) and not narrow.job
     assert narrow.strategy.weight_update.in_backward and narrow.strategy.optimizer == "paged_adamw_8bit"
-    assert not [fit for fit in lighter("llama-2-7b", "r=16", 512) if NARROW in fit.kinds]  # adapters have little state
+    assert not [fit for fit in lighter("13b of 4 layers", "r=16", 512) if NARROW in fit.kinds]  # adapters have little state
 
 
 def test_experts_with_adapters_stay_in_sixteen_bits() -> None:
@@ -69,9 +84,9 @@ def test_experts_with_adapters_stay_in_sixteen_bits() -> None:
 @pytest.mark.parametrize(("lora", "first"), [("r=16", (BITS,)), ("r=16,bits=4,double=yes", (SHORTER,))])
 def test_they_come_before_other_devices(lora: str, first: tuple[str, ...]) -> None:
     tokens = 1024 if first == (BITS,) else 32768
-    network, strategy = Workload.named("llama-2-13b", tokens, lora=lora), Strategy.of(global_batch_size=1, precision="bf16")
-    found = nearest_fit(network, BOARD, strategy)
-    every = with_lighter(found, job("llama-2-13b", lora, tokens), BOARD, strategy, ORDINARY)
+    name, strategy = "13b of 4 layers", Strategy.of(global_batch_size=1, precision="bf16")
+    found = nearest_fit(network(name, tokens, lora), BOARD, strategy)
+    every = with_lighter(found, job(name, lora, tokens), BOARD, strategy, ORDINARY)
     assert every[0].kinds == first and every[-len(found) :] == found
     assert " ".join(every[0].job) in str(every[0])
 

@@ -44,7 +44,7 @@ def test_what_was_not_observed_is_said_and_no_observation_widens_a_range(change:
     assert (corrected.held_out_error == plain.held_out_error) == (lacking is not None)
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(st.floats(0.5, 2), st.integers(1, 30))
 def test_many_equal_steps_are_believed(factor: float, count: int) -> None:
     corrected = fit([observed(factor)] * count).step(*setting())

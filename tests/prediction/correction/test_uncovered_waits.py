@@ -13,6 +13,7 @@ from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 
+@pytest.mark.everyday("0.1")
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.9])
 def test_a_wait_in_place_of_the_work_that_hid_it_leaves_the_corrected_step_as_long(share: float) -> None:
     net, place = Workload.named("resnet-50"), named_cluster("V100", 2, 4, "10Gb/s")

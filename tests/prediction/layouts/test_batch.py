@@ -66,7 +66,7 @@ def candidates(draw):
 
 
 @given(
-    st.lists(candidates(), min_size=1, max_size=12),
+    st.lists(candidates(), min_size=1, max_size=6),
     st.sampled_from(["resnet-50", "bert-base", "lenet5"]),
     st.booleans(),
     st.sampled_from([0.0, 1000.0]),

@@ -96,14 +96,13 @@ SHARED = (*map(Shares, SHARDINGS.values()), *(Shares(level, True) for level in S
 
 
 @pytest.mark.everyday(
-    "workload1-cluster1-predictor1-bf16-common1-8",
-    "workload3-cluster3-predictor3-bf16-common3-8",
-    "workload4-cluster4-predictor4-fp32-common4-8",
-    "workload5-cluster5-predictor5-fp16-common5-8",
-    "workload7-cluster7-predictor7-bf16-common7-8",
+    "workload1-cluster1-predictor1-bf16-common1-4",
+    "workload4-cluster4-predictor4-fp32-common4-4",
+    "workload5-cluster5-predictor5-fp16-common5-4",
+    "workload7-cluster7-predictor7-bf16-common7-4",
     others="long",
 )
-@pytest.mark.parametrize("most", [8, pytest.param(24, marks=pytest.mark.full)])
+@pytest.mark.parametrize("most", [4, 8, pytest.param(24, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     ("workload", "cluster", "predictor", "precision", "common"),
     [

@@ -53,7 +53,7 @@ def check(p: Prediction) -> None:
     assert ranks == [*range(int(p.strategy["world_size"]))]
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings.default.max_examples)
 @given(
     st.sampled_from([GPT, TOY]),
     SHARDINGS,
@@ -84,7 +84,7 @@ def test_the_peak_of_whole_networks(
     check(p)
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.sampled_from([(1, 2, 1), (1, 4, 1), (2, 2, 1), (1, 2, 2), (2, 1, 1)]),
     SHARDINGS,

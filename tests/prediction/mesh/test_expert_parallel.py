@@ -68,7 +68,7 @@ def test_a_group_whose_exchange_is_free_computes_as_larger_products_do() -> None
         assert mine.kernels.sum() == pytest.approx(its.kernels.sum())
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.sampled_from([1, 2, 4, 8, 16]),
     st.sampled_from([1, 2, 4]),

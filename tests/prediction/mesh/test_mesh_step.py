@@ -34,7 +34,7 @@ meshes = st.sampled_from(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     meshes,
     st.sampled_from([8, 16]),

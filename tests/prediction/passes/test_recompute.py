@@ -127,7 +127,7 @@ def plain_strategy() -> Strategy:
 choices = st.sampled_from(["selective", "selective:mlp", "selective:mlp,layernorm", "selective:op", "full"])
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(choices, st.sampled_from(["ddp", "zero3"]), st.sampled_from([1, 2]), st.booleans())
 def test_recomputation_never_needs_more_memory_nor_less_time(again: str, sharding: str, tensor: int, fused: bool) -> None:
     net = gpt(fused=fused)

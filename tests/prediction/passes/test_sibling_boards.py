@@ -39,6 +39,7 @@ def step_s(network: str, board: str, precision: str) -> float:
     return predict(network, f"1 {board}", global_batch_size=BATCHES[network], precision=precision).step_time_s
 
 
+@pytest.mark.everyday("resnet-50", others="long")
 @pytest.mark.parametrize("network", BATCHES)
 def test_a_board_that_is_as_good_in_every_number_is_not_slower(network: str) -> None:
     assert len(pairs()) > 500

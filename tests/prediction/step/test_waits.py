@@ -35,7 +35,7 @@ def check(p: Prediction) -> dict[str, float]:
     return sums
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     st.sampled_from([(1, 1, 1), (1, 1, 1), (2, 1, 1), (1, 2, 1), (2, 2, 1), (1, 4, 1), (1, 2, 2), (4, 2, 1)]),
     st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),

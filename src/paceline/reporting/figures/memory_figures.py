@@ -99,7 +99,8 @@ def _draw(
 
 
 def _caption(t: MemoryTimeline) -> str:
-    return f"{t.title}: {memory(t.peak_bytes)} at the peak ({memory(t.span[0])} to {memory(t.span[1])})"
+    around = f"{memory(t.span[0])} to {memory(t.span[1])}"
+    return f"{t.title}: {memory(t.peak_bytes)} of {memory(t.available)} at the peak ({around})"
 
 
 def _areas(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str], *, named: bool) -> None:

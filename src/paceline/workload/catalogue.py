@@ -220,7 +220,7 @@ def layer_table(
     if name in VITS and seq_len is None:
         return named_vit(name, fused_attention)
     if not own and name not in SHAPES and (":" in name or name in names()):
-        fix = "give --input tokens:512" if ":" in name else f"one of {', '.join(SHAPES)} has"
+        fix = "give --input tokens:512" if ":" in name else "language models have, such as llama-3-8b or bert-base"
         raise UserError(f"{name} has no sequence length to choose", fix)
     if ":" in name:
         example = example_input(inputs) if inputs else None

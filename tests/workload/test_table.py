@@ -140,7 +140,6 @@ def cases(*left_out: str) -> list[str]:
     "lenet5",
     "alexnet",
     "vgg-a",
-    "googlenet",
     "conv-m-small",
     "resnet-18",
     "retinanet",

@@ -63,6 +63,7 @@ def test_the_work_of_a_tower_is_that_of_its_module() -> None:
     assert table.tokens == 40 + patches // 4 and "one image 3x112x224" in table.sample
 
 
+@pytest.mark.long
 def test_a_tower_that_is_traced_has_the_same_work() -> None:
     traced, by_modules = built(LLAVA, seq_len=56), built(LLAVA, "tokens:40")
     assert traced.sample == by_modules.sample == "sequence of 56 tokens, one image 3x56x56"

@@ -142,7 +142,6 @@ def cases(*left_out: str) -> list[str]:
     "vgg-a",
     "conv-m-small",
     "resnet-18",
-    "retinanet",
     "unet3d",
     "ncf",
     "gnmt",

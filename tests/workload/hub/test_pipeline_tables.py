@@ -40,7 +40,7 @@ def test_an_autoencoder_has_all_its_weights_and_the_work_of_its_encoder() -> Non
 @pytest.mark.parametrize(
     ("size", "scale", "sample"),
     [
-        ("64x128", None, "image 3x64x128 as 32 tokens"),
+        pytest.param("64x128", None, "image 3x64x128 as 32 tokens", marks=pytest.mark.long),
         ("64px", (16, 1), "image 3x64x64 as 4 tokens"),
     ],
 )

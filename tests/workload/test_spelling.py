@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from each_row import each_row
 from paceline.workload.catalogue import canonical, names
+from paceline.workload.spelling import spellings
 
 
 @each_row(
@@ -32,3 +33,8 @@ def test_texts_around_a_name(text: str, name: str) -> None:
 @each_row("text", ["Llama-3.2-11B-Vision-Instruct", "llama-3-9b", "70B", "a model", "", "pre-training"])
 def test_other_networks_stay_unknown(text: str) -> None:
     assert canonical(text) not in names()
+
+
+def test_words_of_weights_are_left_out_and_those_of_bits_are_not() -> None:
+    assert "Qwen3-4B" in spellings("Qwen/Qwen3-4B-Thinking-2507")
+    assert "Qwen3-8B" not in spellings("unsloth/Qwen3-8B-bnb-4bit")

@@ -9,7 +9,8 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 _BRACKETS = re.compile(r"\s*[(\[][^()\[\]]*[)\]]|\b\d+-?\s?nodes?\b", re.IGNORECASE)
 _SIZE = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)[\s-]+([bm])(?![a-z0-9])", re.IGNORECASE)
 _WEIGHTS = re.compile(
-    r"instruct|chat|hf|it|base|cased|uncased|preview|pile|(?:in)?[0-9]{1,3}k|v[0-9.]+|[0-9]{4}", re.IGNORECASE
+    r"instruct|chat|hf|it|base|thinking|reasoning|distill|cased|uncased|preview|pile|(?:in)?[0-9]{1,3}k|v[0-9.]+|[0-9]{4}",
+    re.IGNORECASE,
 )
 """Words at the end of a name that say which weights a network has, and nothing about its dimensions."""
 _NOISE = re.compile(

@@ -101,7 +101,8 @@ def _transformer(settings: dict[str, Any], kind: str) -> Any:
     tasks: tuple[str, ...] = _HEADS if named else _TASKS
     if getattr(config, "is_encoder_decoder", False):
         tasks = (*_PAIRS, *(task for task in tasks if task not in _PAIRS))
-    if named and not named[0].__name__.endswith("Model"):
+    bare = transformers.AutoModel._model_mapping.get(type(config), None)
+    if named and named[0] is not bare:  # with a head, or a part such as T5EncoderModel
         return named[0](config)
     for task in tasks:
         if type(config) in getattr(transformers, task)._model_mapping:

@@ -31,7 +31,7 @@ file of its launcher.
 
 Constants are fitted for `ordinary` and `tuned`. Another framework takes those of its level. Seconds of DeepSpeed's hooks are
 fitted to published steps (`benchmarks/fit_frameworks.py`). With each source left out, ten of twelve steps are within 45 %
-(median 26 %, 54 % without them). No other framework has fitted figures of its own: their hosts are those of plain PyTorch.
+(median 26 %, 54 % without them). No figure of another framework is fitted: their hosts are those of plain PyTorch.
 """
 
 

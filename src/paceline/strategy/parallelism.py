@@ -562,7 +562,7 @@ class Parallelism:
 
     @cached_property
     def host_activations(self) -> HostActivations | None:
-        """What the blocks keep in the host's memory; None for nothing."""
+        """Activations that the blocks keep in the host's memory; None without any."""
         return host_activations(self.offload, self.offload_layers)
 
     @cached_property

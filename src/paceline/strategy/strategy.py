@@ -214,8 +214,8 @@ class Strategy:
         return strategy
 
     def under(self, framework: Framework) -> Strategy:
-        """Return the strategy with open choices settled by the defaults of a framework. Those that do not go with the other
-        choices stay open, and so does the loss, which has a default everywhere.
+        """Return the strategy with open choices settled by the defaults of a framework. Defaults that do not go with the
+        other choices are left out. The loss stays open, since it has a default everywhere.
         """
         strategy = self
         for name, value in framework.defaults.items():

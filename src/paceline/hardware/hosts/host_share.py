@@ -29,7 +29,7 @@ class HostSystem:
         memory: bytes, as such a node is usually built.
         cores: physical cores.
         uplink: devices that share one link to the processors.
-        each: True if so many devices of a node have such a host of their own, as in a superchip.
+        each: True if each such number of devices of a node has a separate host, as in a superchip.
         larger: name of the host of a node with more devices; empty if this one is used for any number.
         source: text of the source of ``devices`` and ``uplink``.
     """

@@ -1,6 +1,6 @@
 """Lighter jobs for devices that are too small: weights next to adapters in 4 bits, state in host memory, shorter sequences.
 
-They come before other devices. Those with the fewest changes are first, and each is predicted to fit.
+They come before other devices. Jobs with the fewest changes are first, and each is predicted to fit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paceline.workload.table import Workload
 
 @dataclass(frozen=True)
 class AdjustableJob:
-    """What a job trains, as far as it may become lighter.
+    """Parts of a job that may become lighter.
 
     Attributes:
         made: returns the network with adapters, by their text, on sequences of so many tokens; 0: as asked.
@@ -46,7 +46,7 @@ _MOVED = (
     *(OFFLOAD_OPTIMIZER.name, OFFLOAD_CHECKPOINTS.name, OFFLOAD_WEIGHTS.name),
     f"{OFFLOAD_WEIGHTS.name}+{OFFLOAD_CHECKPOINTS.name}",
 )
-"""State to move to the host, the least first. What recomputed blocks start from are checkpoints."""
+"""State to move to the host, the least first. Checkpoints are the inputs of recomputed blocks."""
 IN_PARTS = "chunked"
 """The loss in parts of the tokens, which writes no logits of all of them."""
 _FASTER = 1.5

@@ -35,7 +35,7 @@ class Framework:
         attention: default kernel of attention, a name of ``calibration.attention.KERNELS``; empty: the usual one of the level.
         experts: products of a mixture's experts as one ``grouped`` kernel, or ``looped`` over the experts on the host.
         upcasts: True if norms and softmax compute on fp32 copies, in kernels of PyTorch's own.
-        fuses: True if kernels of its own save the inputs of norms and of gated activations alone.
+        fuses: True if its kernels save only the inputs of norms and of gated activations.
         reduce_buckets: elements of its buffers for gradients on their way to their owner.
         live_weights: most elements of gathered weights that stay gathered to be used again.
         fragments: share of a step's tensors that free pieces of PyTorch's memory hold where weights are sharded.

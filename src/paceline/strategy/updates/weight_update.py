@@ -227,7 +227,7 @@ TRAINED_OPTIMIZERS = Trained(
 
 
 def usual_update(optimizer: Optimizer, framework: Framework) -> str:
-    """Return the software's way to run the optimizer's kernels if none is chosen.
+    """Return how the software runs the optimizer's kernels by default.
 
     It is the framework's default if the optimizer has it. Software with one way alone runs that. For others the answer is
     empty: kernels of a whole step, launched for each tensor in ordinary software and for groups of tensors in tuned software,

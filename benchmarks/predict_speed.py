@@ -27,6 +27,8 @@ from paceline.workload import Workload
 COLUMNS = ("what", "workload", "strategies", "seconds", "ms_each")
 WORKLOADS = ("resnet-50", "bert-large", "llama-2-7b")
 PLACES = [(device, 8, nodes) for device in ("V100", "A100", "H100", "T4") for nodes in (1, 2, 4, 8, 16, 32)]
+TRAINED = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.trained)
+"""Optimizers that go with every sharding."""
 PAIRS = [(c.name, exchange.name) for c in COMPRESSIONS.values() for exchange in carriers(c) if not exchange.uses_switch]
 
 
@@ -51,7 +53,7 @@ def strategies(count: int, seed: int = 0) -> list[tuple[Cluster, Strategy]]:
                     exchange=exchange,
                     sharding=sharding,
                     recompute=draw((False, True)),
-                    optimizer=draw(tuple(OPTIMIZERS)),
+                    optimizer=draw(TRAINED),
                     bucket_bytes=draw((5 << 20, 25 << 20, 100 << 20)),
                 ),
             )

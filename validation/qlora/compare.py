@@ -51,12 +51,12 @@ class Scored:
 
     @property
     def is_dangerous(self) -> bool:
-        """Whether it is said to fit, and ran out of memory."""
+        """True if the answer is fits and the run ran out of memory."""
         return self.fits is False and self.verdict == "fits"
 
     @property
     def is_refused(self) -> bool:
-        """Whether it ran, and is said not to fit."""
+        """True if the run ran and the answer is does not fit."""
         return self.fits is True and self.verdict == "does not fit"
 
 

@@ -18,7 +18,7 @@ FEW_LAYERS = {
     "13b of 4 layers": llama(layers=4, hidden=16384, heads=128, kv_heads=128, ffn=43008, vocabulary=32000),
     "8b of 4 layers": llama(layers=4, hidden=11264, heads=88, kv_heads=22, ffn=38912, vocabulary=128256),
 }
-"""As many weights as llama-2-13b and llama-3-8b in a tenth of the layers, for tests of every day."""
+"""Networks with the weights of llama-2-13b and llama-3-8b in a tenth of the layers, for everyday tests."""
 
 
 @cache

@@ -92,7 +92,7 @@ def levels_of(t: MemoryTimeline) -> list[tuple[str, int]]:
 
 
 def in_order(part: list[tuple[str, int]], whole: list[tuple[str, int]]) -> bool:
-    """Whether ``whole`` goes through all values of ``part`` in order."""
+    """Return whether ``whole`` goes through all values of ``part`` in order."""
     rest = iter(whole)
     return all(value in rest for value in part)
 

@@ -225,8 +225,8 @@ def _of_adapters(workload: Workload, styles: Sequence[Style], sequence: bool) ->
 
     The first matrix is divided as the product is, and its results are gathered or added up. Next to a product that is divided
     by rows, the whole result is gathered too, and its gradient if the tokens are divided. Next to the products that a region
-    enters with, the gradient of the adapters' input is added up once, apart from that of the product. NVIDIA's recipes of LoRA
-    overlap none of them (``tp_comm_overlap=False``).
+    enters with, the gradient of the adapters' input is added up once, apart from that of the product. Recipes of LoRA by NVIDIA
+    do not overlap them (``tp_comm_overlap=False``).
     """
     ranks = {p.layer: p.shape[0] for p in workload.parameters if p.name.endswith(".down.weight") and len(p.shape) == 2}
     entered = False  # whether the region has an adapter next to the products that it enters with

@@ -31,7 +31,7 @@ MEMORY_SHARE: float = assumed("host_memory_share")
 """Share of the specified bandwidth of a host's memory that an update on all cores reaches."""
 
 UNBOUND_SHARE: float = assumed("host_unbound_share")
-"""The same while several processes share the cores and none is bound to some of them, as in ordinary software."""
+"""The same while several processes share the cores without binding, as in ordinary software."""
 LOOPED: float = assumed("host_loop_factor")
 """Seconds of Adam as a loop of PyTorch's operations over those of a fused one, on a processor."""
 

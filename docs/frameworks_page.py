@@ -26,8 +26,9 @@ $ paceline plan gpt2-xl --cluster "8 A100" --tokens 1B --framework hf-trainer --
 
 A framework decides what a strategy leaves open: the kernel of attention, the loss, the optimizer's kernels, whether experts are
 one grouped product or a loop, and what its host does between kernels. A choice that you name comes first: `--loss chunked`,
-`--update foreach`, `--attention eager`, `--compile`. `--why` lists what the framework stands for. `--emit framework` writes the
-file of its launcher.
+`--update foreach`, `--attention eager`, `--compile`. Networks on sequences also take the optimizer, the recomputation and the
+offload of the framework's examples if you name none, and the answer says so. `plan` and `ask` take the optimizer alone, since
+they search the others. `--why` lists what the framework stands for. `--emit framework` writes the file of its launcher.
 
 Constants are fitted for `ordinary` and `tuned`. Another framework takes those of its level. Seconds of DeepSpeed's hooks are
 fitted to published steps (`benchmarks/fit_frameworks.py`). With each source left out, ten of twelve steps are within 45 %
@@ -51,6 +52,8 @@ def _lines(framework: Framework) -> Iterator[str]:
     if framework.attention:
         yield f"- Attention: `{framework.attention}`"
     yield f"- Defaults: {', '.join(f'`{name}` {value}' for name, value in framework.defaults.items())}"
+    if framework.examples:
+        yield f"- As its examples do: {', '.join(f'`{name}` {value}' for name, value in framework.examples.items())}"
     if framework.compiles:
         yield "- It compiles by default"
     yield f"- Experts: {framework.experts}"

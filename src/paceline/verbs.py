@@ -21,7 +21,7 @@ from paceline.planning.search.space import OTHERS, UNEVEN, smaller
 from paceline.prediction import Prediction, Predictor, StepPredictor
 from paceline.strategy import Strategy
 from paceline.strategy.strategy import CHOICES
-from paceline.strategy.usual_precision import usual_precision, usual_recompute
+from paceline.strategy.usual_precision import usual_choices, usual_precision
 from paceline.workload import LoRA, Workload
 from paceline.workload.builders.adapters.lora import parse_lora
 
@@ -234,10 +234,11 @@ def _prediction_inputs(
 def strategy_of(workload: Workload, cluster: Cluster, choices: Mapping[str, Any], predictor: StepPredictor) -> Strategy:
     """Return the strategy on all devices with ``choices`` by name; other arguments as for ``predict``. Raises UserError."""
     usual = {} if "precision" in choices else {"precision": usual_precision(workload, cluster.device).name}
-    usual |= usual_recompute(workload, choices)
     whole = {**({} if "data" in choices else {"world_size": cluster.world_size}), **usual, **choices}
     if isinstance(whole["precision"], str):
         whole["precision"] = precision_on(whole["precision"], cluster.device.precisions)
+    batch = {"global_batch_size": whole.pop("global_batch_size")} if "global_batch_size" in whole else {}
+    whole = Strategy.completed(whole, usual_choices(workload, choices, predictor.uncorrected.typical.framework)) | batch
     if "global_batch_size" not in whole:
         whole["global_batch_size"] = largest_batch(workload, cluster, whole, predictor)
     return Strategy.of(**whole)

@@ -11,7 +11,9 @@ from paceline import hardware
 from paceline.planning import Space, TrainingTarget
 from paceline.planning.search.candidates import candidates
 from paceline.planning.search.tally import Exclusions
+from paceline.prediction import Predictor
 from paceline.strategy.usual_precision import usual_precision
+from paceline.verbs import strategy_of
 from paceline.workload import Workload
 
 USUAL = (
@@ -102,3 +104,27 @@ def test_a_plan_tries_nothing_wider() -> None:
     }
     named = Space(clusters=clusters, precisions=("fp32",))
     assert {s.precision for _, s in candidates(named, TrainingTarget(), Exclusions(), Workload.named("bert-large"))} == {"fp32"}
+
+
+TAKEN = (
+    ({}, {"optimizer": "adamw_8bit", "recompute": "full", "offload": "checkpoints"}),
+    ({"recompute": "none"}, {"optimizer": "adamw_8bit", "recompute": "none", "offload": "none"}),  # nothing to offload
+    ({"optimizer": "lion"}, {"optimizer": "lion", "recompute": "full", "offload": "checkpoints"}),
+    ({"update": "foreach", "offload": "none"}, {"optimizer": "", "recompute": "full", "offload": "none"}),
+)
+
+
+@pytest.mark.parametrize(("named", "taken"), TAKEN)
+def test_examples_of_a_framework_fill_what_nobody_names(named: dict[str, str], taken: dict[str, str]) -> None:
+    device, choices = hardware.cluster("RTX 4090"), {"global_batch_size": 2, "precision": "bf16", **named}
+    unsloth = strategy_of(Workload.named("llama-3-8b", 512, lora="qlora"), device, choices, Predictor(framework="unsloth"))
+    assert {name: unsloth.choice(name) for name in taken} == taken
+    images = strategy_of(Workload.named("resnet-50"), device, choices, Predictor(framework="unsloth"))
+    assert images.choice("recompute") == "none" and images.optimizer == named.get("optimizer", "")
+
+
+@pytest.mark.parametrize(("framework", "recompute"), [("ordinary", "full"), ("lightning", "none"), ("hf-trainer", "full")])
+def test_blocks_are_recomputed_next_to_four_bits_unless_examples_do_not(framework: str, recompute: str) -> None:
+    network, choices = Workload.named("llama-3-8b", 512, lora="qlora"), {"global_batch_size": 2}
+    strategy = strategy_of(network, hardware.cluster("RTX 4090"), choices, Predictor(framework=framework))
+    assert strategy.choice("recompute") == recompute

@@ -19,8 +19,9 @@ from paceline.planning.search.lighter_jobs import with_lighter
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit, smaller_steps
 from paceline.prediction import Prediction, StepPredictor
 from paceline.reporting.text.screen import GAP, USUAL_WIDTH, Block, Paragraph, Screen, Table, Verbatim, heading
-from paceline.strategy.strategy import CHOICES
-from paceline.strategy.usual_precision import RECOMPUTED, usual_precision
+from paceline.strategy.frameworks import framework_of
+from paceline.strategy.strategy import CHOICES, Strategy
+from paceline.strategy.usual_precision import RECOMPUTED, usual_choices, usual_precision
 from paceline.units import format_count, format_memory, format_seconds
 from paceline.verbs import LARGEST_BATCH
 from paceline.workload.builders.adapters.lora import parse_lora
@@ -194,15 +195,32 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
     """Return sentences about the default precision and the default batch if they were used."""
-    workload, cluster, _ = inputs
+    workload, cluster, strategy = inputs
     yield from workload.notes
     if o.lora:
         yield from _adapters(o, workload)
     if o.precision is None:
         usual = usual_precision(workload, cluster.device)
         yield f"Precision: {usual.name} ({usual.reason}; --precision)."
+    yield from _usual_taken(o, workload, strategy)
     if o.global_batch is None:
         yield _batch_taken(o, inputs)
+
+
+def _usual_taken(o: argparse.Namespace, workload: Workload, strategy: Strategy) -> Iterator[str]:
+    """Return sentences about choices that were taken as the framework's examples or PEFT have them."""
+    framework = framework_of(o.framework)
+    given = [name for name, item in CHOICES.items() if item.option and getattr(o, item.dest, None) is not None]
+    usual = usual_choices(workload, given, framework)
+    values = {name: strategy.choice(name) for name, value in usual.items() if strategy.choice(name) == value}
+    peft = {name: values.pop(name) for name in list(values) if name not in framework.examples}
+    if peft:
+        yield f"Blocks are recomputed ({RECOMPUTED}; --recompute)."
+    if not workload.frozen_bits:
+        values = {name: value for name, value in values.items() if value != CHOICES[name].default}
+    if values:
+        options = " ".join(f"--{CHOICES[name].option} {value}" for name, value in values.items())
+        yield f"As {framework}'s examples do: {options}."
 
 
 def _adapters(o: argparse.Namespace, workload: Workload) -> Iterator[str]:
@@ -216,8 +234,6 @@ def _adapters(o: argparse.Namespace, workload: Workload) -> Iterator[str]:
             f"Linear layers are held in {lora.bits} bits, embeddings, output layer and norms in {lora.others}: "
             f"{workload.frozen_bits:.3g} bits a frozen weight with scales."
         )
-        if o.recompute is None:
-            yield f"Blocks are recomputed ({RECOMPUTED}; --recompute)."
 
 
 def _batch_taken(o: argparse.Namespace, inputs: Inputs) -> str:

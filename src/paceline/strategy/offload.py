@@ -193,6 +193,7 @@ OFFLOAD_CHOICE = choice(
     listed_by_name=True,
     metavar="O",
     example="optimizer",
+    rule="none, or as the framework's examples",
     needs=(
         Need(
             lambda mesh: not mesh.offload.weights or mesh.sharding.weights,

@@ -156,6 +156,18 @@ class Strategy:
 
     from_json = of
 
+    @classmethod
+    def completed(cls, choices: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``choices`` of a strategy, without a batch, with those of ``usual`` that go with them. Names as in ``of``."""
+        complete = dict(choices)
+        micro_steps = choices.get("grad_accum_steps", choices.get("micro_batches", 1))
+        for name, value in usual.items():
+            with suppress(UserError, TypeError):  # the caller's own choices are checked later
+                batch = choices.get("world_size", choices.get(_DATA, 1)) * micro_steps
+                cls.of(**{**complete, name: value, "global_batch_size": batch})
+                complete[name] = value
+        return complete
+
     def changed(self, **choices: Any) -> Strategy:
         """Return the strategy with other choices, named as in ``of``. Raises UserError as ``of``. Another compression brings
         its default exchange, options, clip and rule for dense tensors, unless they are named too. A usual exchange becomes the

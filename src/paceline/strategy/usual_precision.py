@@ -1,4 +1,4 @@
-"""Default precision of a run, by network and device, and its default recomputation.
+"""Default precision of a run, by network and device, and the choices that examples of its framework state.
 
 Sources: Micikevicius et al. 2018, Mixed precision training, arXiv:1710.03740; Kalamkar et al. 2019, A study of bfloat16 for
 deep learning training, arXiv:1905.12322; PyTorch, CUDA semantics, TensorFloat-32 (``cudnn.allow_tf32`` is on, that of products
@@ -7,10 +7,12 @@ is off); Google, Cloud TPU, bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.hardware.device import Device
+from paceline.strategy.frameworks import Framework
 from paceline.strategy.recompute import FULL_RECOMPUTE
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
@@ -49,14 +51,16 @@ def usual_precision(workload: Workload, device: Device) -> UsualPrecision:
     return UsualPrecision("fp32", f"what PyTorch runs such networks in {on}")
 
 
-def usual_recompute(workload: Workload, given: Mapping[str, object]) -> dict[str, str]:
-    """Return the default recomputation by name, for choices ``given`` without one: whole blocks next to weights of few bits.
+def usual_choices(workload: Workload, given: Collection[str], framework: Framework) -> dict[str, Any]:
+    """Return values of choices that are not ``given``, by name, as people run the network under the framework.
 
-    PEFT turns gradient checkpointing on for them (``utils/other.py``, ``prepare_model_for_kbit_training``).
+    For networks on sequences these are the values of the framework's examples. Next to weights of few bits whole blocks are
+    recomputed unless the examples say otherwise: PEFT turns gradient checkpointing on for them (``utils/other.py``,
+    ``prepare_model_for_kbit_training``).
     """
-    if "recompute" in given or not workload.frozen_bits:
-        return {}
-    return {"recompute": FULL_RECOMPUTE.name}
+    usual = {"recompute": FULL_RECOMPUTE.name} if workload.frozen_bits else {}
+    usual |= framework.examples if workload.on_sequences else {}
+    return {name: value for name, value in usual.items() if name not in given}
 
 
 def _on_matrix_units(device: Device) -> bool:

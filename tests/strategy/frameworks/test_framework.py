@@ -26,7 +26,7 @@ def test_a_framework_is_found_by_its_names() -> None:
 def test_each_states_legal_values_and_a_source() -> None:
     for framework in FRAMEWORKS.values():
         assert framework.attention in ("", *KERNELS) and framework.sources, framework
-        for name, value in framework.defaults.items():
+        for name, value in {**framework.defaults, **framework.examples}.items():
             assert CHOICES[name].values.check(value, name) == value, framework
 
 

@@ -19,9 +19,10 @@ from paceline.hardware.precision import precision_on
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
 from paceline.strategy import Strategy
+from paceline.strategy.frameworks import framework_of
 from paceline.strategy.tasks.lengths import SampleLengths
 from paceline.strategy.tasks.task import Reward, StepTask
-from paceline.strategy.usual_precision import usual_precision, usual_recompute
+from paceline.strategy.usual_precision import usual_choices, usual_precision
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
 from paceline.workload.builders.adapters.lora import parse_lora
@@ -43,7 +44,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
         **exchange_choices(o),
         **({} if servers is None else {"servers": servers}),
     }
-    choices |= usual_recompute(network, choices)
+    choices = Strategy.completed(choices, usual_choices(network, choices, framework_of(o.framework)))
     batch = largest_batch(network, machines, choices, plain_predictor(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
 

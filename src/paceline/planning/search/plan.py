@@ -49,7 +49,7 @@ from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.step.memory import FRAGMENTED, usable_bytes
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER
 from paceline.strategy.optimizer import usual_optimizer
-from paceline.strategy.usual_precision import usual_precision
+from paceline.strategy.usual_precision import usual_choices, usual_precision
 from paceline.units import format_gib
 from paceline.workload.table import Workload
 
@@ -95,7 +95,9 @@ def plan(
     if not space.batches and target.curve is None:
         target = replace(target, published=published_batch(workload))
     if not space.optimizer:
-        space = replace(space, optimizer=target.optimizer(space.batches) or usual_optimizer(workload))
+        examples = usual_choices(workload, (), predictor.uncorrected.typical.framework)
+        usual = examples.get("optimizer") or usual_optimizer(workload)
+        space = replace(space, optimizer=target.optimizer(space.batches) or usual)
     prices = of_devices(prices, {c.device.name for c in space.clusters})
     listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
     if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):

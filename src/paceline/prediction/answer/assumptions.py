@@ -227,6 +227,9 @@ def _catalogue(cluster: Cluster, strategy: Strategy, e: Efficiency) -> Iterator[
     framework = e.framework
     constants = "" if framework.plain else f" It takes the constants of {e.level} software where it states nothing else."
     yield Assumption("constants", f"Framework: {framework}, {framework.title}.{constants}{fused}", "; ".join(framework.sources))
+    if framework.examples:
+        values = ", ".join(f"{name} {value}" for name, value in framework.examples.items())
+        yield Assumption("constants", f"Its examples state {values}: taken where a question on sequences leaves them open.")
     for sentence in framework.about:
         yield Assumption("constants", sentence)
     yield Assumption(

@@ -46,6 +46,8 @@ class Framework:
             for all (DeepSpeed's).
         wide_embeddings: True if 8-bit optimizers keep the state of embeddings in 32 bits.
         defaults: values of open choices of a strategy by name, such as ``loss``.
+        examples: values of choices that its examples of networks on sequences state, by name. They are taken where a question
+            leaves these choices open (``usual_choices``).
         emits: target of ``plan --emit`` that writes for it; empty: none does.
         sources: where each statement comes from.
         about: sentences that say what the framework does, for ``--why``.
@@ -69,6 +71,7 @@ class Framework:
     host_loops: bool = False
     wide_embeddings: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    examples: Mapping[str, Any] = field(default_factory=dict)
     emits: str = ""
     aliases: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -109,7 +112,7 @@ def _read() -> Mapping[str, Framework]:
         unknown_keys = table.keys() - known
         assert not unknown_keys, f"frameworks.toml, {name}: no field {sorted(unknown_keys)}"
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-        for key in ("defaults",):
+        for key in ("defaults", "examples"):
             if key in values:
                 values[key] = MappingProxyType(values[key])
         made[name] = Framework(name=name, **values)

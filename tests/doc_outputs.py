@@ -43,7 +43,7 @@ def _anew(command: str, output: str) -> str:
     out = io.StringIO()
     with chdir(ROOT), redirect_stdout(out):
         code = main(shlex.split(command)[1:])
-    if code:
+    if not out.getvalue():
         raise SystemExit(f"{command}: exit code {code}")
     return f"$ {command}\n{out.getvalue()}"
 

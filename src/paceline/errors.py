@@ -28,6 +28,10 @@ class UserError(Exception):
         super().__init__(f"{message}; {fix}" if fix else message)
 
 
+class NotMet(UserError):
+    """The answer is no: nothing fits, or nothing keeps a stated limit. The command line prints it with exit code 3."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A run ended in order after a signal, such as SIGINT for Ctrl-C. ``code`` is the exit code, 128 and the signal's number.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from command import answer, run
+from paceline.exit_codes import ExitCode
 
 GPT = "memory gpt2 --cluster '4 A100' --global-batch 32"
 PIPELINE = "memory gpt2 --cluster '4 A100' --global-batch 32 --pipeline 2 --micro-batches 4"
@@ -52,5 +53,7 @@ def test_a_picture_and_a_page_are_written(capsys: pytest.CaptureFixture[str], tm
 
 def test_a_job_that_does_not_fit_is_shown_with_what_would(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "memory gpt2-xl --cluster '4 V100' --global-batch 16 --precision fp16")
-    assert code == 0 and out.startswith("DOES NOT FIT") and "What would fit, the nearest first:" in " ".join(out.split())
+    assert (
+        code == ExitCode.NO and out.startswith("DOES NOT FIT") and "What would fit, the nearest first:" in " ".join(out.split())
+    )
     assert "Changes that lower it" not in out and "paceline memory gpt2-xl" in out

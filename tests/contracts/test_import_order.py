@@ -20,6 +20,7 @@ ORDER = (
     "array_types",
     "names",
     "errors",
+    "exit_codes",
     "csv_rows",
     "toml_file",
     "units",

@@ -43,7 +43,7 @@ def of(command: str) -> Figures:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([*arguments, "--json"])
-    if code:
+    if code and not out.getvalue():
         return {"exit code": code, "message": err.getvalue().strip().replace(folders["{data}"], "{data}")}
     return dict(_walk("", json.loads(out.getvalue())))
 

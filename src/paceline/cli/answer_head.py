@@ -59,7 +59,7 @@ def with_head(
     Raises:
         UserError: as ``nearest_fit``.
     """
-    screen = screen.noting(*taken(o, inputs))
+    screen = screen.noting(*taken(o, inputs)).missing(*unfit(prediction))
     if prediction.fit == "fits":
         return {**data, "would_fit": []}, screen
     offers = [(fit, *_command(o, inputs, fit)) for fit in _nearest(o, inputs, model)]
@@ -87,6 +87,11 @@ def with_smaller(
     smaller = [{"options": shlex.join(options), **fit.to_json()} for fit, options, _ in offers]
     blocks = (heading("Changes that lower it:"), _offer_table(offers), GAP) if offers else ()
     return {**data, "smaller": smaller}, replace(screen, answer=(*screen.answer, GAP, *blocks))
+
+
+def unfit(prediction: Prediction) -> tuple[str, ...]:
+    """Return what the answer misses if the job does not fit; empty if it does, or may."""
+    return (prediction.headline,) if prediction.fit == "does not fit" else ()
 
 
 def _head_alone(screen: Screen, head: Sequence[Block], p: Prediction, offers: Sequence[Offer]) -> Screen:

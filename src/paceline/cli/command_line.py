@@ -18,7 +18,8 @@ from typing import Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
 from paceline.cli.progress import Say, progress
-from paceline.errors import Interrupted, UserError
+from paceline.errors import Interrupted, NotMet, UserError
+from paceline.exit_codes import ExitCode
 
 COMMANDS: Mapping[str, str] = {
     "ask": "fit, speed, cost and what to do, on one screen",
@@ -67,7 +68,7 @@ def build_parser(only: str | None = None) -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Exit code: 0 done, 2 a user's mistake, 1 or a worker's own code when a worker failed."""
+    """Run one command and return its exit code (``ExitCode``)."""
     given = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -76,15 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(given)
     except UserError as error:
         print(f"paceline: {with_options(' '.join(str(error).split()))}", file=sys.stderr)
-        return 2
+        return ExitCode.NO if isinstance(error, NotMet) else ExitCode.MISTAKE
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "sklearn"):
             raise
         print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
-        return 2
+        return ExitCode.MISTAKE
     except KeyboardInterrupt as error:
         print(f"paceline: {str(error) or 'interrupted'}", file=sys.stderr)
-        return error.code if isinstance(error, Interrupted) else 130
+        return error.code if isinstance(error, Interrupted) else ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The reader has closed the pipe; the flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -128,7 +129,9 @@ def _run(given: Sequence[str]) -> int:
         from paceline.cli.terminal import show
 
         show(screen, brief=options.brief, why=options.why)
-    return 0 if isinstance(data, list) else int(data.get("exit_code", 0))
+    if isinstance(data, dict) and "exit_code" in data:
+        return int(data["exit_code"])
+    return ExitCode.NO if screen.missed else ExitCode.DONE
 
 
 def _watched(options: argparse.Namespace) -> AbstractContextManager[Say]:

@@ -16,6 +16,7 @@ from paceline.cli.arguments.schedule_arguments import add_stop_early
 from paceline.cli.live_forecast import PREDICTED, check_decides, live_nodes, say, say_forecast, training_run_of
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import Interrupted, UserError, known_name
+from paceline.exit_codes import ExitCode
 from paceline.reporting.text.screen import Paragraph, Screen, Table
 from paceline.units import format_seconds, parse_seconds
 
@@ -164,7 +165,7 @@ def _write(o: argparse.Namespace, achieved: SimulatedSchedule, forecast: Mapping
 
 
 def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
-    """Return the rows of the jobs and the screen. The exit code is 1 if a job failed."""
+    """Return the rows of the jobs and the screen, with the exit code if a job failed."""
     rows = list(journal.rows().values())
     data: list[dict[str, Any]] = [
         {
@@ -207,4 +208,6 @@ def _answer(journal: Journal, state: str) -> tuple[dict[str, Any], Screen]:
     source = "Predicted: before a job ran, or where that could not be told, by its first report that tells."
     lines = [*(Paragraph(line, "bad") for line in failed), *map(Paragraph, removed), *([Paragraph(source)] if told else [])]
     screen = Screen(title=brief, answer=(table, *lines), brief="; ".join([brief, *failed, *removed]))
-    return {"jobs": data, "state": state, "exit_code": int(bool(failed))}, screen
+    late = [row.name for row in rows if row.is_over and row.since > row.arrival_s + row.launch.job.deadline_s]
+    code = {"exit_code": int(ExitCode.FAILED)} if failed else {}
+    return {"jobs": data, "state": state, **code}, screen.missing(*(f"TOO LATE: {name}" for name in late))

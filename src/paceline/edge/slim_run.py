@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from paceline.edge.evaluation import held_out, held_out_on_file
-from paceline.errors import Interrupted, UserError, unknown
+from paceline.errors import Interrupted, NotMet, UserError, unknown
 from paceline.record import environment
 from paceline.rundir import RunDir, write_whole
 from paceline.slim_record import CurvePoint, LayerLatency, SlimMeasurement, SlimRecord, Training, Width
@@ -469,6 +469,12 @@ def _rescaled(now: float) -> Iterator[str]:
         yield f"The whole network takes {now:.2f} times what it took before training; predictions are multiplied by that."
 
 
+def missed_budget(budget: Budget, record: SlimRecord) -> bool:
+    """Return whether the measured latency exceeds the budget."""
+    limit_s = {"latency": budget.value, "speedup": record.whole.latency_s / budget.value}.get(budget.kind)
+    return limit_s is not None and record.slimmed is not None and record.slimmed.latency_s > limit_s
+
+
 def _missed(run: SlimRun, whole: Latency, slimmed: Latency, file: Path) -> Iterator[str]:
     """Note that the measured network exceeds the budget."""
     kind = run.budget.kind
@@ -500,14 +506,14 @@ def notes_on(slim: Slim) -> Iterator[str]:
 
 
 def _chosen(run: SlimRun, before: tuple[float, float], points: list[_Point]) -> _Point:
-    """Return the last point that meets the budget. Raises UserError if every point loses more."""
+    """Return the last point that meets the budget. Raises NotMet if every point loses more."""
     if run.budget.kind != "accuracy":
         return points[-1]
     good = [point for point in points if _lost(before, point) <= run.budget.value]
     if not good:
         what = f"{run.budget} cannot be met: at {points[0].budget} the network loses {_lost(before, points[0]):.2g} points"
         epochs = "--path-epochs and --tune-epochs" if METHODS[run.method].has_path else "--tune-epochs"
-        raise UserError(what, f"give a larger loss, or more {epochs}")
+        raise NotMet(what, f"give a larger loss, or more {epochs}")
     return good[-1]
 
 

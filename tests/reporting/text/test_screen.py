@@ -112,7 +112,7 @@ def test_an_answer_comes_first_and_provenance_when_asked() -> None:
         "",
         "report: /a/b c/report.html",
     ]
-    assert screen.brief_line() == "in one line; DOES NOT FIT"
+    assert screen.brief_line() == "DOES NOT FIT; in one line"
 
 
 def test_what_another_program_reads_is_left_as_it_is() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from paceline.cli.arguments.choice_arguments import add_choice_arguments, given_choices
@@ -23,7 +23,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.ask.advice import LIKELY
-from paceline.planning.ask.answer import Asked, cluster_name
+from paceline.planning.ask.answer import Asked, cluster_name, cluster_text
 from paceline.planning.ask.ask import ask
 from paceline.planning.ask.training_question import FASTEST
 from paceline.planning.search.deadline import seconds_until
@@ -90,7 +90,17 @@ def _ask(o: argparse.Namespace) -> Answer:
     command = deeper(o, asked)
     if "deadline=" in command and asked.budget_usd is not None:
         notes.append(f"Deeper weighs only the date: --goal budget={asked.budget_usd:.6g} instead weighs the budget.")
-    return {**asked.to_json(), "deeper": command}, asked_screen(asked, command).noting(*notes)
+    return {**asked.to_json(), "deeper": command}, asked_screen(asked, command).noting(*notes).missing(*_missed(asked))
+
+
+def _missed(asked: Asked) -> Iterator[str]:
+    """Yield what the answer misses: the memory of the named cluster, the date, the budget."""
+    if asked.named is not None and not asked.fits:
+        yield f"DOES NOT FIT on {cluster_text(asked.named)}"
+    if asked.in_time is not None and asked.in_time < LIKELY:
+        yield "TOO LATE"
+    if asked.in_budget is not None and asked.in_budget < LIKELY:
+        yield "OVER BUDGET"
 
 
 def deeper(o: argparse.Namespace, asked: Asked) -> str:

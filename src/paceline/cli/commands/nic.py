@@ -56,7 +56,7 @@ def add(parser: Parser) -> None:
 
 
 def _verify(o: argparse.Namespace) -> Answer:
-    from paceline.errors import UserError
+    from paceline.errors import NotMet, UserError
     from paceline.nic import ternary_verify, verify
 
     if o.values < 1:
@@ -82,7 +82,7 @@ def _verify(o: argparse.Namespace) -> Answer:
     wrong = [f"{c.what}: {c.difference}" for c in checks if not c.agreed]
     wrong += [f"{p.name} is refuted" for p in proofs if p.outcome == "refuted"]
     if wrong:
-        raise UserError(f"the engine is wrong: {wrong[0]}", "paceline nic emit, if its source has changed")
+        raise NotMet(f"the engine is wrong: {wrong[0]}", "paceline nic emit, if its source has changed")
     if not checks and not proofs:
         causes = dict.fromkeys(line.partition(": ")[2] for line in left_out)
         raise UserError("nothing could be compared or proved", "; ".join(causes))

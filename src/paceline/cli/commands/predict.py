@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline import hardware
-from paceline.cli.answer_head import taken, with_head
+from paceline.cli.answer_head import taken, unfit, with_head
 from paceline.cli.arguments.exchange_arguments import named_exchange
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import cluster_of, prediction_inputs, predictor
@@ -64,5 +64,5 @@ def _predict_asynchronous(o: argparse.Namespace) -> Answer:
         predictor=predictor(o),
         drawn_steps=2,
     )
-    screen = asynchronous_screen(prediction).noting(*taken(o, inputs))
+    screen = asynchronous_screen(prediction).noting(*taken(o, inputs)).missing(*unfit(prediction.worker))
     return prediction.to_json(), with_report(screen, o.report, lambda: answer_page.asynchronous_page(prediction))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.arguments.schedule_arguments import add_cluster_of_jobs, scenario_of
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.cli.schedule_live import add_live
 from paceline.errors import UserError, known_name
 from paceline.rundir import RunDir
+
+if TYPE_CHECKING:
+    from paceline.scheduling.simulate.simulated import SimulatedSchedule
 
 OUT = "runs/schedule"
 EXAMPLE = """example:
@@ -63,7 +66,14 @@ def _run(o: argparse.Namespace) -> Answer:
     directory.check_writable()
     simulated = question.run(o.policy, _progress(o, len(question.jobs)))
     data = simulated.to_json()
-    return _saved(o, directory, {simulated.policy: simulated}, data, schedule_screen(simulated, o.out))
+    screen = schedule_screen(simulated, o.out).missing(*_missed(simulated))
+    return _saved(o, directory, {simulated.policy: simulated}, data, screen)
+
+
+def _missed(simulated: SimulatedSchedule) -> Iterator[str]:
+    """Yield the number of jobs that missed their deadlines, if any."""
+    if late := simulated.metrics.deadlines - simulated.metrics.met:
+        yield f"TOO LATE: {late:,} of {simulated.metrics.deadlines:,} deadlines"
 
 
 def _compare(o: argparse.Namespace) -> Answer:
@@ -84,7 +94,9 @@ def _compare(o: argparse.Namespace) -> Answer:
     simulated = run_policies(question, names, o.jobs, done, lambda name, moment, ended: steps[name](moment, ended))
     pairs = compare(simulated, o.seed)
     data = {"policies": [one.to_json() for one in simulated.values()], "paired": [pair.to_json() for pair in pairs]}
-    return _saved(o, directory, simulated, data, compare_screen(simulated, pairs, o.out))
+    late = [" ".join(_missed(each)) for each in simulated.values()]
+    screen = compare_screen(simulated, pairs, o.out)
+    return _saved(o, directory, simulated, data, screen.missing("TOO LATE under each policy") if all(late) else screen)
 
 
 def _saved(o: argparse.Namespace, directory: RunDir, simulated: Any, data: dict[str, Any], screen: Any) -> Answer:

@@ -12,6 +12,7 @@ from paceline.cli.parser import Answer, Parser
 EXAMPLE = """example:
   paceline slim lenet5 --data digits --budget speedup=3x --epochs 10 --out runs/slim"""
 DEFAULT_OUT = "runs/slim"
+OVER = "OVER BUDGET"
 
 
 def add(parser: Parser) -> None:
@@ -51,7 +52,7 @@ def _slim(o: argparse.Namespace) -> Answer:
     import sys
 
     from paceline.edge.slim_prediction import predict
-    from paceline.edge.slim_run import DISTILL, SlimRun, slim_network
+    from paceline.edge.slim_run import DISTILL, SlimRun, missed_budget, slim_network
     from paceline.errors import UserError
     from paceline.hardware.edge import edge_device
     from paceline.reporting.text.slim_text import predicted_screen, slim_screen
@@ -75,7 +76,8 @@ def _slim(o: argparse.Namespace) -> Answer:
     )
     if o.predict:
         prediction = predict(run, device)
-        return prediction.to_json(), predicted_screen(prediction)
+        missed = prediction.goal is not None and bool(prediction.rows) and prediction.meets is None
+        return prediction.to_json(), predicted_screen(prediction).missing(*(OVER,) * missed)
     record = slim_network(run, lambda words: print(f"slim: {words}", file=sys.stderr, flush=True))
     data, files = {**record.to_json(), "out": o.out}, [f"slimmed network: {o.out}/{', '.join(record.files)}"]
     if o.report:
@@ -83,4 +85,4 @@ def _slim(o: argparse.Namespace) -> Answer:
 
         data["report"] = str(write_page(record, o.out))
         files.append(f"report: {data['report']}")
-    return data, slim_screen(record).writing(*files)
+    return data, slim_screen(record).writing(*files).missing(*(OVER,) * missed_budget(run.budget, record))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import NotMet
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, of_devices, price
 from paceline.planning.ask.advice import WAITS, advice
@@ -61,7 +61,7 @@ def ask(
         choices: choices of every strategy, by name: ``{"memory_format": "channels_last"}``.
 
     Raises:
-        UserError: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
+        NotMet: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
     question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor, choices or {})
@@ -150,7 +150,7 @@ def _rented(
     """Plan on the cheapest rental within ``by_s``, or the fastest within ``budget_usd``.
 
     If none meets the limits, take the one that misses them least. ``cluster``: the cluster that was too small.
-    Raises UserError if nothing fits.
+    Raises NotMet if nothing fits.
     """
     goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
     usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
@@ -162,11 +162,11 @@ def _rented(
     if cluster is not None:
         if best := large(question, cluster):
             return best, None
-        raise UserError(
+        raise NotMet(
             f"{question.workload.name} does not fit on {cluster_text(cluster)}, nor on any larger one that was tried",
             "name more nodes and their network, such as '8x8 H100, 400Gb/s InfiniBand'",
         )
-    raise UserError(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
+    raise NotMet(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
 
 
 def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:

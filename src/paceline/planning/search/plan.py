@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from paceline.errors import UserError
+from paceline.errors import NotMet, UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, of_devices, price
 from paceline.planning.compare.comparison import illegal, lacking
@@ -88,8 +88,8 @@ def plan(
         targets: names the frameworks that run a choice, of which one runs all of ``Plan.deciding``.
 
     Raises:
-        UserError: nothing is legal; nothing fits, with the least missing GiB; no price if the goal needs one; a deadline or
-            budget that nothing meets, with the nearest that does.
+        UserError: nothing is legal; no price if the goal needs one.
+        NotMet: nothing fits, with the least missing GiB; a deadline or budget that nothing meets, with the nearest that does.
     """
     target = target or TrainingTarget()
     if not space.batches and target.curve is None:
@@ -210,7 +210,7 @@ def _fitting(
             short = lacking(missing + usable_bytes(candidate[0].device), candidate[0])
             larger = f"give a device with more memory, more nodes or a smaller global batch{groups}"
             offers = nearest_fit(workload, *candidate, predictor=asked) if asked else ()
-            raise UserError(
+            raise NotMet(
                 f"{workload.name} fits on no device here: at least {short}, with {describe(*candidate)}",
                 "; ".join([larger, *(f"this fits: {offer}" for offer in offers)]),
             )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from paceline.array_types import Array, Bools
 from paceline.calibration.constants import assumed
 from paceline.calibration.uncertainty import Z80
-from paceline.errors import UserError
+from paceline.errors import NotMet
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price
 from paceline.planning.compare.comparison import difference
@@ -154,7 +154,7 @@ def ranked(goal: Goal, table: RankedTable, left_out: Exclusions, most: int = 1, 
         instead: further advice if nothing meets the limit.
 
     Raises:
-        UserError: nothing meets the limit; the nearest candidate, and by how much it misses.
+        NotMet: nothing meets the limit; the nearest candidate, and by how much it misses.
     """
     known = table.known
     unknown = "how many more samples the compression needs to the target is unknown"
@@ -164,7 +164,7 @@ def ranked(goal: Goal, table: RankedTable, left_out: Exclusions, most: int = 1, 
     if not len(allowed):
         near = int(np.flatnonzero(known)[limited[known].argmin()])
         over = float(limited[near])
-        raise UserError(
+        raise NotMet(
             f"no strategy meets {goal}: the nearest takes {goal.amount(over)}, {_over(over / goal.limit)}, with "
             f"{describe(*table.candidates[near])}",
             f"give {goal.kind}={_wide(goal, over)} or more{', or more nodes' if goal.kind == 'deadline' else ''}{instead}",

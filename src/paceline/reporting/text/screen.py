@@ -111,6 +111,7 @@ class Screen:
         brief: the answer in one line.
         why: assumptions and sources of the answer, behind ``--why``; ``why_holds`` describes them in words.
         alarm: reason why the answer is of no use; the first line.
+        missed: what the answer misses of the question, in a few words, if the answer is no; sets the exit code.
         notes: choices made automatically.
         files: lines on written files, shown last; a path is never broken.
     """
@@ -121,6 +122,7 @@ class Screen:
     why: tuple[Block, ...] = ()
     why_holds: str = ""
     alarm: str = ""
+    missed: str = ""
     notes: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
@@ -138,6 +140,10 @@ class Screen:
         """Return the screen with a paragraph before the answer, and an addition to the one-line answer; empty: no change."""
         lead = (Paragraph(text, "warning"), GAP) if text else ()
         return replace(self, answer=(*lead, *self.answer), brief=f"{self.brief}; {brief}" if brief else self.brief)
+
+    def missing(self, *limits: str) -> Screen:
+        """Return the screen as an answer that misses these limits; none: no change."""
+        return replace(self, missed=" and ".join(limits)) if limits else self
 
     def noting(self, *notes: str) -> Screen:
         """Return the screen with more notes."""
@@ -174,8 +180,9 @@ class Screen:
         return text_of(self.blocks(why), width)
 
     def brief_line(self) -> str:
-        """Return ``brief`` and the alarm as one line that is never broken."""
-        return _printable(f"{self.brief}; {self.alarm}" if self.alarm else self.brief)
+        """Return the verdict, if the answer is no, and ``brief`` as one line that is never broken."""
+        verdict = (self.alarm or self.missed).rstrip(".")
+        return _printable(f"{verdict}; {self.brief}" if verdict else self.brief)
 
 
 def text_of(blocks: Iterable[Block], width: int = USUAL_WIDTH) -> str:

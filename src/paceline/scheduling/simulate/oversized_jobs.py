@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.errors import UserError, shorten
+from paceline.errors import NotMet, UserError, shorten
 from paceline.scheduling.fleet import Fleet
 from paceline.scheduling.job import Job
 
 
 def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -> None:
-    """Raise UserError for a job that asks for more devices than any type it may use has.
+    """Raise NotMet for a job that asks for more devices than any type it may use has.
 
     Args:
         places: file and row of each job.
@@ -24,7 +24,7 @@ def check_sizes(jobs: Sequence[Job], fleet: Fleet, places: Sequence[str] = ()) -
         if least[index] > most[index]:
             others = sum(size > bound for size, bound in zip(least, most, strict=True)) - 1
             also = f" ({others:,} more of {len(jobs):,} jobs {'is' if others == 1 else 'are'} too large)" if others else ""
-            raise UserError(
+            raise NotMet(
                 f"{name} asks for {least[index]:,} devices; the cluster has {most[index]:,} of one type that it may use{also}",
                 "give a larger cluster, or leave such jobs out with `drop_too_large`",
             )
@@ -34,12 +34,12 @@ def without_too_large(jobs: Sequence[Job], fleet: Fleet) -> tuple[tuple[Job, ...
     """Return the jobs that fit one type, and a note on those left out.
 
     Raises:
-        UserError: no job fits.
+        NotMet: no job fits.
     """
     stay = tuple(job for job in jobs if job.devices <= (_usable_devices(job, fleet) or job.devices))
     if not stay and jobs:
         least = min(job.devices for job in jobs)
-        raise UserError(f"all {len(jobs):,} jobs are larger than the cluster", f"give one of {least:,} devices or more")
+        raise NotMet(f"all {len(jobs):,} jobs are larger than the cluster", f"give one of {least:,} devices or more")
     left_out = len(jobs) - len(stay)
     why = "they ask for more devices than the cluster has of one type"
     return stay, (f"{left_out:,} of {len(jobs):,} jobs left out: {why}.",) if left_out else ()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paceline.array_types import Array, Ints
-from paceline.errors import UserError
+from paceline.errors import NotMet
 from paceline.prediction import Prediction, StepPredictor
 from paceline.scheduling.fleet import NodeGroup
 from paceline.scheduling.speeds.profiles import StepSpeed, packed
@@ -117,7 +117,7 @@ def predicted_speed(asked: SurfaceSpec, predictor: StepPredictor) -> PredictedSp
     """Predict the surface of a network on nodes of a type.
 
     Raises:
-        UserError: the least batch does not fit the device; several nodes without a network.
+        NotMet: the least batch does not fit the device; several nodes without a network.
     """
     group = asked.group
     locals_ = _locals(asked, predictor)
@@ -155,7 +155,7 @@ def _locals(asked: SurfaceSpec, predictor: StepPredictor) -> list[int]:
     while most >= asked.local_least and not _step(asked, predictor, (1,), most).fits:
         most //= 2
     if most < asked.local_least:
-        raise UserError(
+        raise NotMet(
             f"{asked.workload.name} with {asked.local_least} samples does not fit a {asked.group.device}",
             "allow other devices, give a smaller least batch, or let it adapt its strategy",
         )

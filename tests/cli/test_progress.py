@@ -1,4 +1,4 @@
-"""The line of what is done: on a terminal, after a moment, gone at the end; never in a pipe."""
+"""The line of what is done: on a terminal after a moment, gone at the end; in a pipe a new line now and then."""
 
 from __future__ import annotations
 
@@ -54,7 +54,15 @@ def test_a_short_one_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_a_pipe_gets_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter([100.0, 105.0, 110.0, 119.0, 131.0])
+    log = progress._Log("plan", clock=lambda: next(seconds))
+    for words in ("a", "b\nof it", "c", "d"):
+        log.say(words)
+    assert capsys.readouterr().err == "plan: b of it (10 s)\nplan: d (31 s)\n"
+
+
+def test_a_pipe_gets_none_of_a_short_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
     code, _, err = run(capsys, f"{PLAN} --compression dense")
     assert (code, err) == (0, "")

@@ -1,9 +1,10 @@
-"""Progress of a command that takes more than a moment, on stderr if it is a terminal."""
+"""Progress of a command that takes more than a moment, on stderr: a line that changes in a terminal, a new one elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,13 +12,16 @@ Say = Callable[[str], None]
 """Function that receives a short message on the current work."""
 PATIENCE_S = 1.0
 """Seconds after which the line appears."""
+SELDOM_S = 10.0
+"""Seconds between lines where stderr is not a terminal, such as a log."""
 
 
 @contextmanager
 def progress(title: str) -> Iterator[Say]:
-    """Show a line with ``title``, the last message and the seconds, until the end. Show nothing if stderr is not a terminal."""
+    """Show a line with ``title``, the last message and the seconds, until the end. Elsewhere than in a terminal, print one every
+    ``SELDOM_S`` seconds."""
     if not sys.stderr.isatty():
-        yield lambda words: None
+        yield _Log(title).say
         return
     line = _Line(title)
     timer = threading.Timer(PATIENCE_S, line.start)
@@ -29,6 +33,20 @@ def progress(title: str) -> Iterator[Say]:
         timer.cancel()
         timer.join()
         line.stop()
+
+
+class _Log:
+    """Messages of long work, at intervals, each on a line of its own."""
+
+    def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._title, self._clock = title, clock
+        self._start = self._last = clock()
+
+    def say(self, words: str) -> None:
+        now = self._clock()
+        if now - self._last >= SELDOM_S:
+            self._last = now
+            print(f"{self._title}: {' '.join(words.split())} ({now - self._start:.0f} s)", file=sys.stderr, flush=True)
 
 
 class _Line:

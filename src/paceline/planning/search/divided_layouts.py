@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ from paceline.planning.compare.strategy_text import Wanted
 from paceline.planning.search.candidates import precision_left_out, with_choices
 from paceline.planning.search.choice import Choice
 from paceline.planning.search.layout_space import LayoutSpace, dividing_shardings, powers
-from paceline.planning.search.layouts import LayoutSearch, Progress, search_layouts, silent
+from paceline.planning.search.layouts import KEPT, Layouts, LayoutSearch, Progress, silent
 from paceline.planning.search.slow_hosts import SlowHosts
 from paceline.planning.search.space import MODEL_AXES, Space
 from paceline.planning.search.tally import Exclusions
@@ -40,6 +40,7 @@ SAMPLES = 8
 """Without a batch, global batches range from a sample for each device down to one for each of this many devices."""
 
 
+_BESTS = " on the preferred cluster, and holds the best of each other one"
 _NEAR = (
     " Contexts, selective recomputation, zero-bubble, uneven ends and shares within a node were tried for this mixture with "
     "the other sizes of its best layout alone."
@@ -48,10 +49,16 @@ _NEAR = (
 
 @dataclass(frozen=True, slots=True)
 class LayoutSearches:
-    """Results of the layout searches on all clusters. ``near``: whether some choices were tried only near the best layout."""
+    """Results of the layout searches on all clusters.
+
+    Attributes:
+        near: whether some choices were tried only near the best layout.
+        clusters: number of clusters searched. Of several, one is searched for more than its best layout.
+    """
 
     searches: tuple[LayoutSearch, ...]
     near: bool = False
+    clusters: int = 1
 
     @property
     def legal(self) -> int:
@@ -90,8 +97,8 @@ class LayoutSearches:
         bounded, predicted = (sum(getattr(search, name) for search in self.searches) for name in ("bounded", "predicted"))
         return (
             f"The search weighed {self.legal:,} layouts that divide the network: {self.too_large:,} do not fit, {bounded:,} "
-            f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all."
-            f"{_NEAR if self.near else ''}"
+            f"cannot beat the best by a bound, and {predicted:,} were predicted whole: the ranking is that of all"
+            f"{_BESTS if self.clusters > 1 else ''}.{_NEAR if self.near else ''}"
         )
 
 
@@ -105,6 +112,65 @@ def divides(space: Space, legal: Sequence[Candidate], steps: Steps) -> bool:
     return not any(fits[i] and not strategy.parallelism.sharding.shares_out for i, (_, strategy) in enumerate(legal))
 
 
+Prefer = Callable[[Sequence[Candidate], Array], int]
+
+
+def _fastest(candidates: Sequence[Candidate], step_s: Array) -> int:
+    """Return the index of the candidate with the fewest seconds a sample."""
+    return int(np.argmin(step_s / [strategy.global_batch_size for _, strategy in candidates]))
+
+
+def _near_alone(workload: Workload, space: Space) -> bool:
+    """Return whether some choices are tried only near the best layout."""
+    return has_experts(workload) and not space.divides
+
+
+class _Place:
+    """Layouts on one cluster, with the searches of them so far."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        layouts: LayoutSpace,
+        target: TrainingTarget,
+        predictor: StepPredictor,
+        hosts: SlowHosts,
+        progress: Progress,
+        *,
+        mixture: bool,
+    ) -> None:
+        def screened(tried: LayoutSpace) -> Layouts:
+            return Layouts(
+                workload,
+                cluster,
+                tried,
+                predictor=predictor,
+                weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
+                progress=lambda line: progress(f"{cluster.world_size:,} devices, {line}"),
+                hosts=hosts,
+            )
+
+        self._screened, self._layouts, self._mixture = screened, layouts, mixture
+        self._first = screened(_plain(layouts) if mixture else layouts)
+        self._near: dict[Strategy, Layouts] = {}
+        self.searches: list[LayoutSearch] = []
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The best layouts of the last search, the best first."""
+        return self.searches[-1].candidates if self.searches else ()
+
+    def search(self, keep: int) -> None:
+        """Search the best layouts of ``keep`` divisions; of a mixture, then all choices near the best."""
+        self.searches = [self._first.best(keep)]
+        if self._mixture and self.candidates:
+            best = self.searches[0].candidates[0][1]
+            if best not in self._near:
+                self._near[best] = self._screened(_near(self._layouts, best))
+            self.searches.append(self._near[best].best(keep))
+
+
 def search_divided(
     workload: Workload,
     space: Space,
@@ -113,39 +179,42 @@ def search_divided(
     predictor: StepPredictor,
     progress: Progress = silent,
     offload: Offload = NO_OFFLOAD,
+    prefer: Prefer = _fastest,
 ) -> LayoutSearches:
     """Search the best layouts on every cluster of ``space``, and count the others by reason.
 
-    ``space`` has its optimizer. ``offload``: state in host memory, if that is fixed.
+    Of several clusters, the one with the preferred layout is searched for ``KEPT`` divisions, the others for their best.
+
+    Args:
+        space: with its optimizer.
+        offload: state in host memory, if that is fixed.
+        prefer: returns the index of the preferred candidate, from the best of each cluster and their steps' seconds.
     """
     if not _dense(space):
         left_out.add("a divided network is tried with dense gradients over allreduce", 1)
         return LayoutSearches(())
-    found, hosts = [], SlowHosts.of(workload, predictor)
+    places, hosts = [], SlowHosts.of(workload, predictor)
     for cluster, common in product(space.clusters, _common(space, offload)):
         layouts = _layouts(workload, cluster, space, target, common)
-        if layouts is None:
-            continue
-
-        def searched(tried: LayoutSpace, n: int = cluster.world_size, cluster: Cluster = cluster) -> LayoutSearch:
-            search = search_layouts(
-                workload,
-                cluster,
-                tried,
-                predictor=predictor,
-                weight=lambda batch: target.samples(Strategy.of(global_batch_size=batch)) / batch,
-                progress=lambda line: progress(f"{n:,} devices, {line}"),
-                hosts=hosts,
+        if layouts is not None:
+            places.append(
+                _Place(workload, cluster, layouts, target, predictor, hosts, progress, mixture=_near_alone(workload, space))
             )
-            search.tally(left_out)
-            return search
-
-        if has_experts(workload) and not space.divides:
-            found.append(searched(_plain(layouts)))
-            found += [searched(_near(layouts, found[-1]))] if found[-1].candidates else []
-        else:
-            found.append(searched(layouts))
-    return LayoutSearches(tuple(found), near=has_experts(workload) and not space.divides)
+    if len(places) > 1:
+        for place in places:
+            place.search(1)
+        best = [place for place in places if place.candidates]
+        if best:
+            first = [place.searches[-1] for place in best]
+            chosen = prefer([of.candidates[0] for of in first], np.array([of.steps.step_s[0] for of in first]))
+            best[chosen].search(KEPT)
+    else:
+        for place in places:
+            place.search(KEPT)
+    searches = tuple(search for place in places for search in place.searches)
+    for search in searches:
+        search.tally(left_out)
+    return LayoutSearches(searches, near=_near_alone(workload, space), clusters=len(places))
 
 
 def _plain(layouts: LayoutSpace) -> LayoutSpace:
@@ -159,18 +228,17 @@ def _plain(layouts: LayoutSpace) -> LayoutSpace:
     return replace(layouts, contexts=(1,), schedules=schedules, recomputes=recomputes, balanced=False, node_groups=False)
 
 
-def _near(layouts: LayoutSpace, best: LayoutSearch) -> LayoutSpace:
+def _near(layouts: LayoutSpace, best: Strategy) -> LayoutSpace:
     """Return all choices with the sizes of the best layout."""
-    strategy = best.candidates[0][1]
-    mesh = strategy.parallelism
+    mesh = best.parallelism
     return replace(
         layouts,
-        batches=(strategy.global_batch_size,),
-        precisions=(strategy.precision,),
+        batches=(best.global_batch_size,),
+        precisions=(best.precision,),
         tensors=(mesh.tensor,),
         pipelines=(mesh.pipeline,),
         experts=(mesh.expert,),
-        micro_batch_sizes=tuple(sorted({strategy.micro_batch_size, 1})),
+        micro_batch_sizes=tuple(sorted({best.micro_batch_size, 1})),
     )
 
 

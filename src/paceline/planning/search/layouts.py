@@ -106,30 +106,56 @@ def search_layouts(
         weight: factor on the step time for a batch.
         progress: called with a line at intervals.
     """
-    # Observed steps say nothing about the bound of a layout. Their correction is applied to the layouts that remain.
-    plain = predictor.uncorrected
-    if plain is not predictor:
-        plain = plain.changed(loader=0.0)
-    search = _LayoutScreening(workload, cluster, space, plain, keep, weight, hosts)
-    search.screen(progress)
-    search.predict(progress)
-    best = [of[2:] for of in sorted(search.best.values(), key=lambda of: of[:2])[:keep]]
-    best += [simple for simple in search.simplest if simple[0] not in [candidate for candidate, _ in best]]
-    candidates = [candidate for candidate, _ in best]
-    steps = merged_steps(*(([place], step) for place, (_, step) in enumerate(best)))
-    if predictor is not plain:
-        steps = predictor.many(workload, candidates)
-    return LayoutSearch(
-        candidates=tuple(candidates),
-        steps=steps,
-        considered=search.considered,
-        legal=search.legal,
-        too_large=search.too_large,
-        bounded=len(search.order) - search.tried,
-        predicted=search.predicted,
-        illegal=dict(search.illegal),
-        least=search.least,
-    )
+    return Layouts(workload, cluster, space, predictor=predictor, weight=weight, progress=progress, hosts=hosts).best(keep)
+
+
+class Layouts:
+    """Screened layouts of a space on a cluster, of which the best are predicted. Arguments as for ``search_layouts``.
+
+    A second search that keeps more divisions predicts only what the first has not.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        space: LayoutSpace,
+        *,
+        predictor: StepPredictor = ORDINARY,
+        weight: Callable[[int], float] = lambda batch: 1.0 / batch,
+        progress: Progress = silent,
+        hosts: SlowHosts | None = None,
+    ) -> None:
+        # Observed steps say nothing about the bound of a layout. Their correction is applied to the layouts that remain.
+        plain = predictor.uncorrected
+        if plain is not predictor:
+            plain = plain.changed(loader=0.0)
+        self._workload, self._predictor, self._progress = workload, predictor, progress
+        self._corrected = predictor is not plain
+        self._screened = _LayoutScreening(workload, cluster, space, plain, weight, hosts)
+        self._screened.screen(progress)
+
+    def best(self, keep: int = KEPT) -> LayoutSearch:
+        """Return the best layouts of the ``keep`` best divisions."""
+        search = self._screened
+        search.predict(keep, self._progress)
+        best = [of[2:] for of in sorted(search.best.values(), key=lambda of: of[:2])[:keep]]
+        best += [simple for simple in search.simplest if simple[0] not in [candidate for candidate, _ in best]]
+        candidates = [candidate for candidate, _ in best]
+        steps = merged_steps(*(([place], step) for place, (_, step) in enumerate(best)))
+        if self._corrected:
+            steps = self._predictor.many(self._workload, candidates)
+        return LayoutSearch(
+            candidates=tuple(candidates),
+            steps=steps,
+            considered=search.considered,
+            legal=search.legal,
+            too_large=search.too_large,
+            bounded=len(search.order) - search.tried,
+            predicted=search.predicted,
+            illegal=dict(search.illegal),
+            least=search.least,
+        )
 
 
 class _LayoutScreening:
@@ -141,11 +167,10 @@ class _LayoutScreening:
         cluster: Cluster,
         space: LayoutSpace,
         predictor: Predictor,
-        keep: int,
         weight: Callable[[int], float],
         hosts: SlowHosts | None,
     ) -> None:
-        self.workload, self.cluster, self.space, self.predictor, self.keep = workload, cluster, space, predictor, keep
+        self.workload, self.cluster, self.space, self.predictor = workload, cluster, space, predictor
         self.hosts = hosts
         mesh = {name: value for name, value in space.common.items() if CHOICES[name].part == "parallelism"}
         self.common = {CHOICES[name].field: value for name, value in mesh.items()}
@@ -177,6 +202,7 @@ class _LayoutScreening:
         self.simple: Ints = np.zeros(0, dtype=np.int64)
         self.known: dict[int, tuple[float, Candidate, Steps]] = {}
         self.steps_of: dict[Strategy, Steps] = {}
+        self.scheduled: dict[int, float] = {}
         self.best: dict[Division, tuple[float, int, Candidate, Steps]] = {}
         self.simplest: tuple[tuple[Candidate, Steps], ...] = ()
 
@@ -309,11 +335,11 @@ class _LayoutScreening:
         own = self.bounds.slices[row]
         return self.space.batches[batch], own.precision, own.tensor, own.context, own.expert, self.shapes[number].stages
 
-    def predict(self, progress: Progress) -> None:
-        """Predict layouts in full that may be among the best, in the order of bounds."""
+    def predict(self, keep: int, progress: Progress) -> None:
+        """Predict layouts in full that may be the best of the ``keep`` best divisions, in the order of bounds."""
         without_sharding = np.unique(self.place * np.array([1, 1, 0, 1]), axis=0)
-        enough = min(self.keep, len({self._division(place) for place in without_sharding.tolist()}))
-        limit = inf
+        enough = min(keep, len({self._division(place) for place in without_sharding.tolist()}))
+        limit = self._limit(enough)
         for bound, index in self._by_bound():
             if bound > limit:
                 break
@@ -323,11 +349,14 @@ class _LayoutScreening:
             score, candidate, step = self._predicted(index)
             if score < self._least(division):
                 self.best[division] = score, index, candidate, step
-                scores = sorted(of[0] for of in self.best.values())
-                if len(scores) >= enough:
-                    limit = max(scores[enough - 1], scores[0] * (1 + PLAIN))
+                limit = self._limit(enough)
             progress(f"{self.predicted:,} layouts predicted whole")
         self._predict_simpler()
+
+    def _limit(self, enough: int) -> float:
+        """Return the score that a layout among the best of ``enough`` divisions does not exceed; inf with fewer divisions."""
+        scores = sorted(of[0] for of in self.best.values())
+        return max(scores[enough - 1], scores[0] * (1 + PLAIN)) if len(scores) >= max(1, enough) else inf
 
     def _least(self, division: Division) -> float:
         """Return the best score of a division; inf without one."""
@@ -349,6 +378,11 @@ class _LayoutScreening:
 
     def _scheduled(self, index: int) -> float:
         """Return the bound of one layout from the schedule of its passes."""
+        if index not in self.scheduled:
+            self.scheduled[index] = self._bound_by_schedule(index)
+        return self.scheduled[index]
+
+    def _bound_by_schedule(self, index: int) -> float:
         number, row, sharding, batch = self.place[index].tolist()
         shape, bound = self.shapes[number], float(self.score[index])
         if shape.virtual == 1 and not shape.schedule.splits_backward:

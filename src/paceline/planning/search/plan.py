@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from paceline.array_types import Array
 from paceline.errors import NotMet, UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, listings, of_devices, price
@@ -27,6 +28,7 @@ from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.nearest_fit import nearest_fit
 from paceline.planning.search.ranking import (
     RankedTable,
+    best_of,
     by_devices,
     distinct,
     front,
@@ -120,10 +122,14 @@ def plan(
     for why in steps.refused.values():
         left_out.add(why)
     whole, searches = len(legal), LayoutSearches(())
+
+    def prefer(tried: Sequence[Candidate], step_s: Array) -> int:
+        return best_of(table_of(workload, target, goal, listed, tried, step_s, predictor), np.arange(len(tried)))
+
     if divides(space, legal, steps):
-        searches = search_divided(workload, space, target, left_out, predictor, progress)
+        searches = search_divided(workload, space, target, left_out, predictor, progress, prefer=prefer)
         if space.offloads and not searches.fitting and not steps.fits.any():
-            offloaded = search_divided(workload, space, target, left_out, predictor, progress, OFFLOAD_OPTIMIZER)
+            offloaded = search_divided(workload, space, target, left_out, predictor, progress, OFFLOAD_OPTIMIZER, prefer)
             searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:

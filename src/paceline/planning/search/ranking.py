@@ -337,7 +337,7 @@ def by_devices(table: RankedTable, best: int) -> list[int]:
     members_of: dict[tuple[str, int], list[int]] = {}
     for index in np.flatnonzero(table.known).tolist():
         members_of.setdefault(_devices(table, index), []).append(index)
-    winners = {where: _best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
+    winners = {where: best_of(table, np.array(members, dtype=np.intp)) for where, members in members_of.items()}
     winners[_devices(table, best)] = best
     # Divided layouts follow all other candidates, so candidates are not in the order of devices.
     places = list(dict.fromkeys(cluster.device.name for cluster, _ in table.candidates))
@@ -350,7 +350,8 @@ def _devices(table: RankedTable, index: int) -> tuple[str, int]:
     return cluster.device.name, cluster.world_size
 
 
-def _best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
+def best_of(table: RankedTable, members: NDArray[np.intp]) -> int:
+    """Return the best of the members that meet the limit; without one, the member that misses it least."""
     limited = table.goal.limited(table.time_s, table.usd)[members]
     meeting = members[limited <= table.goal.limit]
     return _ranking(table, meeting).best if len(meeting) else int(members[limited.argmin()])

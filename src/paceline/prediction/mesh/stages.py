@@ -39,7 +39,7 @@ class Stage:
 
 @once
 def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] = EVEN) -> tuple[Stage, ...]:
-    """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal parts are one object.
+    """Return the stages of ``workload``, of ``virtual`` parts each. Stages of equal parts are one object, also of other calls.
 
     Args:
         ends: blocks of the first and of the last stage; 0: as many as the others.
@@ -49,17 +49,24 @@ def stages(workload: Workload, count: int, virtual: int, ends: tuple[int, int] =
     """
     bounds = _bounds(workload, count, virtual, ends)
     spans = [range(first, last) for first, last in pairwise(bounds)]
-    unique: dict[object, Stage] = {}
-    made = []
+    unique, made = _known_stages(workload), []
     for number in range(count):
         own = [spans[number + turn * count] for turn in range(virtual)]
         stage = _stage(workload, own, last=number == count - 1)
-        key = tuple(layer.operations for layer in stage.workload.layers), stage.workload.num_parameters, stage.parts
+        table = stage.workload
+        operations = tuple(layer.operations for layer in table.layers)
+        key = operations, table.num_parameters, table.input_bytes, table.frozen, stage.parts
         made.append(unique.setdefault(key, stage))
     tied = _tied(workload)
     if tied and count > 1:
         made[0], made[-1] = replace(made[0], tied=tied), replace(made[-1], tied=tied)
     return tuple(made)
+
+
+@once
+def _known_stages(workload: Workload) -> dict[object, Stage]:
+    """Return the stages that were made so far, by what they compute and hold."""
+    return {}
 
 
 def _bounds(workload: Workload, count: int, virtual: int, ends: tuple[int, int]) -> list[int]:

@@ -31,7 +31,12 @@ _EXPERT = re.compile(r"(^|\.)experts\.[a-z]")
 
 def style(layer: Layer) -> Style:
     """Return how the layer is divided, by its name."""
-    return next((style for pattern, style in _STYLES if pattern.search(layer.name)), "tokens")
+    return _style(layer.name)
+
+
+@lru_cache(maxsize=65536)
+def _style(name: str) -> Style:
+    return next((style for pattern, style in _STYLES if pattern.search(name)), "tokens")
 
 
 @lru_cache(maxsize=65536)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -32,6 +33,12 @@ _WIDE_INPUT = re.compile(r"(^|\.)(router|query_down)$")
 """Products whose saved input keeps 16 bits: the router's, which no recipe quantises, and that of queries of latent attention,
 where two products save a copy of 8 bits each."""
 _MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
+
+
+@lru_cache(maxsize=65536)
+def _named(role: re.Pattern[str], name: str) -> bool:
+    """Return whether a layer's name is of the role."""
+    return role.search(name) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]
         return sizes
     for i, layer in enumerate(layers):
         product = forward_product(layer)
-        if layer.kind != "Linear" or product is None or layer.is_logits or _WIDE_INPUT.search(layer.name):
+        if layer.kind != "Linear" or product is None or layer.is_logits or _named(_WIDE_INPUT, layer.name):
             continue
         sizes[i] *= recipe.operand / 2
         if not sizes[i] and i and layers[i - 1].kind == "Attention" and precision == DELAYED:
@@ -266,17 +273,17 @@ def _modules(table: _OperationCosts, members: Sequence[int], modules: Sequence[s
             if freed:
                 table.drop([i], table.sizes[i] - freed, [i], table.layers[i].name)
     names = {i: table.layers[i].name for i in members}
-    experts = [i for i in members if _EXPERTS.search(names[i])]
+    experts = [i for i in members if _named(_EXPERTS, names[i])]
     whole = {
-        "mlp": [i for i in members if _MLP.search(names[i]) and i not in experts],
+        "mlp": [i for i in members if _named(_MLP, names[i]) and i not in experts],
         "moe": experts,
-        "shared_experts": [i for i in experts if _SHARED.search(names[i]) and "moe" not in modules],
+        "shared_experts": [i for i in experts if _named(_SHARED, names[i]) and "moe" not in modules],
     }
     for module, own in whole.items():
         if module in modules and own:
             table.drop(own, table.layers[own[0]].kept_bytes(table.numbers), _needed(table, own), names[own[0]])
     if "moe_act" in modules and "moe" not in modules:
-        _between_products(table, [i for i in experts if not _SHARED.search(names[i])])
+        _between_products(table, [i for i in experts if not _named(_SHARED, names[i])])
     if "mla_up_proj" in modules:
         _latent(table, members)
     if "layernorm" in modules:

@@ -18,7 +18,7 @@ SELDOM_S = 10.0
 
 @contextmanager
 def progress(title: str) -> Iterator[Say]:
-    """Show a line with ``title``, the last message and the seconds, until the end. Elsewhere than in a terminal, print one every
+    """Show a line with ``title``, the last message and the seconds, until the end; if stderr is no terminal, a new line every
     ``SELDOM_S`` seconds."""
     if not sys.stderr.isatty():
         yield _Log(title).say

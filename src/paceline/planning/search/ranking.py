@@ -205,7 +205,8 @@ def tie_text(table: RankedTable, ranking: Ranking) -> str:
         f"Ties (=) differ in {what} by less than {PLAIN:.0%}, or by up to {TIE:.0%} inside the range of their ratio. "
         f"{hosts}The best tie of each number of devices comes first, the {other} before. On as many devices, strategies that "
         f"neither shard nor divide come before the rest; within {PLAIN:.0%}, {batch}the simpler strategy. Layouts of one job "
-        "tie with one that divides the network if the model tells which is faster with less than 80 % probability. The "
+        "tie with one that divides the network if the model tells which is faster with less than 80 % probability, and so does "
+        "a network that is whole on each device, at any batch that was tried. The "
         "simplest comes first: "
         "the fewest dimensions, then the least product of their sizes, then the fewest choices that are not the usual, then "
         f"the fewest micro steps. All others follow by {what}."
@@ -295,9 +296,15 @@ class _UnresolvedLayouts:
     known: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     def ties(self, index: int, fastest: int) -> bool:
-        """Return whether a layout ties with the fastest of its devices, on the same batch and at the same precision."""
+        """Return whether a layout ties with the fastest of its devices, on the same batch and at the same precision.
+
+        A network that is whole on each device may have another batch, unless the target says what batches cost.
+        """
         own, first = self.table.candidates[index], self.table.candidates[fastest]
-        if not first[1].simplicity[0] or own[0] != first[0] or job_choices(own[1]) != job_choices(first[1]):
+        if not first[1].simplicity[0] or own[0] != first[0]:
+            return False
+        free = self.table.target.curve is None and not own[1].simplicity[0]
+        if job_choices(own[1])[free:] != job_choices(first[1])[free:]:
             return False
         ratio = float(self.score[index] / self.score[fastest])
         if index == fastest or ratio <= least_resolved_ratio():
@@ -309,7 +316,7 @@ class _UnresolvedLayouts:
 
 
 def job_choices(strategy: Strategy) -> tuple[object, ...]:
-    """Return the choices that two layouts of one job share."""
+    """Return the choices that two layouts of one job share, the batch first."""
     return strategy.global_batch_size, strategy.precision, strategy.optimizer, strategy.gradient_exchange.is_plain
 
 

@@ -56,6 +56,9 @@ def exactly(workload: str, nodes: int) -> Callable[[], None]:
 
 
 CASES: dict[str, tuple[str, Callable[[], None]]] = {
+    "8B, up to 2 nodes": ("llama-3-8b", planned("llama-3-8b", 2)),
+    "70B, up to 8 nodes": ("llama-3-70b", planned("llama-3-70b", 8)),
+    "405B, up to 2048 nodes": ("llama-3-405b", planned("llama-3-405b", 2048)),
     "405B, up to 256 nodes": ("llama-3-405b", planned("llama-3-405b", 256)),
     "405B, exactly 2048 nodes": ("llama-3-405b", exactly("llama-3-405b", 2048)),
     "Qwen3-235B, up to 4 nodes": ("qwen-3-235b-a22b", planned("qwen-3-235b-a22b", 4)),

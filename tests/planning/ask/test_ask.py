@@ -186,3 +186,12 @@ def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
     assert many.may_divide and many.divided_layout is None
     assert "plan weighs them" in " ".join(asked_screen(many).text().split())
     assert not ask(BERT, Cluster.named("8 A100"), TARGET).may_divide
+
+
+@pytest.mark.long
+def test_a_plan_that_divides_nothing_without_need_is_the_answer_of_ask() -> None:
+    cluster = Cluster.named("2x8 H100, InfiniBand NDR")
+    asked = ask(LLAMA, cluster, TARGET)
+    best = paceline.plan(LLAMA, Space(clusters=(cluster,)), "fastest", TARGET).best
+    assert best.strategy.parallelism.model_devices == 1
+    assert best.time_s == pytest.approx(asked.choice.time_s, rel=0.01)

@@ -142,7 +142,7 @@ def test_the_command_line_is_frozen() -> None:
                 continue
             words |= {o for o in action.option_strings if o.startswith("--")} or {str(action.metavar)}
         found[name] = words
-    assert found == {name: set(words.split()) for name, words in COMMANDS.items()}
+    assert found == {name: {*words.split(), "--help-all"} for name, words in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -193,7 +193,7 @@ def test_json_is_one_object(command: str, keys: str, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("command", ["predict", "train"])
 def test_help_names_every_compression_exchange_and_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help-all"])
     words = capsys.readouterr().out.replace(",", " ").replace("(", " ").split()
     options = {o.name for c in COMPRESSIONS.values() for o in c.options}
     assert set(COMPRESSIONS) | set(EXCHANGES) | options <= set(words)

@@ -82,7 +82,7 @@ from paceline.strategy.strategy import untrained
 from paceline.workload import Workload
 
 commands = {a.dest: a for a in build_parser()._actions}["command"].choices
-helps = {name: commands[name].format_help() for name in ("predict", "plan", "train", "whatif", "explain")}
+helps = {name: commands[name].full_help() for name in ("predict", "plan", "train", "whatif", "explain")}
 usual = Strategy.of(world_size=2, global_batch_size=8)
 fluxed = usual.changed(flux_depth=3, compression="fluxed")
 Path("jobs.csv").write_text("workload,device,global_batch,step_s,flux_depth\\nlenet5,A100,8,0.01,3\\n")

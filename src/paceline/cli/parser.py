@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from paceline.cli.arguments.other_options import instead_of
+from paceline.cli.guide.sections import FEW, is_common, ordered, section
 from paceline.errors import UserError, unknown
 from paceline.names import near_names
 
@@ -18,6 +19,11 @@ Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
 """A command's answer, as JSON (a list: one object a line) and for the terminal."""
 Handler = Callable[[argparse.Namespace], Answer]
 _FEW = 6  # an error lists all options of a command with at most this many
+_SHAPES = {
+    "brief": ("one line", "print the answer in one line"),
+    "why": ("with its sources", "print also what the answer rests on, with its sources"),
+}
+"""Forms of an answer, in few words and in a sentence."""
 BRIEF = ("brief",)
 """Form of an answer without sources, and so without ``--why``."""
 PREDICT_EXAMPLE = """example:
@@ -39,6 +45,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
         self.set_defaults(parser=self)
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help="show every option and exit")
         self._usual = ""
 
     def error(self, message: str) -> NoReturn:
@@ -51,8 +58,54 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, self)
 
     def options(self) -> list[str]:
-        """Return every option that this command takes."""
-        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        """Return every option that this command takes, except ``--help-all``."""
+        named = (action.option_strings for action in self._actions if not isinstance(action, _HelpAll))
+        return [name for names in named for name in names if name.startswith("--")]
+
+    def format_help(self) -> str:
+        """Return the help: the common options of a command with many, otherwise all."""
+        options = [action for group in ordered(self) for action in group._group_actions if action.option_strings]
+        few = [action for action in options if is_common(action)]
+        if len(options) <= FEW or not few:
+            return self.full_help()
+        formatter = self._get_formatter()
+        self._begin(formatter, short=True)
+        formatter.start_section("common options")
+        formatter.add_arguments(few)
+        formatter.end_section()
+        name = few[0].option_strings[0].removeprefix("--")
+        more = f"{len(options) - len(few)} more options: {self.prog} --help-all. More on one: paceline help {name}."
+        formatter.add_text(more)
+        shapes = [f"--{name} ({short})" for name, (short, _) in _SHAPES.items() if f"--{name}" in self._option_string_actions]
+        formatter.add_text(f"form of the answer: {', '.join([*shapes, '--json'])}")
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def full_help(self) -> str:
+        """Return the help with every option, in sections."""
+        formatter = self._get_formatter()
+        self._begin(formatter, short=False)
+        for group in ordered(self):
+            if group is self._positionals:
+                continue
+            formatter.start_section(group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def _begin(self, formatter: argparse.HelpFormatter, short: bool) -> None:
+        """Add the usage, the line on the command and its operands."""
+        operands = self._positionals._group_actions
+        names = " ".join(f"{action.metavar}" for action in operands)
+        many = short or len(self._actions) > FEW
+        usage = " ".join(filter(None, (self.prog, names, "[options]"))) if many else None
+        formatter.add_usage(usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        if operands:
+            formatter.start_section(self._positionals.title)
+            formatter.add_arguments(operands)
+            formatter.end_section()
 
     def words(self, options: argparse.Namespace, only: Collection[str] = ()) -> list[str]:
         """Return the words that a user types for these options, without ``--json``.
@@ -63,7 +116,7 @@ class Parser(argparse.ArgumentParser):
         words: list[str] = []
         for action in self._actions:
             value = getattr(options, action.dest, None)
-            if action.dest in ("json", "help") or action.dest not in (only or vars(options)):
+            if action.dest in ("json", "help", "help_all") or action.dest not in (only or vars(options)):
                 continue
             if not action.option_strings:
                 words.append(str(value))
@@ -86,11 +139,10 @@ class Parser(argparse.ArgumentParser):
             shapes: further options for the form of the answer. Answers without sources have no ``why``.
         """
         self.epilog = example
-        shape = self.add_mutually_exclusive_group()
-        texts = {"brief": "print the answer in one line", "why": "print also what the answer rests on, with its sources"}
+        shape = section(self, "answer").add_mutually_exclusive_group()
         for name in shapes:
-            shape.add_argument(f"--{name}", action="store_true", help=texts[name])
-        self.set_defaults(**{name: False for name in texts if name not in shapes})
+            shape.add_argument(f"--{name}", action="store_true", help=_SHAPES[name][1])
+        self.set_defaults(**{name: False for name in _SHAPES if name not in shapes})
         shape.add_argument("--json", action="store_true", help=f"print {prints} on stdout")
         self.set_defaults(run=run)
 
@@ -111,6 +163,15 @@ class Parser(argparse.ArgumentParser):
             if args[0] not in actions:
                 args = [self._usual, *args]
         return super().parse_known_args(args, namespace)
+
+
+class _HelpAll(argparse.Action):
+    """Option that prints every option of a command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None) -> None:
+        assert isinstance(parser, Parser)
+        print(parser.full_help(), end="")
+        parser.exit()
 
 
 def _word(value: object) -> str:

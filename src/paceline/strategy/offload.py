@@ -191,6 +191,7 @@ OFFLOAD_CHOICE = choice(
     "what lies in the host's memory: {legal} (default {default})",
     title="{value} in host memory",
     listed_by_name=True,
+    topic="memory",
     metavar="O",
     example="optimizer",
     rule="none, or as the framework's examples",
@@ -217,6 +218,7 @@ OFFLOAD_LAYERS = choice(
     0,
     WholeNumber("layers whose activations are offloaded", 0),
     "blocks of each stage whose activations or checkpoints are offloaded (default {default}: all)",
+    topic="memory",
     metavar="L",
     example="4",
     needs=(

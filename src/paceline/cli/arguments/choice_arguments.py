@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from paceline.cli.guide.sections import common, section
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Flag
 from paceline.strategy.strategy import CHOICES
@@ -27,7 +28,10 @@ def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[Strate
         only_given: True if a missing option has the value None, not the choice's default.
     """
     for item in items:
-        _add(parser, item, item.sentence(item.train.help if only_given else ""), None if only_given else usual_argument(item))
+        usual = None if only_given else usual_argument(item)
+        action = _add(parser, item, item.sentence(item.train.help if only_given else ""), usual)
+        if item.common:
+            common(action)
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,17 +42,18 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         if item.plan.single:
             _add(parser, item, text, usual_argument(item))
         else:
-            parser.add_argument(*_names(item), metavar=item.metavar, **_type(item), action="append", help=text)
+            place = section(parser, item.topic)
+            place.add_argument(*_names(item), metavar=item.metavar, **_type(item), action="append", help=text)
 
 
-def _add(parser: argparse.ArgumentParser, item: StrategyChoice, text: str, usual: Any) -> None:
+def _add(parser: argparse.ArgumentParser, item: StrategyChoice, text: str, usual: Any) -> argparse.Action:
+    place = section(parser, item.topic)
     if isinstance(item.values, Flag):
         action = "store_false" if item.default else "store_true"
-        parser.add_argument(*_names(item), dest=item.dest, action=action, default=usual, help=text)
-    elif item.bare:
-        parser.add_argument(*_names(item), metavar=item.metavar, nargs="?", const=item.bare, default=usual, help=text)
-    else:
-        parser.add_argument(*_names(item), metavar=item.metavar, **_type(item), default=usual, help=text)
+        return place.add_argument(*_names(item), dest=item.dest, action=action, default=usual, help=text)
+    if item.bare:
+        return place.add_argument(*_names(item), metavar=item.metavar, nargs="?", const=item.bare, default=usual, help=text)
+    return place.add_argument(*_names(item), metavar=item.metavar, **_type(item), default=usual, help=text)
 
 
 def _type(item: StrategyChoice) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from paceline.cli.arguments.choice_arguments import OF_EXCHANGE, PREDICTED, given_choices
+from paceline.cli.guide.sections import section
 from paceline.strategy import EXCHANGES, Exchange, GradientExchange
 from paceline.strategy.choices.choice_values import Compound
 from paceline.strategy.strategy import CHOICES
@@ -18,7 +19,7 @@ def add_compression_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for parameters of the compression."""
     for option in (option for values in COMPOUND.values() for option in values.options):
         action: dict[str, Any] = {"action": "append"} if option.repeated else {"type": option.argument_type or str}
-        parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help, **action)
+        section(parser, "exchange").add_argument(f"--{option.name}", metavar=option.metavar, help=option.help, **action)
 
 
 def named_exchange(o: argparse.Namespace) -> Exchange | None:

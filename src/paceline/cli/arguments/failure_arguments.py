@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from paceline.cli.guide.sections import section
 from paceline.planning.failures.failures import MANY, Failures, parse_mtbf
 from paceline.units import parse_seconds
 
@@ -13,15 +14,16 @@ FAILURES = ("mtbf", "checkpoint_interval", "checkpoint_time", "restart_time")
 
 def add_failure_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for failures and checkpoints."""
+    failures = section(parser, "failures")
     mtbf = (
         f"mean time of a device between failures: 50000h, of a node: node=6000h, or never (default: published above {MANY} "
         "devices, else never)"
     )
-    parser.add_argument("--mtbf", metavar="T", help=mtbf)
+    failures.add_argument("--mtbf", metavar="T", help=mtbf)
     interval = "work between checkpoints, where failures count (default: what makes the run shortest)"
-    parser.add_argument("--checkpoint-interval", metavar="T", help=interval)
-    parser.add_argument("--checkpoint-time", metavar="T", help="how long a checkpoint stops the work (default 60s)")
-    parser.add_argument("--restart-time", metavar="T", help="from a failure to the next step (default 15min)")
+    failures.add_argument("--checkpoint-interval", metavar="T", help=interval)
+    failures.add_argument("--checkpoint-time", metavar="T", help="how long a checkpoint stops the work (default 60s)")
+    failures.add_argument("--restart-time", metavar="T", help="from a failure to the next step (default 15min)")
 
 
 def failures_of(o: argparse.Namespace) -> Failures:

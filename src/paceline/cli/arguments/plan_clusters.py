@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from paceline import hardware
+from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
 from paceline.hardware.node_sizes import counted_nodes
@@ -20,15 +21,16 @@ _CLUSTER_OPTIONS = ("device", "devices_per_node", "max_nodes", "devices")
 
 def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the largest cluster, as one text or by its parts."""
+    machines = section(parser, "machines")
     largest = "the largest cluster, '8x8 A100' or '4x p5.48xlarge', in place of --device and counts; may be repeated"
-    parser.add_argument("--cluster", metavar="C", action="append", help=largest)
-    parser.add_argument("--device", metavar="D", action="append", help="a device that may be used; may be repeated")
+    common(machines.add_argument("--cluster", metavar="C", action="append", help=largest))
+    machines.add_argument("--device", metavar="D", action="append", help="a device that may be used; may be repeated")
     each = "once for all devices, or once for each --device"
-    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
-    parser.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}")
-    parser.add_argument("--max-nodes", "--nodes", metavar="M", type=int, help="most nodes of one device")
+    machines.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
+    common(machines.add_argument("--network", metavar="LINK", action="append", help=f"between nodes: {each}"))
+    machines.add_argument("--max-nodes", "--nodes", metavar="M", type=int, help="most nodes of one device")
     total = "most devices, instead of --max-nodes; a node has its usual number of devices unless --devices-per-node is given"
-    parser.add_argument("--devices", metavar="N", type=int, help=total)
+    machines.add_argument("--devices", metavar="N", type=int, help=total)
 
 
 def plan_clusters(o: argparse.Namespace) -> tuple[Cluster, ...]:

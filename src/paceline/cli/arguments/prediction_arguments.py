@@ -7,6 +7,7 @@ import argparse
 from paceline.calibration import attention
 from paceline.cli.arguments.choice_arguments import PREDICTED, add_choice_arguments
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments
+from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
@@ -18,27 +19,29 @@ from paceline.units import parse_tokens
 
 def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for one network on one cluster with one strategy."""
+    machines = section(parser, "machines")
+    software = section(parser, "software")
     add_workload_arguments(parser)
     device = "a device, or an instance with its network (paceline hardware list; default: the device of the --records)"
-    parser.add_argument("--device", metavar="D", help=device)
+    machines.add_argument("--device", metavar="D", help=device)
     sizes = "devices of each node: 8, or 1+7 for a node of one and a node of seven (default 1)"
-    parser.add_argument("--devices-per-node", metavar="N", type=parse_sizes, help=sizes)
-    parser.add_argument("--nodes", metavar="M", type=int, help="default 1")
+    machines.add_argument("--devices-per-node", metavar="N", type=parse_sizes, help=sizes)
+    machines.add_argument("--nodes", metavar="M", type=int, help="default 1")
     short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100', '2x p5.48xlarge'"
     replaced = "in place of --device, --devices-per-node and --nodes"
-    parser.add_argument("--cluster", metavar="C", help=f"{short}: {replaced}")
+    common(machines.add_argument("--cluster", metavar="C", help=f"{short}: {replaced}"))
     between = "between nodes, per node and direction: 10Gb/s, 100Gb/s RoCE, or a link's name"
-    parser.add_argument("--network", metavar="LINK", help=between)
+    common(machines.add_argument("--network", metavar="LINK", help=between))
     leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"
-    parser.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
+    machines.add_argument("--leaf-nodes", metavar="N", type=int, default=0, help=leaf)
     blocking = "bandwidth of those nodes together over that of their leaf switch's links up: 2 or 2:1 (default 1)"
-    parser.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
+    machines.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
     add_fabric_arguments(parser)
     add_choice_arguments(parser, PREDICTED)
     add_compression_arguments(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"
-    parser.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
+    software.add_argument("--loader", metavar="SAMPLES_PER_S", type=float, default=0.0, help=loader)
     add_records_argument(parser)
 
 
@@ -49,10 +52,11 @@ SWITCHES = "SHARP, SwitchML, ATP, Paceline switch"
 
 def add_fabric_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for cards that compress and switches that add."""
+    fabric = section(parser, "fabric")
     card = f"the network card of --codec-at nic: {CARDS}; NAME:RATE for another engine, inceptionn:10Gb/s (default the first)"
-    parser.add_argument("--nic", metavar="NAME", help=card)
+    fabric.add_argument("--nic", metavar="NAME", help=card)
     adds = f"what the switches between nodes add up for --exchange switch, as in: {SWITCHES}"
-    parser.add_argument("--aggregation", metavar="NAME", help=adds)
+    fabric.add_argument("--aggregation", metavar="NAME", help=adds)
 
 
 def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
@@ -72,47 +76,51 @@ def with_fabric(cluster: Cluster, o: argparse.Namespace) -> Cluster:
 
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the network, its sequence length, and its trained part."""
+    model = section(parser, "model")
     names = "a name (paceline workload list), a Hugging Face config.json or its folder, module:function or file.py:Class"
     parser.add_argument("workload", metavar="WORKLOAD", help=names)
     length = "tokens of a sequence, such as 512 or 4k = 4,096 (default the network's own)"
-    parser.add_argument("--seq-len", metavar="S", type=parse_tokens, help=length)
+    common(model.add_argument("--seq-len", metavar="S", type=parse_tokens, help=length))
     given = "arguments of a function or class, as Python writes them: hidden=512,layers=4"
-    parser.add_argument("--args", metavar="A=V,...", default="", help=given)
+    model.add_argument("--args", metavar="A=V,...", default="", help=given)
     sample = "one sample: 3x224x224, tokens:512 (default: its example_input); 512px,cached and 81x480x832 of diffusion"
-    parser.add_argument("--input", metavar="I", default="", help=sample)
+    model.add_argument("--input", metavar="I", default="", help=sample)
     lora = "train adapters alone: r=16 (of attention), r=16,targets=q_proj+v_proj or all-linear, qlora, dora, qdora, int8,r=16"
-    parser.add_argument("--lora", metavar="L", default="", help=lora)
+    common(model.add_argument("--lora", metavar="L", default="", help=lora))
 
 
 def add_software_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for the efficiency of the software on devices and links."""
+    software = section(parser, "software")
     names = (
         f"software that trains: {', '.join(FRAMEWORKS)}. ordinary is framework code as people write it, tuned code as for a "
         "benchmark: fused kernels, graphs, layouts (default ordinary)"
     )
-    parser.add_argument("--framework", "--software", metavar="F", default="ordinary", help=names)
+    common(software.add_argument("--framework", "--software", metavar="F", default="ordinary", help=names))
     fused = "chains of element-wise kernels are fused, as by torch.compile; tuned software has them fused"
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None, help=fused)
+    software.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None, help=fused)
     usual = ", ".join(f"{attention.usual(level)} for {level} software" for level in LEVELS)
     kernels = f"kernel of attention: {', '.join(attention.KERNELS)} (default {usual}, eager before mid-2021)"
-    parser.add_argument("--attention", metavar="K", default="", help=kernels)
+    software.add_argument("--attention", metavar="K", default="", help=kernels)
     year = "year of tuned software, such as 2021.5, which was slower (default: the newest)"
-    parser.add_argument("--software-year", metavar="Y", type=float, default=0.0, help=year)
+    software.add_argument("--software-year", metavar="Y", type=float, default=0.0, help=year)
 
 
 def add_records_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for measured records."""
+    software = section(parser, "software")
     records = (
         "measured steps that correct the prediction: a run directory, or FILE.csv, a table of jobs (docs/planning.md); "
         "FILE.json of a probe names the device; may be repeated"
     )
-    parser.add_argument("--records", metavar="DIR|FILE", action="append", help=records)
+    software.add_argument("--records", metavar="DIR|FILE", action="append", help=records)
 
 
 def add_price_argument(parser: argparse.ArgumentParser) -> None:
     """Add the option for prices of devices."""
+    limits = section(parser, "limits")
     price = (
         "dollars per device and hour: 2.50 of the device that is named, H100=2.50, p5.48xlarge=55 for all of it; "
         "may be repeated (default: the listings)"
     )
-    parser.add_argument("--price", metavar="P", action="append", help=price)
+    limits.add_argument("--price", metavar="P", action="append", help=price)

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from paceline.cli.arguments.prediction_arguments import add_price_argument
+from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError, known_name, shorten
 from paceline.hardware.prices import parse_prices
 from paceline.units import parse_seconds
@@ -16,48 +17,54 @@ if TYPE_CHECKING:
 
 def add_cluster_of_jobs(parser: argparse.ArgumentParser) -> None:
     """Add the options for jobs, nodes, knowledge and behaviour of the cluster."""
+    jobs = section(parser, "jobs")
+    machines = section(parser, "machines")
+    scheduler = section(parser, "scheduler")
+    failures = section(parser, "failures")
+    answers = section(parser, "answer")
     forms = "jobs: a CSV of your own, Philly, Pollux or Sia workloads, or what sacct -P prints"
     parser.add_argument("trace", metavar="TRACE", help=forms)
     where = "only rows with this value, such as set=1.0x; may be repeated"
-    parser.add_argument("--where", metavar="COLUMN=VALUE", action="append", help=where)
+    jobs.add_argument("--where", metavar="COLUMN=VALUE", action="append", help=where)
     racks = "'16x8xA100, 100Gb/s, leaf-nodes=4, oversubscription=2:1'"
     nodes = f"nodes: 16x4xT4, or '6x4xT4 + 3x8x2080Ti'; with a network and racks: {racks}"
-    parser.add_argument("--cluster", metavar="C", required=True, help=nodes)
+    common(machines.add_argument("--cluster", metavar="C", required=True, help=nodes))
     drop = "leave out jobs larger than the cluster; the answer says how many"
-    parser.add_argument("--drop-too-large", action="store_true", help=drop)
+    jobs.add_argument("--drop-too-large", action="store_true", help=drop)
     profiles = "folder of measured step times and noise; jobs of these models run as measured"
-    parser.add_argument("--profiles", metavar="DIR", default="", help=profiles)
+    jobs.add_argument("--profiles", metavar="DIR", default="", help=profiles)
     knowledge = "what policies know: online (what a job saw, default), measured (the truth), predicted"
-    parser.add_argument("--knowledge", metavar="K", default="online", help=knowledge)
+    jobs.add_argument("--knowledge", metavar="K", default="online", help=knowledge)
     rounds = "time between decisions (default 60s); 0: decide at every arrival, end and outage"
-    parser.add_argument("--round", metavar="TIME", default="60s", help=rounds)
-    parser.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
+    scheduler.add_argument("--round", metavar="TIME", default="60s", help=rounds)
+    scheduler.add_argument("--restart", metavar="TIME", default="30s", help="cost of a start or resize (default 30s)")
     interference = "speed lost by jobs on several nodes that share one, from 0 to 1 (default 0)"
-    parser.add_argument("--interference", metavar="SHARE", type=float, default=0.0, help=interference)
+    scheduler.add_argument("--interference", metavar="SHARE", type=float, default=0.0, help=interference)
     checkpoint = "time between checkpoints; a failure costs the work since the last one (default 10min)"
-    parser.add_argument("--checkpoint", metavar="TIME", default="10min", help=checkpoint)
+    failures.add_argument("--checkpoint", metavar="TIME", default="10min", help=checkpoint)
     outage = "a node that fails, such as 3:2h-5h after the trace's start; may be repeated"
-    parser.add_argument("--outage", metavar="NODE:START-END", action="append", help=outage)
+    failures.add_argument("--outage", metavar="NODE:START-END", action="append", help=outage)
     maintenance = "a node and the time of its maintenance, such as 3:2h-5h; jobs leave it before; may be repeated"
-    parser.add_argument("--maintenance", metavar="NODE:START-END", action="append", help=maintenance)
-    parser.add_argument(
+    failures.add_argument("--maintenance", metavar="NODE:START-END", action="append", help=maintenance)
+    failures.add_argument(
         "--failures", metavar="TIME", default="", help="mean time between random failures of a node, such as 30d"
     )
-    parser.add_argument(
+    failures.add_argument(
         "--repair", metavar="TIME", default="4h", help="time to repair a node that failed at random (default 4h)"
     )
     add_price_argument(parser)
     add_stop_early(parser)
     fairness = "how fairness is found: estimate (from what jobs held, default), alone (each job simulated alone; slow)"
-    parser.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
+    answers.add_argument("--fairness", metavar="F", default="estimate", help=fairness)
     seed = "seed of random failures and confidence intervals (default 0)"
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
+    answers.add_argument("--seed", metavar="S", type=int, default=0, help=seed)
 
 
 def add_stop_early(parser: argparse.ArgumentParser) -> None:
     """Add the option for early termination."""
+    jobs = section(parser, "jobs")
     text = "end a job whose last REPORTS (epochs) add less than SHARE (default 1%%) of its earlier progress, such as 5:1%%"
-    parser.add_argument("--stop-early", metavar="REPORTS:SHARE", default="", help=text)
+    jobs.add_argument("--stop-early", metavar="REPORTS:SHARE", default="", help=text)
 
 
 def scenario_of(o: argparse.Namespace) -> Scenario:

@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.cli.arguments.choice_arguments import TRAINED, add_choice_arguments, given_choices
 from paceline.cli.arguments.exchange_arguments import add_compression_arguments, exchange_choices
+from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.strategy.choices.strategy_choices import TRAINED_BATCH
@@ -43,55 +44,72 @@ MODELS = "lenet5, another named network, or module:function"
 
 def add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Add all arguments of a run, except ``--workers``, ``--json`` and ``--help``."""
-    parser.add_argument("--model", metavar="NAME", help=MODELS)
+    model = section(parser, "model")
+    learning = section(parser, "learning")
+    answers = section(parser, "answer")
+    run = section(parser, "run")
+    common(model.add_argument("--model", metavar="NAME", help=MODELS))
     add_recipe_arguments(parser)
-    parser.add_argument("--plan", metavar="FILE", help="train the network that a plan of `paceline slim` leaves")
+    model.add_argument("--plan", metavar="FILE", help="train the network that a plan of `paceline slim` leaves")
     teacher = "weights of the whole network, a run's directory or a file; this one learns from them and the labels"
-    parser.add_argument("--teacher", metavar="WEIGHTS", help=teacher)
-    parser.add_argument("--distill", metavar="SHARE", type=float, help="share of the teacher in the loss, from 0 to 1")
-    parser.add_argument(
-        "--out", metavar="DIR", default="", help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)"
+    learning.add_argument("--teacher", metavar="WEIGHTS", help=teacher)
+    learning.add_argument("--distill", metavar="SHARE", type=float, help="share of the teacher in the loss, from 0 to 1")
+    common(
+        answers.add_argument(
+            "--out",
+            metavar="DIR",
+            default="",
+            help=f"directory of the results (default {DEFAULT_OUT}; with --resume, that run's)",
+        )
     )
-    parser.add_argument("--resume", metavar="DIR", default="", help="continue from the checkpoint in DIR, to --epochs in all")
+    resume = "continue from the checkpoint in DIR, to --epochs in all"
+    common(answers.add_argument("--resume", metavar="DIR", default="", help=resume))
     every = "write a checkpoint every number of steps, 100, or at an interval, 1m (default: after each epoch)"
     elastic = "continue from --out, and after a lost rank with the ranks that return or without it"
-    parser.add_argument("--elastic", action="store_true", help=elastic)
-    parser.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
+    run.add_argument("--elastic", action="store_true", help=elastic)
+    run.add_argument("--checkpoint-every", metavar="WHEN", default="", help=every)
     add_choice_arguments(parser, (item for item in TRAINED if item.part == "parallelism"), only_given=True)
 
 
 def add_recipe_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the method of training: data, choices, optimizer and learning rate."""
-    parser.add_argument(
-        "--data", metavar="DATA", help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function"
+    model = section(parser, "model")
+    learning = section(parser, "learning")
+    run = section(parser, "run")
+    common(
+        model.add_argument(
+            "--data",
+            metavar="DATA",
+            help="digits (default of slim), mnist:DIR, fashion-mnist:DIR, cifar10:DIR, or module:function",
+        )
     )
     batch = CHOICES["global_batch_size"]  # stands beside the epochs
     others = (item for item in TRAINED if item.part != "parallelism" and item.name != batch.name)
     add_choice_arguments(parser, others, only_given=True)
     add_compression_arguments(parser)
-    parser.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
-    parser.add_argument(
+    learning.add_argument("--variant", metavar="V", help="published form of lars or lamb, such as mlperf (default paper)")
+    learning.add_argument(
         "--momentum", metavar="M", type=float, help="momentum of the optimizers momentum and lars (default 0.9)"
     )
-    parser.add_argument(
+    learning.add_argument(
         "--weight-decay", metavar="D", type=float, help="weight decay (default: lars 5e-4, lamb and adamw 0.01, others 0)"
     )
-    parser.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)")
-    parser.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
-    parser.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's decay to 0 (default 0: no decay)")
-    parser.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
-    parser.add_argument(
+    common(learning.add_argument("--lr", metavar="RATE", type=float, help="learning rate, the peak (default: the optimizer's)"))
+    learning.add_argument("--warmup", metavar="EPOCHS", type=float, help="epochs in which the rate rises (default 0)")
+    learning.add_argument("--decay", metavar="POWER", type=float, help="power of the rate's decay to 0 (default 0: no decay)")
+    learning.add_argument("--scale-from", metavar="B", type=int, help="batch that --lr and --warmup are for; both grow from it")
+    learning.add_argument(
         "--scaling",
         metavar="RULE",
         help=f"how the rate grows with the batch: {', '.join(RATE_SCALINGS)} (default: the optimizer's)",
     )
     add_choice_arguments(parser, (batch,), only_given=True)
-    parser.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)")
-    parser.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
+    common(learning.add_argument("--epochs", metavar="E", type=int, help="passes over the data, in all (default 10)"))
+    run.add_argument("--seed", metavar="S", type=int, help="seed of weights, sample order and rounding (default 0)")
     weights = "weights to begin with: a run's directory, or a file of a state_dict (default: the seed's)"
-    parser.add_argument("--start", metavar="WEIGHTS", help=weights)
+    model.add_argument("--start", metavar="WEIGHTS", help=weights)
     waits = f"how long a rank waits for one that hangs or is cut off, such as 30s (default {format_seconds(TIMEOUT_S)})"
-    parser.add_argument("--timeout", metavar="TIME", default="", help=waits)
+    run.add_argument("--timeout", metavar="TIME", default="", help=waits)
 
 
 def timeout_s(options: argparse.Namespace) -> float:

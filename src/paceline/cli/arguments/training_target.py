@@ -10,6 +10,7 @@ from pathlib import Path
 from paceline.calibration.records import run_records
 from paceline.cli.arguments.failure_arguments import add_failure_arguments, failures_of
 from paceline.cli.arguments.prediction_inputs import workload_of
+from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.learning_rates import Recipes, of_records
@@ -33,14 +34,15 @@ _TARGET = (
 
 def add_training_target_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for a target, epochs or samples."""
-    parser.add_argument("--target", metavar="T", help=_TARGET)
-    parser.add_argument("--epochs", metavar="E", type=float, help="train this many epochs")
+    training = section(parser, "training")
+    training.add_argument("--target", metavar="T", help=_TARGET)
+    common(training.add_argument("--epochs", metavar="E", type=float, help="train this many epochs"))
     samples = "train this many samples, such as 1.2M (default one million)"
-    parser.add_argument("--samples", metavar="S", type=parse_count, help=samples)
+    common(training.add_argument("--samples", metavar="S", type=parse_count, help=samples))
     tokens = "train this many tokens, such as 15B; the number of samples is tokens over --seq-len"
-    parser.add_argument("--tokens", metavar="T", type=parse_count, help=tokens)
+    common(training.add_argument("--tokens", metavar="T", type=parse_count, help=tokens))
     data = "samples of an epoch, such as 1.2M (default: of the data set that the network was published with)"
-    parser.add_argument("--data", metavar="N", type=parse_count, help=data)
+    training.add_argument("--data", metavar="N", type=parse_count, help=data)
     add_failure_arguments(parser)
 
 

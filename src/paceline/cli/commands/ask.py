@@ -18,6 +18,7 @@ from paceline.cli.arguments.prediction_arguments import (
 )
 from paceline.cli.arguments.prediction_inputs import job_of, predictor
 from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
@@ -48,13 +49,15 @@ _SHARED = (
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline ask``."""
+    machines = section(parser, "machines")
+    limits = section(parser, "limits")
     parser.runs(_ask, EXAMPLE)
     add_workload_arguments(parser)
     on = "'2x8 A100, 100Gb/s', '4 RTX 4090', '2x p5.48xlarge', or a saved cluster (default: what can be rented)"
-    parser.add_argument("--on", metavar="CLUSTER", help=on)
+    common(machines.add_argument("--on", metavar="CLUSTER", help=on))
     add_training_target_arguments(parser)
-    parser.add_argument("--by", metavar="WHEN", help="when it must be done: 3d, 36h, friday or 2026-12-01")
-    parser.add_argument("--budget", metavar="USD", help="most cost, in dollars: $500")
+    common(limits.add_argument("--by", metavar="WHEN", help="when it must be done: 3d, 36h, friday or 2026-12-01"))
+    common(limits.add_argument("--budget", metavar="USD", help="most cost, in dollars: $500"))
     add_price_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)

@@ -10,6 +10,7 @@ from paceline.cli.answer_head import with_head
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.guide.sections import section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
@@ -22,11 +23,12 @@ EXAMPLE = """example:
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline explain``."""
+    answers = section(parser, "answer")
     parser.runs(_explain, EXAMPLE)
     add_prediction_arguments(parser)
     run = "a run directory; its measured step is shown next to the prediction"
-    parser.add_argument("--run", dest="beside", metavar="DIR", default="", help=run)
-    parser.add_argument(
+    answers.add_argument("--run", dest="beside", metavar="DIR", default="", help=run)
+    answers.add_argument(
         "--trace", metavar="FILE", default="", help="write the timeline as a Chrome trace, which Perfetto opens"
     )
     add_report_argument(parser)

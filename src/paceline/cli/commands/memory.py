@@ -10,6 +10,7 @@ from paceline.cli.answer_head import with_head, with_smaller
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.guide.sections import section
 from paceline.cli.parser import Answer, Parser
 from paceline.memory_timeline import MemoryTimeline
 from paceline.prediction import Prediction
@@ -24,12 +25,13 @@ EXAMPLE = """example:
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline memory``."""
+    answers = section(parser, "answer")
     parser.runs(_memory, EXAMPLE)
     add_prediction_arguments(parser)
-    parser.add_argument("--rank", metavar="N", type=int, help="show this rank (default: the fullest)")
-    parser.add_argument("--picture", metavar="FILE", default="", help="also write a figure into FILE.svg or FILE.png")
+    answers.add_argument("--rank", metavar="N", type=int, help="show this rank (default: the fullest)")
+    answers.add_argument("--picture", metavar="FILE", default="", help="also write a figure into FILE.svg or FILE.png")
     snapshot = "also write a snapshot that pytorch.org/memory_viz opens: a device for each stage, or --rank's alone"
-    parser.add_argument("--snapshot", metavar="FILE", default="", help=snapshot)
+    answers.add_argument("--snapshot", metavar="FILE", default="", help=snapshot)
     add_report_argument(parser)
 
 

@@ -23,6 +23,7 @@ from paceline.cli.arguments.prediction_arguments import (
 from paceline.cli.arguments.prediction_inputs import predictor, workload_of
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
 from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
@@ -57,29 +58,32 @@ OF_FRAMEWORK = "framework"
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline plan``."""
+    limits = section(parser, "limits")
+    changes = section(parser, "changes")
+    answers = section(parser, "answer")
     parser.runs(_plan, EXAMPLE)
     add_workload_arguments(parser)
     add_software_argument(parser)
     add_records_argument(parser)
     add_plan_cluster_arguments(parser)
     goals = "fastest, cheapest, deadline=6h or budget=500 (dollars)"
-    parser.add_argument("--goal", metavar="G", default="fastest", help=goals)
+    common(limits.add_argument("--goal", metavar="G", default="fastest", help=goals))
     add_training_target_arguments(parser)
     add_search_arguments(parser)
     add_fabric_arguments(parser)
     lost = f"points of accuracy that a compression may have lost where it was measured (default {MAX_LOSS})"
-    parser.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
+    limits.add_argument("--max-loss", metavar="POINTS", type=float, default=MAX_LOSS, help=lost)
     penalty = "a compression takes F times the samples to the target"
-    parser.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
+    limits.add_argument("--penalty", metavar="C=F", action="append", help=penalty)
     add_price_argument(parser)
     why_not = "compare a strategy with the best: compression=terngrad,sharding=zero3"
-    parser.add_argument("--why-not", metavar="C=V,...", help=why_not)
+    changes.add_argument("--why-not", metavar="C=V,...", help=why_not)
     emitted = (
         f"print what runs the best strategy, for {', '.join(TARGETS)}, or framework for that of --framework; with FILE write "
         "it there, and print the plan"
     )
-    parser.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted)
-    parser.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
+    common(answers.add_argument("--emit", metavar=("TARGET", "FILE"), nargs="+", help=emitted))
+    answers.add_argument("--out", metavar="FILE", help="the same as FILE of --emit")
     add_report_argument(parser)
 
 

@@ -10,6 +10,7 @@ from paceline.cli.arguments.exchange_arguments import named_exchange
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import cluster_of, prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.guide.sections import section
 from paceline.cli.parser import PREDICT_EXAMPLE, Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.compare.explain import explain
@@ -21,12 +22,13 @@ from paceline.reporting.text.transport_text import with_steps
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline predict``."""
+    run = section(parser, "run")
     parser.runs(_predict, PREDICT_EXAMPLE)
     add_prediction_arguments(parser)
     text = "asynchronous SGD: workers do not wait for each other; --servers more nodes hold the parameters"
-    parser.add_argument("--asynchronous", action="store_true", help=text)
+    run.add_argument("--asynchronous", action="store_true", help=text)
     device = "the device that an asynchronous server updates with (default: a device like the workers')"
-    parser.add_argument("--server-device", metavar="D", help=device)
+    run.add_argument("--server-device", metavar="D", help=device)
     add_report_argument(parser)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.arguments.schedule_arguments import add_cluster_of_jobs, scenario_of
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import BRIEF, Answer, Parser
 from paceline.cli.schedule_live import add_live
 from paceline.errors import UserError, known_name
@@ -33,13 +34,14 @@ def add(parser: Parser) -> None:
     run.runs(_run, RUN)
     add_cluster_of_jobs(run)
     policy = "what gives out devices: paceline (default), fifo, las, optimus, goodput and more"
-    run.add_argument("--policy", metavar="P", default="paceline", help=policy)
+    common(section(run, "scheduler").add_argument("--policy", metavar="P", default="paceline", help=policy))
     _add_out(run)
 
     compare = action("compare", "several policies on the same jobs, differences job by job")
     compare.runs(_compare, COMPARE)
     add_cluster_of_jobs(compare)
-    compare.add_argument("--policies", metavar="P,P", required=True, help="names; the others are compared with the first")
+    policies = "names; the others are compared with the first"
+    common(section(compare, "scheduler").add_argument("--policies", metavar="P,P", required=True, help=policies))
     compare.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that simulate at once (default 1)")
     _add_out(compare)
 
@@ -55,8 +57,9 @@ def add(parser: Parser) -> None:
 
 
 def _add_out(parser: Parser) -> None:
-    parser.add_argument("--out", metavar="DIR", default=OUT, help=f"run directory of schedule.json (default {OUT})")
-    parser.add_argument("--report", action="store_true", help="also write report.html there")
+    answers = section(parser, "answer")
+    common(answers.add_argument("--out", metavar="DIR", default=OUT, help=f"run directory of schedule.json (default {OUT})"))
+    common(answers.add_argument("--report", action="store_true", help="also write report.html there"))
 
 
 def _run(o: argparse.Namespace) -> Answer:

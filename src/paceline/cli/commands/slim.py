@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.arguments.training_arguments import MODELS, add_recipe_arguments, training_run
+from paceline.cli.guide.sections import common
 from paceline.cli.parser import Answer, Parser
 
 EXAMPLE = """example:
@@ -21,15 +22,16 @@ def add(parser: Parser) -> None:
     parser.set_defaults(own_progress=True, resume="", plan=None, teacher=None)
     parser.add_argument("model", metavar="MODEL", help=MODELS)
     methods = "auto, ssl (filters, channels, heads), iss (recurrent units), force (low rank), sparse, compact (default auto)"
-    parser.add_argument("--method", metavar="M", default="auto", help=methods)
-    parser.add_argument("--target", metavar="T", default="onnxruntime", help="onnxruntime (default), executorch or litert")
+    common(parser.add_argument("--method", metavar="M", default="auto", help=methods))
+    targets = "onnxruntime (default), executorch or litert"
+    common(parser.add_argument("--target", metavar="T", default="onnxruntime", help=targets))
     int8 = "also write and measure the slimmed network in int8, on ONNX Runtime"
     parser.add_argument("--int8", action="store_true", help=int8)
     budgets = "latency=5ms, speedup=3x, size=4MB or accuracy=-1pt (default speedup=2x)"
-    parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets)
+    common(parser.add_argument("--budget", metavar="B", default="speedup=2x", help=budgets))
     parser.add_argument("--threads", metavar="N", type=int, default=1, help="of the runtime (default 1)")
     predict = "only say what other widths, ranks or sparsities would take; nothing is trained"
-    parser.add_argument("--predict", action="store_true", help=predict)
+    common(parser.add_argument("--predict", action="store_true", help=predict))
     device = (
         "with --predict: a published processor in this machine's place, such as 'Raspberry Pi 4', on --threads of its cores"
     )

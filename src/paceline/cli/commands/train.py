@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from paceline.cli.arguments.training_arguments import add_training_arguments, training_run
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 
 EXAMPLE = """example:
@@ -13,10 +14,13 @@ EXAMPLE = """example:
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline train``."""
+    machines = section(parser, "machines")
     parser.runs(_train, EXAMPLE)
     parser.set_defaults(own_progress=True)
-    parser.add_argument(
-        "--workers", metavar="N", type=int, help="processes on this machine, at most 16 or 4 a core (default 2)"
+    common(
+        machines.add_argument(
+            "--workers", metavar="N", type=int, help="processes on this machine, at most 16 or 4 a core (default 2)"
+        )
     )
     add_training_arguments(parser)
 

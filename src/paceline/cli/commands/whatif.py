@@ -8,6 +8,7 @@ from paceline.cli.answer_head import with_head
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments, add_price_argument
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.arguments.report_argument import add_report_argument, with_report
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import unknown
 from paceline.hardware.prices import parse_prices
@@ -23,18 +24,20 @@ EXAMPLE = """example:
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline whatif``."""
+    changes = section(parser, "changes")
+    limits = section(parser, "limits")
     parser.runs(_whatif, EXAMPLE)
     add_prediction_arguments(parser)
     change = (
         "nodes+1, nodesx2, devices-per-node=8, network=100Gb/s, device=H100-SXM, host-link='PCIe 5', or any choice as "
         "NAME=VALUE; may be repeated"
     )
-    parser.add_argument("--change", metavar="CHANGE", action="append", required=True, help=change)
+    common(changes.add_argument("--change", metavar="CHANGE", action="append", required=True, help=change))
     scaling = "with more devices the global batch stays (strong, default) or grows with them (weak)"
-    parser.add_argument("--scaling", metavar="S", default="strong", help=scaling)
+    changes.add_argument("--scaling", metavar="S", default="strong", help=scaling)
     add_price_argument(parser)
     upgrade = f"of a change of the network: {FORMS.removeprefix('write ')} (default: unknown, so that no saving is claimed)"
-    parser.add_argument("--upgrade-price", metavar="P", default="", help=upgrade)
+    limits.add_argument("--upgrade-price", metavar="P", default="", help=upgrade)
     add_report_argument(parser)
 
 

@@ -27,6 +27,18 @@ FIGURES: tuple[Effect, ...] = EVERYTHING[1:-1]
 """Effects of a choice that changes what a step costs, but no computed number."""
 
 
+Topic = Literal["", "run", "parallelism", "memory", "exchange"]
+"""Section of the help that lists the option of a choice."""
+_TOPICS: Mapping[str, Topic] = {
+    "": "run",
+    "parallelism": "parallelism",
+    "gradient_exchange": "exchange",
+    "local": "exchange",
+    "weight_update": "memory",
+}
+"""Default section, by the part of ``Strategy``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """Condition on the other choices. It always holds for a choice with its default value.
@@ -165,6 +177,8 @@ class StrategyChoice:
         title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
         label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means;
             empty: the default. ``start``: its value at the first visit.
+        topic: section of the help with the option; empty: that of the part. ``common``: True for one of the few that most
+            users need, which the short help shows.
         source: paper or software that defines it.
     """
 
@@ -204,6 +218,8 @@ class StrategyChoice:
     label: str = ""
     unset: str = ""
     start: str = ""
+    topic: Topic = ""
+    common: bool = False
     source: str = ""
 
     @property
@@ -275,7 +291,8 @@ def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
     option = hyphened if item.option == DERIVED else item.option
     word = (option or hyphened) if item.word == DERIVED else item.word
     column = name if item.column == DERIVED else item.column
-    return replace(item, field=field_name, part=part, name=name, option=option, word=word, column=column)
+    topic = item.topic or _TOPICS[part]
+    return replace(item, field=field_name, part=part, name=name, option=option, word=word, column=column, topic=topic)
 
 
 def check_values(owner: Any) -> None:

@@ -63,6 +63,7 @@ class WeightUpdate:
         "how the optimizer's kernels run: {legal} (default {default})",
         rule="the framework's own",
         metavar="U",
+        topic="run",
         example=IN_BACKWARD,
         later=True,
         title="update {value}",

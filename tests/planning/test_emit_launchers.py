@@ -292,7 +292,6 @@ def test_what_a_script_cannot_do_is_refused_by_name(target: str, choices: dict[s
 @pytest.mark.parametrize(
     ("target", "cluster", "choices", "why"),
     [
-        ("accelerate", TWO, {"recompute": "full"}, "recomputation with ddp"),
         ("accelerate", TWO, {"sharding": "zero3", "recompute": "full", "recompute_layers": 4}, "recomputation of 4 blocks"),
         ("accelerate", TWO, {"sharding": "zero1", "shard_devices": 8}, "zero1 in groups of 8"),
         ("accelerate", TWO, {"sharding": "zero1", "precision": "tf32"}, "zero1 with tf32"),

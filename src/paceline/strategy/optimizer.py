@@ -28,6 +28,7 @@ class Optimizer:
         options: its other options there, with their defaults (LARS: You et al. 2017, section 5).
         python: its class, by the name with which a script of PyTorch writes it.
         deepspeed: its name in a file of DeepSpeed; empty if that has none.
+        huggingface: its name in ``TrainingArguments.optim`` of transformers; empty if that has none.
         layerwise: True if each layer has its own rate, from norms.
         separate: the same values moved, and kernels per tensor, if each operation of PyTorch is one kernel.
         ways: updates that its software has, names of ``UPDATES``.
@@ -47,6 +48,7 @@ class Optimizer:
     options: Mapping[str, float | str]
     python: str
     deepspeed: str = ""
+    huggingface: str = ""
     layerwise: bool = False
     separate: tuple[int, int] = (0, 0)
     ways: tuple[str, ...] = ()
@@ -89,7 +91,7 @@ _ONE_BY_ONE = ("looped", "in_backward")
 
 
 def _of_bitsandbytes(
-    name: str, kind: str, words: int, bits: int, lr: float, paged: bool = False, deepspeed: str = ""
+    name: str, kind: str, words: int, bits: int, lr: float, paged: bool = False, deepspeed: str = "", huggingface: str = ""
 ) -> Optimizer:
     """Return an optimizer of bitsandbytes, whose kernel reads and writes each value once."""
     options: dict[str, float | str] = {"weight_decay": 0.01 if words == 2 else 0.0}
@@ -103,6 +105,7 @@ def _of_bitsandbytes(
         options,
         python,
         deepspeed,
+        huggingface or name,
         ways=_ONE_BY_ONE,
         state_bits=bits,
         paged=paged,
@@ -112,13 +115,25 @@ def _of_bitsandbytes(
 
 
 ADAMW = Optimizer(
-    "adamw", 2, 7, 7, 0.001, {"weight_decay": 0.01}, "torch.optim.AdamW", "AdamW", separate=(21, 8), ways=TORCH_WAYS
+    "adamw",
+    2,
+    7,
+    7,
+    0.001,
+    {"weight_decay": 0.01},
+    "torch.optim.AdamW",
+    "AdamW",
+    "adamw_torch",
+    separate=(21, 8),
+    ways=TORCH_WAYS,
 )
 """AdamW of PyTorch, which also updates the tensors that an optimizer of matrices leaves."""
 OPTIMIZERS: Mapping[str, Optimizer] = {
     o.name: o
     for o in (
-        Optimizer("sgd", 0, 3, 1, 0.05, {"weight_decay": 0.0}, "torch.optim.SGD", "SGD", separate=(3, 1), ways=TORCH_WAYS),
+        Optimizer(
+            "sgd", 0, 3, 1, 0.05, {"weight_decay": 0.0}, "torch.optim.SGD", "SGD", "sgd", separate=(3, 1), ways=TORCH_WAYS
+        ),
         Optimizer(
             "momentum",
             1,
@@ -139,8 +154,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
         Optimizer("lamb", 2, 11, 26, 0.01, {"variant": "paper", "weight_decay": 0.01}, "paceline.LAMB", "Lamb", layerwise=True),
         _of_bitsandbytes("adamw_8bit", "AdamW8bit", 2, 8, 0.001),
         _of_bitsandbytes("paged_adamw_8bit", "PagedAdamW8bit", 2, 8, 0.001, paged=True),
-        _of_bitsandbytes("paged_adamw", "PagedAdamW32bit", 2, 32, 0.001, paged=True),
-        _of_bitsandbytes("lion", "Lion", 1, 32, 1e-4, deepspeed="Lion"),
+        _of_bitsandbytes("paged_adamw", "PagedAdamW32bit", 2, 32, 0.001, paged=True, huggingface="paged_adamw_32bit"),
+        _of_bitsandbytes("lion", "Lion", 1, 32, 1e-4, deepspeed="Lion", huggingface="lion_32bit"),
         _of_bitsandbytes("lion_8bit", "Lion8bit", 1, 8, 1e-4),
         _of_bitsandbytes("paged_lion_8bit", "PagedLion8bit", 1, 8, 1e-4, paged=True),
         Optimizer(
@@ -151,6 +166,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             0.001,
             {"weight_decay": 0.0},
             "transformers.optimization.Adafactor",
+            huggingface="adafactor",
             separate=(21, 15),
             ways=_ONE_BY_ONE,
             factored=True,

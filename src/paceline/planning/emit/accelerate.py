@@ -47,9 +47,6 @@ def _check(job: EmittedJob) -> None:
     """Raise UserError for choices that a script under Accelerate cannot run."""
     check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
-    sharded = mesh.sharding.weights
-    if mesh.recompute and not sharded:
-        raise job.refused(f"recomputation with {mesh.sharding}", "its option belongs to FSDP; zero2 and zero3 have it")
     if mesh.recompute_layers:
         raise job.refused(f"recomputation of {mesh.recompute_layers} blocks", "it recomputes all")
     if mesh.sharding is ZERO1 and hooked(job):
@@ -100,6 +97,8 @@ def _lines(job: EmittedJob) -> Iterator[str]:
     yield from import_lines(job, hooked(job))
     if PRECISIONS[strategy.precision].truncates:
         yield 'torch.set_float32_matmul_precision("high")'
+    if mesh.recompute and _kind(job) != "FSDP":
+        yield "model.gradient_checkpointing_enable()  # the trainers of transformers and TRL: gradient_checkpointing=True"
     yield f"accelerator = Accelerator({_arguments(job)})"
     yield from optimizer_lines(job)
     if job.recipe:

@@ -13,11 +13,14 @@ from paceline.planning.emit.accelerate import ACCELERATE
 from paceline.planning.emit.clouds import DSTACK, SKYPILOT
 from paceline.planning.emit.deepspeed import DEEPSPEED
 from paceline.planning.emit.job import EmittedJob, Emitter
+from paceline.planning.emit.lightning import LIGHTNING
 from paceline.planning.emit.megatron import MEGATRON
 from paceline.planning.emit.nemo import NEMO
 from paceline.planning.emit.slurm import SBATCH
 from paceline.planning.emit.torchrun import TORCHRUN
 from paceline.planning.emit.torchtitan import TORCHTITAN
+from paceline.planning.emit.torchtune import TORCHTUNE
+from paceline.planning.emit.unsloth import UNSLOTH
 from paceline.strategy.recipe import Recipe
 from paceline.strategy.strategy import Strategy, unwritten
 from paceline.workload.table import Workload
@@ -32,6 +35,9 @@ TARGETS: Mapping[str, Emitter] = {
     "megatron": MEGATRON,
     "torchtitan": TORCHTITAN,
     "nemo": NEMO,
+    "lightning": LIGHTNING,
+    "torchtune": TORCHTUNE,
+    "unsloth": UNSLOTH,
 }
 
 

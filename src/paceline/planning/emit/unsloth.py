@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, torchrun
 from paceline.planning.emit.script import batch_text, check
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
@@ -25,14 +26,14 @@ def _write(job: EmittedJob) -> str:
         f"# {SCRIPT}, which stands for your script, has the network's name or folder and your data.",
         f"# {batch_text(job)}: global batch {job.strategy.global_batch_size:,}",
         "from unsloth import FastLanguageModel",
-        *(["import torch"] if job.strategy.precision == "fp32" else []),
+        *(["import torch"] if not PRECISIONS[job.strategy.precision].dtype else []),
         "from trl import SFTConfig, SFTTrainer",
         f"from {SCRIPT.removesuffix('.py')} import NETWORK, data",
         "",
         "model, tokenizer = FastLanguageModel.from_pretrained(",
         "    NETWORK,",
         *(f"    {name}={value!r}," for name, value in _model_arguments(job)),
-        *(["    dtype=torch.float32,"] if job.strategy.precision == "fp32" else []),
+        *(["    dtype=torch.float32,"] if not PRECISIONS[job.strategy.precision].dtype else []),
         ")",
         "arguments = SFTConfig(",
         *(f"    {name}={value!r}," for name, value in _training_arguments(job)),
@@ -80,8 +81,8 @@ def _training_arguments(job: EmittedJob) -> Iterator[tuple[str, Any]]:
     yield "max_length", job.tokens
     yield "packing", True
     yield "optim", OPTIMIZERS[job.optimizer].huggingface
-    yield "bf16", strategy.precision == "bf16"
-    yield "fp16", strategy.precision == "fp16"
+    yield "bf16", PRECISIONS[strategy.precision].dtype == "bfloat16"
+    yield "fp16", PRECISIONS[strategy.precision].dtype == "float16"
     if job.recipe:
         yield "learning_rate", float(f"{job.recipe.lr:.6g}")
 

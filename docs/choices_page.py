@@ -12,12 +12,14 @@ from pathlib import Path
 
 from paceline.strategy.choices.choice import RUNS, Effect, StrategyChoice
 from paceline.strategy.choices.choice_values import Flag
+from paceline.strategy.choices.synonyms import TOOLS, TORCHTITAN, by_tool
 from paceline.strategy.strategy import CHOICES
 
 PAGE = Path(__file__).with_name("choices.md")
 HEAD = """# Choices
 
-Look up what you can choose about a run: its option, its values, what it changes in a step, and who described it first.
+Look up what you can choose about a run: its option, its values, what it changes in a step, what other tools call it, and who
+described it first. The command line takes their names too.
 
 ```console
 $ paceline predict resnet-50 --cluster "2x8 A100, 100Gb/s" --compression int8 --bucket 50MiB
@@ -70,6 +72,9 @@ def _lines(item: StrategyChoice) -> Iterator[str]:
     if item.plan is not None:
         values = ", ".join(_text(item, value) for value in item.plan.values) or "several values"
         yield f"- `paceline plan`: {'one value for all strategies' if item.plan.single else f'tries {values}'}"
+    if item.synonyms:
+        yield "- Other names:"
+        yield from _other_names(item)
     if item.source:
         yield f"- Source: {item.source}"
 
@@ -77,6 +82,18 @@ def _lines(item: StrategyChoice) -> Iterator[str]:
 def _text(item: StrategyChoice, value: object) -> str:
     """Return a value as a user types it."""
     return str(item.values.to_argument(item.values.check(value, item.name)))
+
+
+def _other_names(item: StrategyChoice) -> Iterator[str]:
+    """Yield what other tools call a choice, tools with the same names on one line, and what else a command line takes."""
+    tools: dict[str, list[str]] = {}
+    for tool, names in by_tool(item.synonyms).items():
+        dashes = "--" if tool == TORCHTITAN else ""  # a file of it has tables instead
+        tools.setdefault(", ".join(f"`{dashes}{name}`" for name in names), []).append(TOOLS[tool])
+    for text, titles in tools.items():
+        yield f"  - {', '.join(titles)}: {text}"
+    if typed := [f"`--{each.name.replace('_', '-')}`" for each in item.synonyms if not each.tools]:
+        yield f"  - typed: {', '.join(typed)}"
 
 
 def _trained(item: StrategyChoice) -> str:

@@ -34,6 +34,7 @@ SLIM = (
 )
 PREDICT = (
     "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
+    " --micro-batch-size"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"
     " --seq-len --loss"

@@ -29,6 +29,7 @@ ORDER = (
     "hardware",
     "workload",
     "strategy",
+    "questions",
     "record",
     "chrome_trace",
     "memory_timeline",

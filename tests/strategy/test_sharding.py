@@ -12,7 +12,7 @@ from paceline.errors import UserError
 from paceline.hardware.precision import BYTES_PER_ELEMENT, PRECISIONS
 from paceline.strategy import Strategy
 from paceline.strategy.buckets import BucketPlan
-from paceline.strategy.parallelism import GATHER_BITS
+from paceline.strategy.mesh_rules import GATHER_BITS
 from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS, block, scatter, units
 from paceline.workload import Parameter, Workload
 

@@ -12,7 +12,7 @@ import torch
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation
 from paceline.strategy import COMPRESSIONS, EXCHANGES, GradientExchange, Strategy
-from paceline.strategy.parallelism import GATHER_BITS, GRADIENT_BITS
+from paceline.strategy.mesh_rules import GATHER_BITS, GRADIENT_BITS
 from paceline.training.attach.attach_arguments import EXCHANGE, Arguments
 from paceline.training.attach.attach_sharded import check_gather_bits, exchange_to_run
 from paceline.training.runs.training_run import TrainingRun

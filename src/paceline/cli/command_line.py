@@ -122,6 +122,8 @@ def _run(given: Sequence[str]) -> int:
     # Output of a user's network stays out of the answer, unless the command exists to show it.
     with nullcontext() if streams else redirect_stdout(sys.stderr), _watched(options) as options.say:
         data, screen = options.run(options)
+    if options.read_as:
+        screen = screen.noting(*options.read_as)
     if options.json:
         objects = data if isinstance(data, list) else [data]
         print("\n".join(json.dumps(_strict(o), allow_nan=False) for o in objects), flush=True)

@@ -24,6 +24,8 @@ _SHAPES = {
     "why": ("with its sources", "print also what the answer rests on, with its sources"),
 }
 """Forms of an answer, in few words and in a sentence."""
+_WORKLOAD = "workload"
+"""Operand of commands about a network, whose own options may have values of other tools."""
 BRIEF = ("brief",)
 """Form of an answer without sources, and so without ``--why``."""
 PREDICT_EXAMPLE = """example:
@@ -106,6 +108,18 @@ class Parser(argparse.ArgumentParser):
             formatter.start_section(self._positionals.title)
             formatter.add_arguments(operands)
             formatter.end_section()
+
+    def valued_options(self) -> list[str]:
+        """Return the options that take a value."""
+        return [name for action in self._actions if action.nargs != 0 for name in action.option_strings]
+
+    def operands(self) -> list[str]:
+        """Return the names of the operands."""
+        return [action.dest for action in self._actions if not action.option_strings]
+
+    def commands(self) -> dict[str, Parser]:
+        """Return the commands or the actions of this group by name; empty for a command."""
+        return next((dict(a.choices) for a in self._actions if isinstance(a, argparse._SubParsersAction)), {})
 
     def words(self, options: argparse.Namespace, only: Collection[str] = ()) -> list[str]:
         """Return the words that a user types for these options, without ``--json``.
@@ -192,9 +206,11 @@ def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parse
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parse arguments. Raises UserError, for a misspelt option before the option that is missing because of it."""
     options: argparse.Namespace
+    arguments, notes = _in_own_words(parser, arguments)
     try:
         options, rest = parser.parse_known_args(arguments)
         command: Parser = options.parser
+        options.read_as = notes
     except UsageError as error:
         command = error.parser
         own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
@@ -211,6 +227,24 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     if "--cluster" in command.options() and rest[0][:1].isdigit():
         raise UserError(f"unexpected argument {rest[0]!r}", f"machines are an option: --cluster {rest[0]!r}")
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
+
+
+def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
+    """Return the arguments with options of other tools in the command's own words, and sentences on them."""
+    place = 0
+    while (actions := parser.commands()) and place < len(arguments):
+        word = arguments[place]
+        place += 1
+        if word in actions:
+            parser = actions[word]
+    legal, operands = parser.options(), parser.operands()
+    options = {word.partition("=")[0] for word in arguments[place:] if word.startswith("--")}
+    if "--json" not in legal or not options or (_WORKLOAD not in operands and options <= {*legal, "--"}):
+        return arguments, ()
+    from paceline.cli.arguments.own_words import in_own_words  # what is declared takes time to load
+
+    words = in_own_words(arguments[place:], (*legal, *operands), parser.valued_options())
+    return [*arguments[:place], *words.arguments], words.notes
 
 
 def _unknown_option(option: str, command: Parser, fix: str) -> UserError:

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from paceline.errors import UserError, check_name, shown
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import (
     FIGURES,
     IN_SCRIPTS,
@@ -115,6 +116,7 @@ class GradientExchange:
             by_programs=lambda x: not x.compression.compresses,
         ),
         detour=lambda x: x.compression.compresses,
+        synonyms=tool_names.COMPRESSION,
     )
     exchange: ByName[Exchange] = choice(
         "",

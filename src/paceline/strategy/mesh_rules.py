@@ -1,14 +1,20 @@
-"""Conditions that choices of ``Parallelism`` share, and their texts in descriptions. Functions take the mesh."""
+"""Conditions that choices of ``Parallelism`` share, their texts in descriptions, and the choices of widths on the wire.
+
+Functions take the mesh.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from paceline.errors import UserError
-from paceline.strategy.choices.choice import Need
+from paceline.strategy.choices import tool_names
+from paceline.strategy.choices.choice import TRAFFIC, EmitRule, Need, Searched, Trained, choice
+from paceline.strategy.choices.choice_values import Bits
 from paceline.strategy.sharded_exchange import check_to_owners
-from paceline.strategy.sharding import DISTRIBUTED, check_shares
+from paceline.strategy.sharding import DISTRIBUTED, ZERO1, check_shares
 
+GATHER_BITS, GRADIENT_BITS = (0, 8, 16, 32), (0, 16, 32)
 WITH_EXPERTS = Need(lambda mesh: mesh.expert > 1, "{words} without expert parallelism", "give expert, or leave {name} out")
 WHOLE_GROUPS = Need(
     lambda mesh: mesh.stage_devices % mesh.expert_devices == 0,
@@ -99,3 +105,44 @@ def check_exchanged(strategy: Any) -> None:
         )
     if mesh.sharding.weights:
         check_to_owners(exchange, not mesh.to_owners, mesh.sharers)
+
+
+GATHER_CHOICE = choice(
+    0,
+    Bits(GATHER_BITS),
+    "bits of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
+    title="weights gathered in {value} bits",
+    listed_by_name=True,
+    metavar="N",
+    example="8",
+    needs=(SHARES_OUT,),
+    train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding is not ZERO1, option=True),
+    plan=Searched("gather_bits", single=True, help="{help}"),
+    source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
+    affects=TRAFFIC,
+    emit=EmitRule("gather_bits", "the width of gathered weights is not written here", by_scripts=lambda mesh: True),
+    synonyms=tool_names.GATHER_BITS,
+)
+"""Choice of a width on the wire, a field of ``Parallelism``."""
+
+GRADIENT_CHOICE = choice(
+    0,
+    Bits(GRADIENT_BITS),
+    "bits of a gradient on its way to its owner: {legal} (default {default}: of the precision, or 32 with zero1)",
+    title="gradients reduced in {value} bits",
+    listed_by_name=True,
+    metavar="N",
+    example="16",
+    needs=(SHARES_OUT,),
+    plan=Searched("gradient_bits", single=True, help="{help}"),
+    train=Trained(
+        "gradient_bits {value} with sharding {of.sharding}",
+        "leave gradient_bits out, train with compression bf16, or with FSDP2's reduce_dtype in your own script",
+        runs=lambda mesh: mesh.gradient_bits == 32 and mesh.sharding.weights,
+    ),
+    source="Megatron-Core, distributed optimizer",
+    affects=TRAFFIC,
+    emit=EmitRule("gradient_bits", "the width of dense gradients on the wire is not written here"),
+    synonyms=tool_names.GRADIENT_BITS,
+)
+"""Choice of a width on the wire, a field of ``Parallelism``."""

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 from paceline.errors import UserError, shown
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import WRITTEN, EmitRule, Need, Trained, choice
 from paceline.strategy.choices.choice_values import OneOf, WholeNumber
 from paceline.strategy.choices.values import Value
@@ -208,6 +209,7 @@ OFFLOAD_CHOICE = choice(
         ),
     ),
     train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
+    synonyms=tool_names.OFFLOAD,
     source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857; Megatron-Core, cpu_offloading",
     affects=("exchange", "time", "memory"),
     emit=WRITTEN,
@@ -229,6 +231,7 @@ OFFLOAD_LAYERS = choice(
         ),
     ),
     source="Megatron-Core, cpu_offloading_num_layers",
+    synonyms=tool_names.OFFLOAD_LAYERS,
     affects=("time", "memory"),
     later=True,
     emit=EmitRule("offload_layers {value}", "what lies in the host's memory is not written here"),

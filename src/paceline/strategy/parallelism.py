@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from paceline.errors import UserError
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import (
     FIGURES,
     ONE_OF,
     RUNS,
-    TRAFFIC,
     WRITTEN,
-    EmitRule,
     Need,
     Searched,
     Trained,
@@ -23,7 +22,7 @@ from paceline.strategy.choices.choice import (
     choice,
     declared,
 )
-from paceline.strategy.choices.choice_values import Bits, Flag, OneOf, Parsed, RealNumber, WholeNumber
+from paceline.strategy.choices.choice_values import Flag, OneOf, Parsed, RealNumber, WholeNumber
 from paceline.strategy.choices.values import ByName
 from paceline.strategy.context_exchange import (
     CONTEXT_EXCHANGES,
@@ -35,10 +34,11 @@ from paceline.strategy.context_exchange import (
     ExpertExchange,
 )
 from paceline.strategy.mesh_rules import (
+    GATHER_CHOICE,
+    GRADIENT_CHOICE,
     INTERLEAVED,
     SEVERAL_STAGES,
     SHARD_GROUPS,
-    SHARES_OUT,
     WHOLE_GROUPS,
     WITH_EXPERTS,
     check_exchanged,
@@ -50,7 +50,7 @@ from paceline.strategy.mesh_rules import (
 from paceline.strategy.offload import OFFLOAD_CHOICE, OFFLOAD_LAYERS, HostActivations, Offload, host_activations
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD, SCHEDULES, ZERO_BUBBLE, PassOrder
 from paceline.strategy.recompute import MODULES, NO_RECOMPUTE, RECOMPUTES, Recompute
-from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, ZERO1, Sharding
+from paceline.strategy.sharding import ALIASES, DDP, SHARDINGS, TORCH_SHARDINGS, Sharding
 
 MESH = ("pipeline", "data", "context", "tensor")
 """Dimensions of the mesh, outermost first: neighbours in ``tensor`` are neighbours in a node (torchtitan's order of
@@ -61,7 +61,6 @@ DIVIDING = (*MODEL, "expert")
 """Choices of the numbers of devices that divide the network."""
 WITHIN_LAYER = ("tensor", "context", "expert", "expert_tensor")
 """Choices of the numbers of devices that work on one layer together."""
-GATHER_BITS, GRADIENT_BITS = (0, 8, 16, 32), (0, 16, 32)
 _SHARDED = "what replicas share out: ddp (nothing, the default), zero1 (optimizer), zero2 (and gradients), zero3 (and weights)"
 _ELSEWHERE = "train with data parallelism alone, or with {} in your own script"
 _SEVERAL = "may be repeated; without any of tensor, context and pipeline, all are tried where no device holds the network"
@@ -140,6 +139,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.TENSOR,
     )
     pipeline: int = choice(
         1,
@@ -156,6 +156,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.PIPELINE,
     )
     context: int = choice(
         1,
@@ -172,6 +173,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.CONTEXT,
     )
     expert: int = choice(
         1,
@@ -191,6 +193,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.EXPERT,
     )
     expert_tensor: int = choice(
         1,
@@ -204,6 +207,7 @@ class Parallelism:
         train=Trained("expert parallelism of {of.expert_devices}", _ELSEWHERE.format("Megatron-Core")),
         affects=FIGURES,
         emit=WRITTEN,
+        synonyms=tool_names.EXPERT_TENSOR,
     )
     expert_imbalance: float = choice(
         1.0,
@@ -231,6 +235,7 @@ class Parallelism:
         needs=(WITH_EXPERTS,),
         source="DeepSeek-AI, DeepEP; arXiv:2412.19437, section 3.2.2",
         affects=("exchange", "time"),
+        synonyms=tool_names.EXPERT_EXCHANGE,
     )
     expert_overlap: bool = choice(
         False,
@@ -247,6 +252,7 @@ class Parallelism:
         ),
         source="DualPipe: arXiv:2412.19437, section 3.2.1",
         affects=("exchange", "time"),
+        synonyms=tool_names.EXPERT_OVERLAP,
     )
     sharding: ByName[Sharding] = choice(
         DDP,
@@ -272,6 +278,7 @@ class Parallelism:
         emit=WRITTEN,
         strategy_needs=(check_gathered, check_exchanged),
         detour=lambda mesh: not mesh.sharding.is_usual(mesh.tensor * mesh.pipeline > 1),
+        synonyms=tool_names.SHARDING,
     )
     shard_devices: int = choice(
         0,
@@ -288,6 +295,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.SHARD_DEVICES,
     )
     offload: ByName[Offload] = OFFLOAD_CHOICE
     offload_layers: int = OFFLOAD_LAYERS
@@ -295,6 +303,7 @@ class Parallelism:
         1,
         WholeNumber("micro steps"),
         "micro batches a step (default {default})",
+        rule="1, or as the batches say",
         name="grad_accum_steps",
         option="grad-accum",
         other_options=("micro-batches",),
@@ -315,6 +324,7 @@ class Parallelism:
         affects=("bytes", "time", "memory"),
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.ACCUMULATION,
     )
     recompute: ByName[Recompute] = choice(
         NO_RECOMPUTE,
@@ -336,6 +346,7 @@ class Parallelism:
         affects=("time", "memory"),
         emit=WRITTEN,
         detour=lambda mesh: bool(mesh.recompute),
+        synonyms=tool_names.RECOMPUTE,
     )
     recompute_layers: int = choice(
         0,
@@ -371,6 +382,7 @@ class Parallelism:
         source="Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2",
         affects=FIGURES,
         emit=WRITTEN,
+        synonyms=tool_names.SEQUENCE,
     )
     virtual_stages: int = choice(
         1,
@@ -384,6 +396,7 @@ class Parallelism:
         source="Narayanan et al. 2021, arXiv:2104.04473, section 2.2",
         affects=FIGURES,
         emit=WRITTEN,
+        synonyms=tool_names.VIRTUAL_STAGES,
     )
     first_stage_layers: int = choice(
         0,
@@ -399,6 +412,7 @@ class Parallelism:
         source="Megatron-Core, --decoder-first-pipeline-num-layers",
         affects=FIGURES,
         emit=WRITTEN,
+        synonyms=tool_names.FIRST_STAGE,
     )
     last_stage_layers: int = choice(
         0,
@@ -415,6 +429,7 @@ class Parallelism:
         affects=FIGURES,
         emit=WRITTEN,
         detour=lambda mesh: mesh.ends != (0, 0),
+        synonyms=tool_names.LAST_STAGE,
     )
     schedule: ByName[PassOrder] = choice(
         ONE_FORWARD_ONE_BACKWARD,
@@ -434,6 +449,7 @@ class Parallelism:
         affects=("exchange", "time", "memory"),
         emit=WRITTEN,
         detour=True,
+        synonyms=tool_names.SCHEDULE,
     )
     context_exchange: ByName[ContextExchange] = choice(
         CONTEXT_RING,
@@ -451,41 +467,10 @@ class Parallelism:
         ),
         affects=("exchange", "bytes", "time"),
         emit=WRITTEN,
+        synonyms=tool_names.CONTEXT_EXCHANGE,
     )
-    gather_bits: int = choice(
-        0,
-        Bits(GATHER_BITS),
-        "bits of a weight that is gathered: {legal} (default {default}: as the sharding has it)",
-        title="weights gathered in {value} bits",
-        listed_by_name=True,
-        metavar="N",
-        example="8",
-        needs=(SHARES_OUT,),
-        train=Trained("gather_bits {value} with sharding zero1", runs=lambda mesh: mesh.sharding is not ZERO1, option=True),
-        plan=Searched("gather_bits", single=True, help="{help}"),
-        source="ZeRO++: Wang et al. 2023, arXiv:2306.10209; TransformerEngine, fp8_param_gather",
-        affects=TRAFFIC,
-        emit=EmitRule("gather_bits", "the width of gathered weights is not written here", by_scripts=lambda mesh: True),
-    )
-    gradient_bits: int = choice(
-        0,
-        Bits(GRADIENT_BITS),
-        "bits of a gradient on its way to its owner: {legal} (default {default}: of the precision, or 32 with zero1)",
-        title="gradients reduced in {value} bits",
-        listed_by_name=True,
-        metavar="N",
-        example="16",
-        needs=(SHARES_OUT,),
-        plan=Searched("gradient_bits", single=True, help="{help}"),
-        train=Trained(
-            "gradient_bits {value} with sharding {of.sharding}",
-            "leave gradient_bits out, train with compression bf16, or with FSDP2's reduce_dtype in your own script",
-            runs=lambda mesh: mesh.gradient_bits == 32 and mesh.sharding.weights,
-        ),
-        source="Megatron-Core, distributed optimizer",
-        affects=TRAFFIC,
-        emit=EmitRule("gradient_bits", "the width of dense gradients on the wire is not written here"),
-    )
+    gather_bits: int = GATHER_CHOICE
+    gradient_bits: int = GRADIENT_CHOICE
 
     def __post_init__(self) -> None:
         check_values(self)

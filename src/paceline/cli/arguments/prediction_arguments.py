@@ -38,6 +38,8 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     machines.add_argument("--oversubscription", metavar="X", default="1", help=blocking)
     add_fabric_arguments(parser)
     add_choice_arguments(parser, PREDICTED)
+    each = "samples of one device in a micro step; the global batch is B x --grad-accum x replicas"
+    parser.add_argument("--micro-batch-size", metavar="B", type=int, help=each)
     add_compression_arguments(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"

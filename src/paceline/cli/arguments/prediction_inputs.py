@@ -12,7 +12,7 @@ from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.arguments.choice_arguments import PREDICTED, given_choices
 from paceline.cli.arguments.exchange_arguments import exchange_choices, named_exchange
 from paceline.cli.arguments.prediction_arguments import with_fabric
-from paceline.errors import UserError
+from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.precision import precision_on
@@ -37,6 +37,7 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     if (x := named_exchange(o)) and x.uses_nodes and machines.num_nodes == 1:
         raise UserError("a hierarchical exchange needs several nodes", "leave --exchange out, or give --nodes and --network")
     network = workload_of(o)
+    _settle_batch(o, machines)
     choices: dict[str, Any] = {
         "world_size": machines.world_size,
         **given_choices(o, (item for item in PREDICTED if item.has_default)),
@@ -47,6 +48,27 @@ def prediction_inputs(o: argparse.Namespace, servers: int | None = None) -> Inpu
     choices = Strategy.completed(choices, usual_choices(network, choices, framework_of(o.framework)))
     batch = largest_batch(network, machines, choices, plain_predictor(o)) if o.global_batch is None else o.global_batch
     return network, machines, Strategy.of(**choices, global_batch_size=batch)
+
+
+def _settle_batch(o: argparse.Namespace, machines: Cluster) -> None:
+    """Turn the samples of a device into the global batch and the micro batches of a step. Raises UserError."""
+    if o.micro_batch_size is None:
+        return
+    each = check_count(o.micro_batch_size, "samples of a device in a micro step")
+    replicas = max(1, machines.world_size // (o.tensor * o.pipeline * o.context))
+    counted = f"{each:,} samples x {replicas:,} replicas"
+    if o.global_batch is None:
+        o.global_batch = each * replicas * (o.grad_accum or 1)
+    elif o.grad_accum is None:
+        o.grad_accum, rest = divmod(o.global_batch, each * replicas)
+        if rest or not o.grad_accum:
+            nearest = each * replicas * max(1, o.grad_accum)
+            raise UserError(f"--global-batch {o.global_batch:,} is no multiple of {counted}", f"nearest legal: {nearest:,}")
+    elif o.global_batch != each * replicas * o.grad_accum:
+        whole = each * replicas * o.grad_accum
+        said = f"{counted} x {o.grad_accum:,} micro batches are {whole:,}, and --global-batch is {o.global_batch:,}"
+        raise UserError(said, "leave one of --micro-batch-size, --grad-accum and --global-batch out")
+    o.micro_batch_size = None
 
 
 def _precision(o: argparse.Namespace, network: Workload, machines: Cluster) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from paceline.errors import UserError
 from paceline.strategy.choices.choice_values import Compound, LegalValues
+from paceline.strategy.choices.synonyms import Synonym
 from paceline.strategy.choices.values import plain
 
 Effect = Literal["groups", "exchange", "bytes", "time", "memory", "numerics"]
@@ -180,6 +181,7 @@ class StrategyChoice:
         topic: section of the help with the option; empty: that of the part. ``common``: True for one of the few that most
             users need, which the short help shows.
         source: paper or software that defines it.
+        synonyms: its names in other tools, with their values.
     """
 
     values: LegalValues
@@ -221,6 +223,7 @@ class StrategyChoice:
     topic: Topic = ""
     common: bool = False
     source: str = ""
+    synonyms: tuple[Synonym, ...] = ()
 
     @property
     def dest(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from paceline.hardware.precision import ALIASES as PRECISION_ALIASES
 from paceline.hardware.precision import PRECISIONS
 from paceline.strategy.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import (
     ONE_OF,
     RUNS,
@@ -53,6 +54,7 @@ BATCH = StrategyChoice(
     label="Global batch, samples",
     unset="the most that fits",
     affects=("bytes", "time", "memory", "numerics"),
+    synonyms=tool_names.BATCH,
 )
 PRECISION: Any = choice(
     "fp32",
@@ -72,6 +74,7 @@ PRECISION: Any = choice(
     affects=TRAFFIC,
     unset="the device's usual",
     emit=WRITTEN,
+    synonyms=tool_names.PRECISION,
 )
 
 MEMORY_FORMAT: Any = choice(
@@ -90,6 +93,7 @@ MEMORY_FORMAT: Any = choice(
     train=RUNS,
     plan=Searched(single=True, help="{help}"),
     source="PyTorch, Channels Last Memory Format",
+    synonyms=tool_names.MEMORY_FORMAT,
     emit=EmitRule("memory format {value}", "the script converts its model and its inputs"),
 )
 
@@ -105,6 +109,7 @@ OPTIMIZER: Any = choice(
     recorded=True,
     strategy_needs=(check_optimizer,),
     train=TRAINED_OPTIMIZERS,
+    synonyms=tool_names.OPTIMIZER,
     plan=Searched("optimizer", single=True, help="{help}"),
     emit=WRITTEN,
 )
@@ -129,6 +134,7 @@ LOSS: Any = choice(
         ),
     ),
     emit=EmitRule("loss {value}", "the script computes its loss"),
+    synonyms=tool_names.LOSS,
     source="Hsu et al. 2024, arXiv:2410.10989; Wijmans et al. 2024, arXiv:2411.09009",
 )
 
@@ -154,6 +160,7 @@ BUCKET: Any = choice(
     example="25MiB",
     said=True,
     train=RUNS_AS_GIVEN,
+    synonyms=tool_names.BUCKET,
     title=lambda strategy: f"buckets of {format_bytes(strategy.bucket_bytes)}",
     title_rank=5,
     plan=Searched("buckets", values=(BUCKET_BYTES, 4 * BUCKET_BYTES), option=False),

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from paceline.errors import UserError, check_name, shown, unknown
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import Parsed
 from paceline.units import parse_seconds
@@ -240,6 +241,7 @@ TASK: Any = choice(
     train=Trained("task {value}", "train it with TRL, or verl; train runs task sft"),
     emit=EmitRule("task {value}", "TRL's own script defines it"),
     plan=Searched(single=True, help="{help}"),
+    synonyms=tool_names.TASK,
     source="Rafailov et al. 2023, arXiv:2305.18290; Shao et al. 2024, arXiv:2402.03300; TRL",
 )
 """Declaration of the choice."""

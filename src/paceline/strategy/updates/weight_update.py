@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import UserError
+from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, check_needs, check_values, choice
 from paceline.strategy.choices.choice_values import Bits, Flag, Name
 from paceline.strategy.frameworks import Framework
@@ -73,6 +74,7 @@ class WeightUpdate:
         train=Trained("update {value}", "leave update out: train steps as torch.optim does by default"),
         emit=EmitRule("update {value}", "it is not written here", by_scripts=lambda update: not update.in_backward),
         strategy_needs=(lambda s: check_update(s),),
+        synonyms=tool_names.UPDATE,
         source="PyTorch, torch.optim; Lv et al. 2023, arXiv:2306.09782",
     )
     stored_weights: str = choice(
@@ -104,6 +106,7 @@ class WeightUpdate:
         affects=("time", "memory", "numerics"),
         plan=Searched(single=True, help="{help}"),
         train=Trained("state_bits {value}", "leave state_bits out: train keeps torch.optim's state"),
+        synonyms=tool_names.STATE_BITS,
         emit=EmitRule("state_bits {value}", "the types of the moments are not written here"),
         strategy_needs=(
             Need(

@@ -13,7 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.strategy import GradientExchange
 from paceline.strategy.choices.choice_values import Bits
 from paceline.strategy.compression.compressions import COMPRESSIONS
-from paceline.strategy.parallelism import GATHER_BITS
+from paceline.strategy.mesh_rules import GATHER_BITS
 
 CANDIDATES = tuple(c.name for c in sorted(COMPRESSIONS.values(), key=lambda c: c.auto_rank) if c.auto_rank)
 """Compressions that ``auto`` tries next to dense, in order."""

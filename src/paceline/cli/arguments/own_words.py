@@ -1,0 +1,161 @@
+"""Words of other tools on the command line, in Paceline's own.
+
+``--per_device_train_batch_size 2`` is ``--micro-batch-size 2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.errors import UserError
+from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
+from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
+from paceline.questions.joined import joined_facts
+from paceline.strategy.choices.synonyms import folded
+
+WORKLOAD = "workload"
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Arguments of a command in its own words, with sentences on what was read into them."""
+
+    arguments: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def in_own_words(arguments: Sequence[str], legal: Collection[str], valued: Collection[str]) -> Words:
+    """Return the arguments of a command with options of other tools replaced.
+
+    Args:
+        arguments: words after the command's name.
+        legal: options of the command, with dashes, and its operands. ``valued``: those that take a value.
+
+    Raises:
+        UserError: a value that an option of another tool does not have; options that contradict each other.
+    """
+    own, foreign, notes = _divided(arguments, legal, valued)
+    if not foreign:
+        return Words(tuple(own))
+    stated = _own_facts(own, legal, valued)
+    facts, overruled = combined([*foreign, *stated])
+    found, derived = joined_facts(facts)
+    kept = {fact.name for fact in stated}
+    words = [*own, *_written(found, kept, legal)]
+    return Words(tuple(words), (*notes, *overruled, *derived))
+
+
+def _divided(
+    arguments: Sequence[str], legal: Collection[str], valued: Collection[str]
+) -> tuple[list[str], list[StatedFact], list[str]]:
+    """Return the command's own words, what the others state, and remarks."""
+    own: list[str] = []
+    facts: list[StatedFact] = []
+    notes: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return [*own, word, *rest], facts, notes
+        name, equals, text = word.partition("=")
+        if not name.startswith("--"):
+            own.append(word)
+            continue
+        written = _spelled(name, legal)
+        entry = _entry(name, written, legal)
+        following = text if equals else rest[0] if rest and not rest[0].startswith("--") else None
+        if entry is None or (written and (following is None or not entry[2].takes(following))):
+            own.append(f"{written or name}{equals}{text}")
+            if written in valued and not equals and rest and not rest[0].startswith("--"):
+                own.append(rest.pop(0))
+            continue
+        synonym = entry[2]
+        if not equals and following is not None:
+            if synonym.is_flag and not synonym.takes(following):
+                following = None  # an operand that follows a flag
+            else:
+                rest.pop(0)
+        if following is None and not synonym.is_flag:
+            raise UserError(f"{name} has no value", f"write {name} and a value")
+        given = "true" if following is None else following
+        facts += facts_of(entry, given, COMMAND, name if following is None else f"{name} {given}")
+        if remark := synonym.remark(given):
+            notes.append(f"{name} {remark}.")
+    return own, facts, notes
+
+
+def _spelled(name: str, legal: Collection[str]) -> str:
+    """Return the command's option of this name, with hyphens for underscores; empty if it has none."""
+    if name in legal:
+        return name
+    hyphened = name.replace("_", "-").casefold()
+    return hyphened if hyphened in legal else ""
+
+
+def _entry(name: str, written: str, legal: Collection[str]) -> Entry | None:
+    """Return the statement of another tool's option that this command takes; None for others, and for its own option unless
+    that has values of other tools."""
+    entry = typed_names().get(folded(name))
+    if entry is None or (written and not isinstance(entry[2].values, Mapping)):
+        return None
+    if entry[0] == WORKLOAD:
+        return entry if WORKLOAD in legal else None
+    return entry if any(f"--{each}" in legal for each in _reach(entry)) else None
+
+
+_JOINED: Mapping[str, tuple[str, ...]] = {
+    "pipeline_micro_batch": ("micro_batch_size",),
+    "steps": ("samples",),
+    "world_size": ("devices_per_node",),
+    "copies": ("shard_devices",),
+    "layers_per_virtual_stage": ("virtual_stages",),
+    "recompute_method": ("recompute_layers",),
+    "recomputed_layers": ("recompute_layers",),
+    **dict.fromkeys(
+        ("adapter", "lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "lora_bits", "lora_dora", "lora_save"), ("lora",)
+    ),
+}
+"""Statements by those that are joined from them."""
+
+
+def _reach(entry: Entry) -> Iterable[str]:
+    """Yield the options in which a statement may end."""
+    for name in _JOINED.get(entry[0], (entry[0],)):
+        yield from options_of(name)
+
+
+def _own_facts(own: Sequence[str], legal: Collection[str], valued: Collection[str]) -> list[StatedFact]:
+    """Return what the command's own options state."""
+    by_option = {f"--{option}": name for name in STATED for option in options_of(name)}
+    facts = []
+    for number, word in enumerate(own):
+        name, equals, text = word.partition("=")
+        if name == "--":
+            break
+        if name in by_option and name in legal:
+            if name in valued and not equals:
+                text = own[number + 1] if number + 1 < len(own) and not own[number + 1].startswith("--") else ""
+            value: object = text if name in valued else True
+            if value != "":
+                facts.append(StatedFact(by_option[name], value, COMMAND, f"{name} {text}".strip(), rank=1000))
+    return facts
+
+
+def _written(facts: Mapping[str, StatedFact], kept: Collection[str], legal: Collection[str]) -> list[str]:
+    """Return the words for facts that own options do not state already. Raises UserError for those without an option."""
+    words: list[str] = []
+    for name, fact in facts.items():
+        if name in kept:
+            continue
+        if name == WORKLOAD:
+            words.insert(0, str(fact.value))
+            continue
+        option = next((f"--{each}" for each in options_of(name) if f"--{each}" in legal), "")
+        if not option:
+            raise UserError(f"{fact.where} states {name.replace('_', ' ')}, which this command does not take", "leave it out")
+        if is_flag(name):
+            words += [option] if fact.value is True else [f"--no-{option[2:]}"] if f"--no-{option[2:]}" in legal else []
+        else:
+            words += [option, str(fact.value)]
+    return words

@@ -11,10 +11,10 @@ from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError
 from paceline.hardware import Cluster, aggregation, nic
 from paceline.hardware.placement import parse_sizes
-from paceline.strategy.choices.strategy_choices import BATCH
 from paceline.strategy.codec_place import IN_CARD, PLACES
 from paceline.strategy.exchanges import EXCHANGES
 from paceline.strategy.frameworks import FRAMEWORKS, LEVELS
+from paceline.strategy.strategy import CHOICES
 from paceline.units import parse_tokens
 
 
@@ -40,7 +40,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     add_fabric_arguments(parser)
     add_choice_arguments(parser, PREDICTED)
     each = "samples of one device in a micro step; the global batch is B x --grad-accum x replicas"
-    section(parser, BATCH.topic).add_argument("--micro-batch-size", metavar="B", type=int, help=each)
+    section(parser, CHOICES["global_batch_size"].topic).add_argument("--micro-batch-size", metavar="B", type=int, help=each)
     add_compression_arguments(parser)
     add_software_argument(parser)
     loader = "what the input pipeline delivers to all devices together (default: it keeps up)"

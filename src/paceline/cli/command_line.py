@@ -42,8 +42,11 @@ COMMANDS: Mapping[str, str] = {
     "validate": "error of the predictions on measured data",
     "lab": "an emulated cluster on this machine",
     "nic": "the engine of a network card that compresses",
+    "help": "a command, an option, a value, a term, machines, models, files",
 }
 """Every command with its line of help. ``add(parser)`` in the module of the command's name adds its arguments."""
+_GUIDE = ("help",)
+"""Commands about the command line itself, which have their modules in ``guide``."""
 
 
 @cache
@@ -56,14 +59,14 @@ def build_parser(only: str | None = None) -> Parser:
     parser = Parser(
         prog="paceline",
         description="Know how fast a training job will run before the hardware is there; then make it run that fast.",
-        epilog=PREDICT_EXAMPLE,
+        epilog=f"paceline COMMAND --help: its options. paceline help TOPIC: a word.\n\n{PREDICT_EXAMPLE}",
     )
     parser.add_argument("--version", action="store_true", help="print the version")
     add = adder(parser, "command", "COMMAND")
     for name, text in COMMANDS.items():
         command = add(name, text)
         if only in (None, name):
-            import_module(f"paceline.cli.commands.{name}").add(command)
+            import_module(f"paceline.cli.{'guide' if name in _GUIDE else 'commands'}.{name}").add(command)
     return parser
 
 

@@ -54,6 +54,11 @@ _ORDERED_SCALES = ("mxfp8", "nvfp4")
 
 LOOP_S: float = assumed("loop_host_s")
 """Seconds that a host takes to launch a kernel again, in a loop of the network."""
+GROUPED_S: float = assumed("grouped_host_s")
+"""Seconds of the host for a further product of a group of experts."""
+MEASURED_EXPERTS = 16
+"""Most experts of a device in the measured runs from which ``expert_host_s`` comes. It includes the group's own work, such as
+splits of its rows. A further expert is one more product in a loop of C++ (``nvte_multi_tensor_gemm``)."""
 
 
 def host_seconds(device: Device, e: Efficiency) -> float:
@@ -95,8 +100,9 @@ def host_launches(workload: Workload, e: Efficiency, device: Device, precision: 
         return np.zeros((2, len(workload.layers)))
     host_s = e.expert_host_s if tuned else e.host_s
     again = min(1.0, LOOP_S / host_s) if host_s else 1.0
+    further = min(1.0, GROUPED_S / host_s) if host_s else 1.0
     of_recipe = (precision in RECIPES, 2 * (precision in _ORDERED_SCALES)) if tuned else (0, 0)
-    return _counted(workload, tuned, again, *map(int, of_recipe), to_router=device.architecture in _GRAPHED_TO_ROUTER)
+    return _counted(workload, tuned, again, further, *map(int, of_recipe), to_router=device.architecture in _GRAPHED_TO_ROUTER)
 
 
 def hook_seconds(workload: Workload, strategy: Strategy, e: Efficiency) -> Array | None:
@@ -206,10 +212,13 @@ def _sums_of_gradients(layer: Layer) -> int:
 
 
 @once
-def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered: int, *, to_router: bool) -> Array:
+def _counted(
+    workload: Workload, tuned: bool, again: float, further: float, casts: int, ordered: int, *, to_router: bool
+) -> Array:
     """Return the launches of each layer.
 
     Args:
+        again: share of a launch for a repeat in a loop. ``further``: the same for an expert beyond ``MEASURED_EXPERTS``.
         casts: operators of a cast of an input or a gradient. ``ordered``: those that order the scales of a product.
         to_router: whether graphs hold the parts of a block up to the router.
     """
@@ -235,5 +244,6 @@ def _counted(workload: Workload, tuned: bool, again: float, casts: int, ordered:
                 continue
             quantised = is_narrow(o) and not layer.is_logits
             more = quantised * (ordered + casts * (o.grows == "m"))
-            launches[int(o.backward), number] += once * o.calls * ((o.batch if apart else 1.0) + more)
+            products = min(o.batch, MEASURED_EXPERTS) + further * max(0.0, o.batch - MEASURED_EXPERTS) if apart else 1.0
+            launches[int(o.backward), number] += once * o.calls * (products + more)
     return launches

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.calibration.imports.exports import read_export
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.errors import UserError
 
 WANDB_PANEL = """"Step","run-a - perf/step_time_ms","run-a - perf/step_time_ms__MIN","run-a - perf/step_time_ms__MAX"
@@ -35,6 +36,12 @@ def written(tmp_path: Path, text: str) -> Path:
     return place
 
 
+def steps_of(path: Path, named: dict[str, str] | None = None, unit: str = "") -> MeasuredSteps:
+    steps = read_export(path, named, unit).steps
+    assert steps
+    return steps
+
+
 @pytest.mark.parametrize(
     ("text", "seconds", "source"),
     [
@@ -49,19 +56,19 @@ def written(tmp_path: Path, text: str) -> Path:
     ],
 )
 def test_columns_are_detected(tmp_path: Path, text: str, seconds: list[float], source: str) -> None:
-    steps = read_export(written(tmp_path, text))
+    steps = steps_of(written(tmp_path, text))
     assert list(steps.step_s) == pytest.approx(seconds)
     assert steps.source == f"export.csv, {source}"
 
 
 def test_columns_may_be_named(tmp_path: Path) -> None:
     place = written(tmp_path, WANDB_HISTORY)
-    assert list(read_export(place, {"step": "_step"}).step_s) == pytest.approx([4.0, 2.0, 2.0])
-    assert list(read_export(place, {"time": "_timestamp"}).step_s) == pytest.approx([0.4, 0.2])
+    assert list(steps_of(place, {"step": "_step"}).step_s) == pytest.approx([4.0, 2.0, 2.0])
+    assert list(steps_of(place, {"time": "_timestamp"}).step_s) == pytest.approx([0.4, 0.2])
     own = written(tmp_path, "dt,n\n2,0\n3,1\n")
-    assert list(read_export(own, {"step_time": "dt"}, "ms").step_s) == pytest.approx([0.002, 0.003])
-    assert list(read_export(own, {"time": "dt", "step": "n"}, "us").step_s) == pytest.approx([1e-6])
-    assert list(read_export(written(tmp_path, "it/s,a\n2,1\n"), {"step_time": "it/s"}).step_s) == [0.5]
+    assert list(steps_of(own, {"step_time": "dt"}, "ms").step_s) == pytest.approx([0.002, 0.003])
+    assert list(steps_of(own, {"time": "dt", "step": "n"}, "us").step_s) == pytest.approx([1e-6])
+    assert list(steps_of(written(tmp_path, "it/s,a\n2,1\n"), {"step_time": "it/s"}).step_s) == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -78,4 +85,4 @@ def test_columns_may_be_named(tmp_path: Path) -> None:
 )
 def test_an_export_that_does_not_say_is_refused(tmp_path: Path, text: str, named: dict[str, str], unit: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        read_export(written(tmp_path, text), named, unit)
+        steps_of(written(tmp_path, text), named, unit)

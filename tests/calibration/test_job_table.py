@@ -28,8 +28,8 @@ def steps(**more: Any) -> MeasuredSteps:
 
 
 def test_a_row_is_read_back_as_the_observation(tmp_path: Path) -> None:
-    row, seen = job_row(steps(sync_s=0.5, processes=8, job={"precision": "bf16", "sharding": "zero2"}), GIVEN)
-    assert (row["precision"], row["sharding"], row["#steps"]) == ("fp32", "zero2", "3")  # what is given stands before
+    row, seen = job_row(steps(sync_s=0.5, processes=8, job={"precision": "fp32", "sharding": "zero2"}), GIVEN)
+    assert (row["precision"], row["sharding"], row["#steps"]) == ("fp32", "zero2", "3")
     assert (row["step_s"], row["sync_s"], row["#low_s"], row["#high_s"]) == ("2", "0.5", "1.5", "2.5")
     place = tmp_path / "jobs.csv"
     assert add_row(place, row) == 1
@@ -52,6 +52,13 @@ def test_a_wait_is_no_longer_than_the_step() -> None:
             {"devices_per_node": ""},
             "of 16 processes does not say how many devices",
         ),
+        (
+            {"job": {"global_batch": "16"}, "places": {"global_batch": "line 3: batch 16"}},
+            GIVEN,
+            r"a run states global_batch 16 \(line 3: batch 16\), and 64 was given; leave it out to take the file's",
+        ),
+        ({"job": {"precision": "bf16"}}, GIVEN, "states precision bf16, and fp32 was given"),
+        ({"job": {"device": "NVIDIA H100 80GB HBM3"}}, GIVEN, "states device NVIDIA H100 80GB HBM3, and A100 was given"),
         ({"processes": 16}, GIVEN, "a run is of 16 processes, the cluster has 8 devices"),
         ({}, {**GIVEN, "colour": "red"}, "unknown column of a job 'colour'"),
         ({}, {**GIVEN, "step_s": "1"}, "unknown column of a job 'step_s'"),

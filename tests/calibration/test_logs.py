@@ -8,6 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.calibration.imports.logs import read_log
+from paceline.calibration.imports.measuring import Stated
+from paceline.calibration.imports.step_times import MeasuredSteps
 from paceline.errors import UserError
 
 ARGUMENTS = """using world size: 16, data-parallel size: 4, context-parallel size: 1, tensor-model-parallel size: 4
@@ -53,8 +55,14 @@ def written(tmp_path: Path, text: str) -> Path:
     return place
 
 
+def steps_of(path: Path, global_batch: int | None = None) -> MeasuredSteps:
+    steps = read_log(path, Stated(global_batch=global_batch)).steps
+    assert steps
+    return steps
+
+
 def test_megatron_says_the_step_and_the_job(tmp_path: Path) -> None:
-    steps = read_log(written(tmp_path, ARGUMENTS + "".join(LINES)))
+    steps = steps_of(written(tmp_path, ARGUMENTS + "".join(LINES)))
     assert list(steps.step_s) == pytest.approx([9.1476, 0.8207, 0.81])
     assert steps.processes == 16
     assert dict(steps.job) == {
@@ -71,13 +79,13 @@ def test_megatron_says_the_step_and_the_job(tmp_path: Path) -> None:
 
 
 def test_lines_without_arguments_say_the_batch_alone(tmp_path: Path) -> None:
-    steps = read_log(written(tmp_path, "".join(LINES)))
+    steps = steps_of(written(tmp_path, "".join(LINES)))
     assert (len(steps.step_s), dict(steps.job), steps.processes) == (3, {"global_batch": "32"}, 0)
 
 
 @pytest.mark.parametrize(("stage", "sharding"), [("2", "zero2"), ("ZeroStageEnum.weights", "zero3"), ("0", "ddp")])
 def test_deepspeed_says_samples_a_second(tmp_path: Path, stage: str, sharding: str) -> None:
-    steps = read_log(written(tmp_path, DEEPSPEED.format(stage=stage) + RATES))
+    steps = steps_of(written(tmp_path, DEEPSPEED.format(stage=stage) + RATES))
     assert list(steps.step_s) == [2.0, 0.5]
     assert (steps.processes, dict(steps.job)) == (8, {"global_batch": "64", "grad_accum": "2", "sharding": sharding})
 
@@ -85,8 +93,8 @@ def test_deepspeed_says_samples_a_second(tmp_path: Path, stage: str, sharding: s
 def test_deepspeed_without_its_settings_needs_the_batch(tmp_path: Path) -> None:
     place = written(tmp_path, RATES)
     with pytest.raises(UserError, match="not how many a step has; give --global-batch"):
-        read_log(place)
-    assert list(read_log(place, 128).step_s) == [4.0, 1.0]
+        steps_of(place)
+    assert list(steps_of(place, 128).step_s) == [4.0, 1.0]
 
 
 def test_deepspeeds_own_timer_and_settings_are_read(tmp_path: Path) -> None:
@@ -98,13 +106,13 @@ def test_deepspeeds_own_timer_and_settings_are_read(tmp_path: Path) -> None:
     for _ in range(5):
         own.start()
         own.stop(global_step=True)
-    steps = read_log(written(tmp_path, "\n".join(lines)), 64)
+    steps = steps_of(written(tmp_path, "\n".join(lines)), 64)
     assert len(steps.step_s) == len(lines) == 3 and max(steps.step_s) < 1
 
 
 def test_a_pipeline_of_deepspeed_says_seconds(tmp_path: Path) -> None:
     text = "".join(f"steps: {n} loss: 1.2345 iter time (s): {s} samples/sec: {32 / s}\n" for n, s in ((10, 0.512), (20, 0.5)))
-    assert list(read_log(written(tmp_path, text)).step_s) == [0.512, 0.5]
+    assert list(steps_of(written(tmp_path, text)).step_s) == [0.512, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,6 @@ def test_a_pipeline_of_deepspeed_says_seconds(tmp_path: Path) -> None:
 )
 def test_a_log_that_does_not_say_a_step_is_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        read_log(written(tmp_path, text))
+        steps_of(written(tmp_path, text))
     with pytest.raises(UserError, match="cannot read"):
-        read_log(tmp_path / "none")
+        steps_of(tmp_path / "none")

@@ -74,6 +74,8 @@ def test_a_job_that_its_devices_would_not_hold_is_doubted(
     ("more", "said"),
     [
         ("", "Megatron-LM log does not say workload and device and precision; give --workload, --cluster, --precision"),
+        ("", "(train.log is read as Megatron-LM log; 3 step times (1 at the start left out), median 200 ms"),
+        (f"{JOB} --cluster 8xV100 --global-batch 128", "states global_batch 256 (its lines of steps), and 128 was given"),
         (f"{JOB} --cluster 8xV100 --warmup 3", "4 steps, 1 after the warm-up"),
         (f"{JOB} --cluster 8xV100 --warmup -1", "--warmup -1; give a whole number"),
         (f"{JOB} --cluster 8xV100 --set precision=bf16", "--set precision and --precision say one thing"),

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paceline.calibration.imports.exports import read_export
-from paceline.calibration.imports.kineto import read_traces
-from paceline.calibration.imports.logs import read_log
+from paceline.calibration.imports.measuring import contradiction
+from paceline.calibration.imports.run_files import read_run
+from paceline.calibration.imports.run_measurement import RunFact, RunMeasurement
 from paceline.calibration.imports.step_times import MeasuredSteps, summary
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS, observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
+from paceline.names import fold
+from paceline.strategy.strategy import CHOICES
 
 MUST = {
     "workload": "--workload",
@@ -25,61 +28,49 @@ MUST = {
 """Required columns of a row, and the options that set them."""
 
 
+class MissingFacts(UserError):
+    """Error for a file that lacks required columns of a row."""
+
+
 def read_steps(
     paths: Sequence[Path], *, columns: Mapping[str, str] | None = None, unit: str = "", global_batch: int | None = None
 ) -> MeasuredSteps:
-    """Read a run's steps from profiler traces (``.json``, ``.json.gz``, or their directory), an export (``.csv``) or a log.
-
-    Args:
-        columns, unit: as for ``read_export``.
-        global_batch: as for ``read_log``.
-
-    Raises:
-        UserError: no such file, several that are no traces, options of another kind of file; or as the readers raise.
-    """
-    files = [file for path in paths for file in (_traces_in(path) if path.is_dir() else [path])]
-    traces = [file for file in files if file.name.endswith((".json", ".json.gz"))]
-    for file in files:
-        if not file.is_file():
-            raise UserError(f"{file} is no file", "give a trace, a log or a CSV file")
-    table = files[0].suffix == ".csv"
-    if (columns or unit) and not table:
-        raise UserError(f"{files[0].name} has no columns", "leave --column and --unit out: they are for CSV files")
-    if traces:
-        if len(traces) < len(files):
-            raise UserError(f"{len(files)} files of different kinds", "give traces of the ranks of one job, or one other file")
-        return read_traces(traces)
-    if len(files) > 1:
-        raise UserError(f"{len(files)} files that are no traces", "give one log or one CSV file")
-    return read_export(files[0], columns, unit) if table else read_log(files[0], global_batch)
+    """Read the steps of a run. Arguments and errors as of ``read_run``; UserError too for a file without step times."""
+    run = read_run(paths, columns=columns, unit=unit, global_batch=global_batch)
+    return measured_steps(run)
 
 
-def _traces_in(path: Path) -> list[Path]:
-    traces = sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
-    if not traces:
-        raise UserError(f"{path} has no trace", "give a directory of .json or .json.gz files")
-    return traces
+def measured_steps(run: RunMeasurement) -> MeasuredSteps:
+    """Return the steps of a run. Raises UserError for a file without step times."""
+    if run.steps is None:
+        raise UserError(f"{run.file} has no step times: {run.took()}", "give a log of the run")
+    return run.steps
 
 
 def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None = None) -> tuple[dict[str, str], Observation]:
     """Return the row and its observation.
 
     Args:
-        given: columns by name, which take precedence over the file's.
-        warmup: as for ``MeasuredSteps.kept``.
+        given: columns by name.
+        warmup: as for ``MeasuredSteps.steady``.
 
     Raises:
-        UserError: a column that does not exist, one that is missing, a job that is impossible; or as ``MeasuredSteps.kept``.
+        UserError: a column that does not exist, one that is missing, one that the file states otherwise, a job that is
+            impossible; or as ``MeasuredSteps.steady``.
     """
     for name in given:
         if name not in COLUMNS or name in ("step_s", "sync_s"):
             raise unknown("column of a job", name, [column for column in COLUMNS if column not in ("step_s", "sync_s")])
-    median, low, high = summary(kept := steps.kept(warmup))
+    for name, value in given.items():
+        if value and name in steps.job and not _same(name, steps.job[name], value):
+            raise contradiction(steps.source, name, RunFact(steps.job[name], steps.places.get(name, "")), value)
+    steady = steps.steady(warmup)
+    median, low, high = summary(steady.step_s)
     row = {**steps.job, **{name: value for name, value in given.items() if value}}
     missing = [name for name in MUST if not row.get(name)]
     if missing:
         options = ", ".join(MUST[name] for name in missing)
-        raise UserError(f"{steps.source} does not say {' and '.join(missing)}", f"give {options}")
+        raise MissingFacts(f"{steps.source} does not say {' and '.join(missing)}", f"give {options}")
     if not row.get("devices_per_node"):
         of = f" of {steps.processes} processes" if steps.processes else ""
         raise UserError(f"{steps.source}{of} does not say how many devices a node has", "give --cluster '2x8 A100'")
@@ -87,7 +78,7 @@ def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None =
         "step_s": f"{median:.6g}",
         "sync_s": "" if steps.sync_s is None else f"{min(steps.sync_s, median):.6g}",
         "#source": steps.source,
-        "#steps": str(len(kept)),
+        "#steps": str(steady.mean_of or len(steady.step_s)),
         "#low_s": f"{low:.6g}",
         "#high_s": f"{high:.6g}",
     }
@@ -99,6 +90,26 @@ def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None =
             "give the --cluster that it ran on",
         )
     return row, seen
+
+
+def _same(name: str, stated: str, given: str) -> bool:
+    """Return whether two cells of a column say the same. Two names of devices do if one contains the model of the other."""
+    if name == "device":
+        models = [set(re.findall(r"[a-z]*\d+[a-z]*", text.casefold())) for text in (stated, given)]
+        return stated.casefold() == given.casefold() or bool(models[0] & models[1]) or not all(models)
+    try:
+        return float(stated) == float(given)
+    except ValueError:
+        return _cell(name, stated) == _cell(name, given)
+
+
+def _cell(name: str, text: str) -> object:
+    """Return the value of a cell of a choice, by any of its names; folded text of another column."""
+    item = next((item for item in CHOICES.values() if item.column == name), None)
+    try:
+        return item.values.from_argument(text) if item else fold(text)
+    except UserError:
+        return fold(text)
 
 
 def table_text(rows: Sequence[Mapping[str, str]]) -> str:

@@ -1,135 +1,141 @@
-"""Step times in logs of Megatron-LM and DeepSpeed.
-
-Megatron-LM, ``megatron/training/training.py`` (``training_log``) and ``arguments.py`` (the list of arguments at the start).
-DeepSpeed 0.19.8, ``deepspeed/utils/timer.py`` (``ThroughputTimer``: from the start of the forward pass to the end of the
-update, without loading data), ``runtime/pipe/engine.py``, and ``runtime/config.py`` (the list of settings at the start).
-"""
+"""Measurements in text logs of training frameworks, by the formats of ``text_formats``."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.calibration.imports.step_times import MeasuredSteps
-from paceline.errors import UserError
+from paceline.calibration.imports.measuring import Stated, measured_run
+from paceline.calibration.imports.quantities import StepRecords, elapsed_seconds, stamp_seconds
+from paceline.calibration.imports.run_measurement import RunFact, RunMeasurement
+from paceline.calibration.imports.step_times import LEAST
+from paceline.calibration.imports.text_formats import FORMATS, RANK, SETTING, TextFormat
+from paceline.calibration.imports.text_lines import text_lines
+from paceline.errors import UserError, shorten
 
-MEGATRON, DEEPSPEED = "Megatron-LM log", "DeepSpeed log"
-_NUMBER = r"([0-9.]+(?:[eE][-+]?\d+)?)"
-_ELAPSED = re.compile(rf"elapsed time per iteration \(ms\): *{_NUMBER}")
-_BATCH = re.compile(r"global batch size: *(\d+)")
-_RATE = re.compile(rf"CurrSamplesPerSec={_NUMBER}")
-_PIPELINE = re.compile(rf"iter time \(s\): *{_NUMBER}")
-_SETTING = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (\S+)")
-_MEGATRON_COLUMNS = {
-    "tensor_model_parallel_size": "tensor",
-    "pipeline_model_parallel_size": "pipeline",
-    "context_parallel_size": "context",
-    "expert_model_parallel_size": "expert",
-    "virtual_pipeline_model_parallel_size": "virtual_stages",
-    "seq_length": "seq_len",
-    "optimizer": "optimizer",
-}
-"""Arguments of Megatron-LM, and the columns of a table of jobs for them."""
-_STAGES = {
-    **{"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"},
-    **{"disabled": "ddp", "optimizer_states": "zero1", "gradients": "zero2", "weights": "zero3"},
-}
-"""DeepSpeed's stages by number and by name (``ZeroStageEnum``)."""
-_LINE = 1 << 16
-"""Most characters of a line that are parsed."""
+CERTAIN = 50
+"""Records after which the lines of other formats are no longer looked for."""
+_BLOCK_START = "[step="
+_UNKNOWN = (
+    "give a log of "
+    + ", ".join(dict.fromkeys(item.name.removesuffix(" log") for item in FORMATS if item.name.endswith(" log")))
+    + ", or a progress bar's output"
+)
 
 
-def read_log(path: Path, global_batch: int | None = None) -> MeasuredSteps:
-    """Read the steps of a log: one line each, or each a mean over the logged interval.
+@dataclass
+class _Reading:
+    """Records and facts of one format."""
+
+    format: TextFormat
+    records: StepRecords = field(default_factory=StepRecords)
+    facts: dict[str, RunFact] = field(default_factory=dict)
+    unreadable: int = 0
+    block: dict[str, float] | None = None
+
+    def take(self, line: str, number: int) -> None:
+        """Read a line."""
+        form = self.format
+        if form.block:
+            self._take_block(line)
+        elif form.mark in line:
+            self._record(self._values(line))
+        for fact in form.facts:
+            if fact.mark in line and (found := fact.pattern.search(line)):
+                text = fact.cell or found[1].strip()
+                if text.replace(",", "").isdigit():
+                    text = text.replace(",", "")
+                known = self.facts.get(fact.name)
+                if known is None or (fact.name.startswith("memory") and float(text) > float(known.value)):
+                    self.facts[fact.name] = RunFact(text, f"line {number:,}", shorten(line.strip(), 120))
+
+    def _values(self, line: str) -> dict[str, float]:
+        values = {name: value for name, item in self.format.values.items() if (value := item.read(line)) is not None}
+        if values and self.format.stamped:
+            values["clock_s"] = stamp_seconds(line)
+        if self.format.clock and (found := self.format.clock.search(line)):
+            values["clock_s"] = elapsed_seconds(found[1])
+        if values and (rank := RANK.match(line)):
+            values["rank"] = float(rank[1] or rank[2])
+        return values
+
+    def _take_block(self, line: str) -> None:
+        if _BLOCK_START in line:
+            self.close()
+            self.block = self._values(line)
+        elif self.block is not None and line[:1].isspace():
+            self.block |= self._values(line)
+
+    def close(self) -> None:
+        """Keep the record of the open block."""
+        if self.block:
+            self._record(self.block)
+        self.block = None
+
+    def _record(self, values: dict[str, float]) -> None:
+        needed = self.format.needed
+        if needed not in values if needed else not ({"clock_s", "smoothed_step_s", "smoothed_steps_per_s"} & values.keys()):
+            return
+        if needed and values[needed] != values[needed]:
+            self.unreadable += 1
+        else:
+            self.records.add(values)
+
+
+def read_log(path: Path, stated: Stated | None = None) -> RunMeasurement:
+    """Read a text log. Each line of a step states that step, or a mean over the logged interval.
 
     Args:
-        global_batch: samples of a step, for a log of DeepSpeed that does not contain it.
+        stated: sizes that the user states.
 
     Raises:
-        UserError: the file cannot be read, has no such lines, or its lines are of steps of different batches.
+        UserError: the file cannot be read or has no line of a step; its lines are of steps of different batches; a stated size
+            contradicts the file; a rate without the size of a step.
     """
-    elapsed: list[float] = []
-    rates: list[float] = []
-    pipeline: list[float] = []
-    batches: dict[int, None] = {}
-    settings: dict[str, str] = {}
-    for line in _lines(path):
-        if took := _ELAPSED.search(line):
-            elapsed.append(float(took[1]) / 1e3)
-            batches |= {int(batch[1]): None for batch in [_BATCH.search(line)] if batch}
-        elif rate := _RATE.search(line):
-            rates.append(float(rate[1]))
-        elif took := _PIPELINE.search(line):
-            pipeline.append(float(took[1]))
-        elif setting := _SETTING.search(line):
-            settings.setdefault(setting[1], setting[2])
-    if elapsed:
-        if len(batches) > 1:
-            raise UserError(
-                f"{path.name}: steps of {', '.join(map(str, batches))} samples", "give the lines of one batch alone"
-            )
-        return _megatron(elapsed, next(iter(batches), None), settings)
-    return _deepspeed(path, rates, pipeline, settings, global_batch)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            while line := stream.readline(_LINE):
-                yield line
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}", "give a log") from error
-
-
-def _megatron(elapsed: list[float], batch: int | None, settings: Mapping[str, str]) -> MeasuredSteps:
-    job = {column: settings[name] for name, column in _MEGATRON_COLUMNS.items() if settings.get(name, "None") != "None"}
-    job = {name: value for name, value in job.items() if value != "1"}
-    if batch is not None:
-        job["global_batch"] = str(batch)
-    for precision in ("bf16", "fp16"):
-        if settings.get(precision) == "True":
-            job["precision"] = precision
-    if settings.get("sequence_parallel") == "True":
-        job["sequence"] = "yes"
-    if settings.get("use_distributed_optimizer") == "True":
-        job["sharding"] = "distributed_optimizer"
-    if settings.get("recompute_granularity", "None") != "None":
-        job["recompute"] = settings["recompute_granularity"]
-    world, micro = _count(settings, "world_size"), _count(settings, "micro_batch_size")
-    model = 1
-    for name in ("tensor", "pipeline", "context"):
-        model *= int(job.get(name, 1))
-    if world and micro and batch and batch % (micro * max(1, world // model)) == 0:
-        job["grad_accum"] = str(batch // (micro * max(1, world // model)))
-    return MeasuredSteps(source=MEGATRON, step_s=elapsed, job=job, processes=world)
-
-
-def _deepspeed(
-    path: Path, rates: list[float], pipeline: list[float], settings: Mapping[str, str], global_batch: int | None
-) -> MeasuredSteps:
-    batch = _count(settings, "train_batch_size") or global_batch
-    if pipeline:
-        steps = pipeline
-    elif not rates:
-        raise UserError(
-            f"{path.name} has no line of a step",
-            "give a log with Megatron-LM's 'elapsed time per iteration (ms)' or DeepSpeed's 'CurrSamplesPerSec'",
+    readings, settings = _scan(text_lines(path))
+    usable = [reading for reading in readings if len(reading.records)]
+    usable = [reading for reading in usable if len(reading.records) >= LEAST] or usable
+    reading = usable[0] if usable else next((r for r in readings if "train_runtime" in r.facts), None)
+    if reading is None:
+        raise UserError(f"{path.name} has no line of a step", _UNKNOWN)
+    facts = {**_settings_facts(reading.format, settings), **reading.facts}
+    notes = []
+    if reading.unreadable:
+        one = reading.unreadable == 1
+        lines = (
+            "1 line of a step has no number: it does"
+            if one
+            else f"{reading.unreadable:,} lines of steps have no number: they do"
         )
-    elif not batch:
-        raise UserError(f"{path.name} says samples a second and not how many a step has", "give --global-batch")
-    else:
-        steps = [batch / rate for rate in rates if rate > 0]
-    job = {"global_batch": str(batch)} if batch else {}
-    if (times := _count(settings, "gradient_accumulation_steps")) > 1:
-        job["grad_accum"] = str(times)
-    stage = settings.get("zero_optimization_stage", "").rpartition(".")[2]
-    if stage in _STAGES:
-        job["sharding"] = _STAGES[stage]
-    return MeasuredSteps(source=DEEPSPEED, step_s=steps, job=job, processes=_count(settings, "world_size"))
+        notes.append(f"{lines} not count.")
+    return measured_run(path.name, reading.format, reading.records, facts, stated or Stated(), notes)
 
 
-def _count(settings: Mapping[str, str], name: str) -> int:
-    """Return the whole number of a setting; 0 if missing."""
-    value = settings.get(name, "")
-    return int(value) if value.isdigit() else 0
+def _scan(lines: Iterable[str]) -> tuple[list[_Reading], dict[str, tuple[str, int]]]:
+    """Return the records of each format, and the settings by name with the numbers of their lines."""
+    readings = [_Reading(form) for form in FORMATS]
+    active = readings
+    settings: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(lines, 1):
+        for reading in active:
+            reading.take(line, number)
+        if " .." in line and (setting := SETTING.search(line)):
+            settings.setdefault(setting[1], (setting[2], number))
+        if not number % 1024 and len(active) == len(readings) and any(len(r.records) >= CERTAIN for r in readings):
+            active = [reading for reading in readings if len(reading.records)]
+    for reading in readings:
+        reading.close()
+    return readings, settings
+
+
+def _settings_facts(form: TextFormat, settings: dict[str, tuple[str, int]]) -> dict[str, RunFact]:
+    facts: dict[str, RunFact] = {}
+    for name, (column, cells) in form.settings.items():
+        value, number = settings.get(name, ("None", 0))
+        cell = cells.get(value.rpartition(".")[2], "") if cells else "" if value in ("None", "1") else value
+        if column in ("world_size", "micro_batch") and value.isdigit():
+            cell = value
+        if cell:
+            facts[column] = RunFact(cell, f"line {number:,}", f"{name} {value}")
+    return facts

@@ -13,6 +13,27 @@ LONG = 1.2
 """Factor on the median from which early steps count as warm-up."""
 LEAST = 2
 """Least number of steps for a median."""
+PAUSE = 2.0
+"""Factor on the median from which a later step counts as a pause: an evaluation or a checkpoint."""
+FEW = 0.25
+"""Largest share of such steps. With more of them, the steps differ by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadySteps:
+    """Steps that count.
+
+    Attributes:
+        step_s: seconds of each.
+        warmup: number of steps left out at the start.
+        pauses: number of later steps left out as pauses.
+        mean_of: as of ``MeasuredSteps``.
+    """
+
+    step_s: Sequence[float]
+    warmup: int = 0
+    pauses: int = 0
+    mean_of: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +46,8 @@ class MeasuredSteps:
         sync_s: mean seconds that a step waited for the exchange; None if unknown.
         job: job settings in the file: columns of a table of jobs (``records.COLUMNS``) with their values.
         processes: devices of the job; 0 if unknown.
+        mean_of: number of steps in the mean if ``step_s`` is one mean of a whole run; 0 otherwise.
+        places: where the file states each setting of ``job``.
     """
 
     source: str
@@ -32,6 +55,26 @@ class MeasuredSteps:
     sync_s: float | None = None
     job: Mapping[str, str] = field(default_factory=dict)
     processes: int = 0
+    mean_of: int = 0
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    def steady(self, warmup: int | None = None) -> SteadySteps:
+        """Return the steps after the warm-up and without pauses.
+
+        Args:
+            warmup: as for ``kept``. With a stated number, pauses count as steps.
+
+        Raises:
+            UserError: as ``kept``.
+        """
+        if self.mean_of:
+            return SteadySteps(step_s=self.step_s, mean_of=self.mean_of)
+        kept = self.kept(warmup)
+        most = PAUSE * float(np.median(kept))
+        brief = [step for step in kept if step <= most]
+        if warmup is not None or len(brief) < max(LEAST, (1 - FEW) * len(kept)):
+            brief = list(kept)
+        return SteadySteps(step_s=brief, warmup=len(self.step_s) - len(kept), pauses=len(kept) - len(brief))
 
     def kept(self, warmup: int | None = None) -> Sequence[float]:
         """Return the steps after the warm-up.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from paceline.calibration.imports.job_table import add_row, job_row, read_steps, table_text
+from paceline.calibration.imports.job_table import MissingFacts, add_row, job_row, measured_steps, table_text
+from paceline.calibration.imports.run_files import read_run
 from paceline.calibration.imports.step_times import LONG
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS
@@ -27,7 +28,7 @@ def add(parser: Parser) -> None:
     action = parser.group(EXAMPLE)
     read = action("import", "step times of a trace, a log or an export as a row of a table of jobs, for --records")
     read.runs(_import, EXAMPLE)
-    files = "traces of the PyTorch profiler (a file a rank, or a directory), a log of Megatron-LM or DeepSpeed, or a CSV export"
+    files = "a log, an export, an event file, JSON of a trainer, or traces (a file a rank, or a directory): seen by its content"
     read.add_argument("files", metavar="FILE", nargs="+", help=files)
     read.add_argument("--workload", metavar="W", help="the network: a name (paceline workload list) or module:function")
     read.add_argument("--cluster", metavar="C", help="cluster of the run: '2x8 A100' (two nodes of eight), '2x p5.48xlarge'")
@@ -51,10 +52,31 @@ def _import(o: argparse.Namespace) -> Answer:
     if o.out and Path(o.out).suffix != ".csv":
         raise UserError(f"--out {o.out}", "a table of jobs is a .csv file")
     pairs = _pairs("--column", o.column)
-    steps = read_steps([Path(name) for name in o.files], columns=pairs, unit=o.unit, global_batch=o.global_batch)
-    row, seen = job_row(steps, _given_columns(o), o.warmup)
-    doubt = _held(seen)
-    data = {"row": row, "steps": int(row["#steps"]), "step_s": seen.step_s, "sync_s": seen.sync_s}
+    given = _given_columns(o)
+    devices = Cluster.named(o.cluster, o.network).world_size if o.cluster else None
+    run = read_run(
+        [Path(name) for name in o.files],
+        global_batch=o.global_batch,
+        seq_len=o.seq_len,
+        world_size=devices,
+        columns=pairs,
+        unit=o.unit,
+        warmup=o.warmup,
+    )
+    took = f"{run.file} is read as {run.took()}"
+    try:
+        row, seen = job_row(measured_steps(run), given, o.warmup)
+    except MissingFacts as error:
+        raise UserError(error.message, f"{error.fix} ({took})") from None
+    doubt = (*run.notes, *_held(seen))
+    data = {
+        "row": row,
+        "steps": int(row["#steps"]),
+        "step_s": seen.step_s,
+        "sync_s": seen.sync_s,
+        "kind": run.kind,
+        "took": took,
+    }
     if not o.out:
         return data, Screen.verbatim(table_text([row]), f"step {seen.step_s * 1e3:.4g} ms ({row['#source']})")
     rows = add_row(Path(o.out), row)
@@ -63,7 +85,7 @@ def _import(o: argparse.Namespace) -> Answer:
     step = f"step {seen.step_s * 1e3:.4g} ms ({row['#source']}; {spread}){waited}"
     job = f"{seen.workload.name} on {describe(seen.cluster, seen.strategy)}"
     table = f"{o.out} has {rows} row{'s' * (rows > 1)}; paceline predict ... --records {o.out} learns from it"
-    screen = Screen(title=job, answer=(Paragraph(step),), brief=f"{job}: {step}", notes=doubt).writing(table)
+    screen = Screen(title=job, answer=(Paragraph(step), Paragraph(took)), brief=f"{job}: {step}", notes=doubt).writing(table)
     return {**data, "table": o.out, "rows": rows}, screen
 
 

@@ -117,6 +117,7 @@ COMMANDS = {
     "market equilibrium": "SITES.toml --price --gamma --alpha --choices --dynamic --brief --json --help",
     "market gain": "SITES.toml --site --rule --draws --brief --json --help",
     "market stable": "SITES.toml --rule --brief --json --help",
+    "completion": "SHELL --brief --json --help",
     "help": "TOPIC --brief --json --help",
     "nic": "--help",
     "nic verify": "--values --no-proofs --brief --json --help",

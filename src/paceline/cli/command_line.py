@@ -42,10 +42,11 @@ COMMANDS: Mapping[str, str] = {
     "validate": "error of the predictions on measured data",
     "lab": "an emulated cluster on this machine",
     "nic": "the engine of a network card that compresses",
+    "completion": "a script by which bash, zsh or fish completes words",
     "help": "a command, an option, a value, a term, machines, models, files",
 }
 """Every command with its line of help. ``add(parser)`` in the module of the command's name adds its arguments."""
-_GUIDE = ("help",)
+_GUIDE = ("completion", "help")
 """Commands about the command line itself, which have their modules in ``guide``."""
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import shlex
-import tomllib
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from paceline.errors import UserError
 from paceline.planning import Goal, Space, plan
 from paceline.planning.emit import targets
 from paceline.planning.emit.targets import searched
+from paceline.planning.emit.torchtitan import CONVERTERS
 from paceline.strategy.choices.values import plain
 
 LLAMA = Workload.named("llama-2-7b")  # 32 blocks
@@ -85,6 +86,7 @@ def of_megatron(text: str) -> dict[str, Any]:
     parser.add_argument("--pipeline-model-parallel-layout")
     parser.add_argument("--recompute-modules", nargs="*")
     parser.add_argument("--fp8-recipe")
+    parser.add_argument("--tokenizer-type")
     for flag in (
         "sequence-parallel",
         "use-distributed-optimizer",
@@ -96,7 +98,7 @@ def of_megatron(text: str) -> dict[str, Any]:
     ):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--no-gradient-accumulation-fusion", action="store_true")
-    o = parser.parse_args(shlex.split(text))
+    o, _ = parser.parse_known_args(shlex.split(text, comments=True))
     sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}.get(o.data_parallel_sharding_strategy)
     virtual = o.num_virtual_stages_per_pipeline_rank or 1
     if o.pipeline_model_parallel_layout:
@@ -117,7 +119,7 @@ def of_megatron(text: str) -> dict[str, Any]:
 
 
 def of_nemo(text: str) -> dict[str, Any]:
-    values = dict(line.split("=", 1) for line in text.splitlines())
+    values = dict(line.split("=", 1) for line in shlex.split(text, comments=True)[2:])
     sharding = {"optim_grads": "zero2", "optim_grads_params": "zero3"}
     whole = "zero1" if values["ddp.use_distributed_optimizer"] == "true" else "ddp"
     mixed = {
@@ -126,7 +128,7 @@ def of_nemo(text: str) -> dict[str, Any]:
         "bf16_with_fp8_current_scaling_mixed": "fp8-current",
         "bf16_with_fp8_subchannel_scaling_mixed": "fp8-block",
         "bf16_with_mxfp8_mixed": "mxfp8",
-        "": "fp32",
+        "null": "fp32",
     }
     stages = int(values["model.pipeline_model_parallel_size"])
     layout = values.get("model.pipeline_model_parallel_layout")
@@ -141,14 +143,21 @@ def of_nemo(text: str) -> dict[str, Any]:
         "virtual_stages": len(layout.split("|")) // stages if layout else int(virtual),
         "sharding": sharding.get(values.get("ddp.data_parallel_sharding_strategy", ""), whole),
         "recompute": recompute(values["model.recompute_granularity"], values.get("model.recompute_modules", "").strip("[]")),
-        "precision": mixed[values.get("mixed_precision", "")],
+        "precision": mixed[values["mixed_precision"]],
         "context_exchange": "all_to_all" if values.get("model.cp_comm_type") == "a2a" else "ring",
     }
 
 
+def of_call(text: str, name: str) -> dict[str, Any]:
+    """The keywords of the call of a class in a Python file."""
+    calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and ast.unparse(node.func) == name)
+    return {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in next(calls).keywords}
+
+
 def of_torchtitan(text: str) -> dict[str, Any]:
-    tables = tomllib.loads(text)
-    mesh, training, again = tables["parallelism"], tables["training"], tables["activation_checkpoint"]
+    mesh, training = of_call(text, "ParallelismConfig"), of_call(text, "TrainingConfig")
+    again = next(kind for kind in ("FullAC", "SelectiveAC", "None") if f"activation_checkpoint={kind}" in text)
+    low = next((precision for precision, name in CONVERTERS.items() if f"{name}.Config(" in text), "")
     stages = mesh["pipeline_parallel_degree"]
     parts = mesh.get("module_fqns_per_model_part", [[]] * stages)
     shared = mesh["data_parallel_shard_degree"] > 1 or "fsdp_reshard_after_forward" in mesh
@@ -159,11 +168,11 @@ def of_torchtitan(text: str) -> dict[str, Any]:
         "context": mesh["context_parallel_degree"],
         "global_batch_size": training["global_batch_size"],
         "micro_batch_size": mesh.get("pipeline_parallel_microbatch_size", training["local_batch_size"]),
-        "sequence": mesh["tensor_parallel_degree"] > 1,
+        "sequence": mesh.get("enable_sequence_parallel", False),
         "virtual_stages": len(parts) // stages,
         "sharding": {"always": "zero3", "never": "zero2"}[mesh["fsdp_reshard_after_forward"]] if shared else "ddp",
-        "recompute": recompute(again["mode"], again.get("selective_ac_option", "")),
-        "precision": "fp8-current" if "model" in tables else "bf16" if half else "fp32",
+        "recompute": {"None": "none", "FullAC": "full", "SelectiveAC": "selective:op"}[again],
+        "precision": low or ("bf16" if half else "fp32"),
         "context_exchange": "ring",
     }
 
@@ -199,8 +208,6 @@ def test_options_read_back_are_the_strategy_or_it_is_refused(framework: str, cho
         return
     read = READ[framework](text)
     mesh = chosen.parallelism
-    if framework == "torchtitan" and mesh.sharding.name == "ddp":
-        read["precision"] = chosen.precision  # DDP has no option for it
     owners = {name: chosen if "batch" in name or name == "precision" else mesh for name in read}
     assert read == {name: plain(getattr(owner, name)) for name, owner in owners.items()}
 
@@ -216,8 +223,8 @@ def test_deepspeed_and_torchtitan_have_options_for_offload() -> None:
         zero = json.loads(emit("deepspeed", strategy(sharding="zero3", offload=offload), LLAMA))["zero_optimization"]
         assert {key for key in zero if key.startswith("offload")} == keys
         assert all(zero[key] == {"device": "cpu", "pin_memory": True} for key in keys)
-    titan = tomllib.loads(emit("torchtitan", strategy(sharding="zero3", offload="weights+optimizer"), LLAMA))
-    assert titan["training"]["enable_cpu_offload"] is True
+    titan = emit("torchtitan", strategy(sharding="zero3", offload="weights+optimizer"), LLAMA)
+    assert of_call(titan, "TrainingConfig")["enable_cpu_offload"] is True
     for target, offload in (("torchtitan", "optimizer"), ("megatron", "optimizer"), ("deepspeed", "optimizer+activations")):
         with pytest.raises(UserError, match=f"{target} has no option for offload"):
             emit(target, strategy(sharding="zero3", offload=offload), LLAMA)
@@ -228,19 +235,16 @@ def test_groups_of_experts_and_the_distributed_optimizer_have_options() -> None:
     assert "--expert-model-parallel-size 8" in emit("megatron", experts, LLAMA)
     assert "--use-distributed-optimizer" in emit("megatron", experts, LLAMA)
     assert "model.expert_model_parallel_size=8" in emit("nemo", experts, LLAMA)
-    titan = tomllib.loads(emit("torchtitan", strategy(expert=8, sharding="zero3"), LLAMA))["parallelism"]
-    assert (titan["expert_parallel_degree"], titan["expert_tensor_parallel_degree"]) == (8, 1)
-    wide = strategy(expert=2, expert_tensor=4, tensor=4, sequence=True, sharding="zero3")
-    titan = tomllib.loads(emit("torchtitan", wide, LLAMA))["parallelism"]
-    assert (titan["expert_parallel_degree"], titan["expert_tensor_parallel_degree"]) == (2, 4)
+    titan = emit("torchtitan", strategy(expert=8, sharding="zero3"), LLAMA)
+    assert of_call(titan, "ParallelismConfig")["expert_parallel_degree"] == 8
     assert of_deepspeed(emit("deepspeed", strategy(sharding="distributed_optimizer"), LLAMA))["sharding"] == "zero1"
 
 
 def test_uneven_stages_are_laid_out_block_by_block() -> None:
     uneven = strategy(pipeline=4, virtual_stages=3, tensor=2, sequence=True, sharding="zero3", grad_accum_steps=8)
-    parts = tomllib.loads(emit("torchtitan", uneven, LLAMA))["parallelism"]["module_fqns_per_model_part"]
+    parts = of_call(emit("torchtitan", uneven, LLAMA), "ParallelismConfig")["module_fqns_per_model_part"]
     names = [name for part in parts for name in part]
-    assert names == ["tok_embeddings", *(f"layers.{n}" for n in range(32)), "norm", "output"] and len(parts) == 12
+    assert names == ["tok_embeddings", *(f"layers.{n}" for n in range(32)), "norm", "lm_head"] and len(parts) == 12
     layout = emit("megatron", uneven.changed(sharding="zero1"), LLAMA)
     assert "'Et*2|t*2|t*3|" in layout and "|t*2L'" in layout
     sizes = [int(part.strip("EL'").removeprefix("t*")) for part in layout.split("layout ")[1].splitlines()[0].split("|")]
@@ -257,7 +261,6 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("megatron", {"precision": "tf32"}, "precision tf32"),
         ("torchtitan", {"sharding": "zero1"}, "zero1"),
         ("torchtitan", {"tensor": 2, "sequence": True}, "ddp with tensor"),
-        ("torchtitan", {"tensor": 2, "sharding": "zero3"}, "without sequence"),
         ("torchtitan", {"context": 2, "context_exchange": "all_to_all", "sharding": "zero3"}, "context exchange"),
         ("torchtitan", {"optimizer": "lars"}, "optimizer lars"),
         ("torchtitan", {"precision": "fp16"}, "precision fp16"),
@@ -278,7 +281,7 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("nemo", {"sharding": "zero3", "offload": "optimizer"}, "offload optimizer"),
         ("deepspeed", {"sharding": "zero3", "expert": 8}, "groups of experts"),
         ("torchtitan", {"expert": 8}, "groups of experts with ddp"),
-        ("torchtitan", {"sharding": "zero3", "tensor": 4, "sequence": True, "expert": 2}, "multiples of 4 that divide"),
+        ("torchtitan", {"sharding": "zero3", "expert": 2, "expert_tensor": 4, "tensor": 4}, "divided among 4"),
         ("megatron", {"sync_every": 8}, "an exchange every 8 steps"),
         ("nemo", {"expert": 8, "expert_exchange": "once_per_node"}, "expert exchange once_per_node: it is not written here"),
         ("jax", {}, "unknown target 'jax'"),
@@ -292,8 +295,8 @@ def test_what_a_framework_lacks_is_refused_with_the_reason(framework: str, choic
 def test_the_length_of_a_sequence_is_written() -> None:
     plain, long = strategy(sharding="zero3", grad_accum_steps=4), Workload.named("llama-2-7b", 2048)
     assert "--seq-length 2048\n" in emit("megatron", plain, long)
-    assert "model.seq_length=2048\ndataset.sequence_length=2048\n" in emit("nemo", plain, long)
-    assert tomllib.loads(emit("torchtitan", plain, long))["training"]["seq_len"] == 2048
+    assert "model.seq_length=2048\ndataset.seq_length=2048\n" in emit("nemo", plain, long)
+    assert of_call(emit("torchtitan", plain, long), "TrainingConfig")["seq_len"] == 2048
 
 
 @pytest.mark.parametrize("framework", ["megatron", "nemo", "torchtitan"])
@@ -327,7 +330,7 @@ def test_a_search_for_a_framework_leaves_out_what_it_refuses(framework: str) -> 
         optimizer="adamw",
         **{**searched(framework), **named},
     )
-    workload = Workload.named("gpt2")
+    workload = Workload.named("llama-3.2-1b")
     for choice in plan(workload, tried, Goal("fastest")).ranking:
         assert emit(framework, choice.strategy, workload)
 

@@ -63,7 +63,7 @@ def test_recipes_of_torchtune_have_the_strategy() -> None:
     assert read["optimizer._component_"] == "bitsandbytes.optim.PagedAdamW8bit" and text.endswith("~optimizer.fused\n")
     job = EmittedJob("torchtune", Strategy.of(world_size=1, global_batch_size=2, precision="bf16"), LLAMA, ONE)
     assert TARGETS["torchtune"].launch(job, "F") == (
-        "xargs -a F tune run full_finetune_single_device --config llama3/8B_full_single_device"
+        "grep -v '^#' F | xargs tune run full_finetune_single_device --config llama3/8B_full_single_device"
     )
 
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from each_row import each_row
 from paceline import Cluster, GradientExchange, Strategy, Workload
 from paceline.errors import UserError
+from paceline.hardware.prices import listings
+from paceline.planning.emit.dstack import FLEET
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH
@@ -125,6 +127,7 @@ def test_a_batch_script_has_one_task_a_node_and_can_be_requeued() -> None:
         "nodes": "2",
         "ntasks-per-node": "1",
         "gpus-per-node": "8",
+        "cpus-per-task": "128",
         "requeue": "",
         "open-mode": "append",
     }
@@ -158,12 +161,33 @@ def test_clouds_rent_the_nodes_of_the_plan() -> None:
     assert (sky["num_nodes"], sky["resources"]) == (2, {"accelerators": "A100-80GB:8"})
     dstack = yaml(written("dstack"))
     assert (dstack["type"], dstack["nodes"], dstack["resources"]) == ("task", 2, {"gpu": "A100:80GB:8"})
+    assert dstack["fleets"] == "[gpt2-nodes]"
+    fleet = yaml("".join(line.removeprefix(FLEET) + "\n" for line in written("dstack").splitlines() if line.startswith(FLEET)))
+    assert {**fleet, "resources": dstack["resources"]} == fleet
+    assert (fleet["type"], fleet["name"], fleet["nodes"], fleet["placement"]) == ("fleet", "gpt2-nodes", "0..2", "cluster")
     fast = Cluster.named("2x8 H100", network="8x InfiniBand NDR")
     assert yaml(emit("skypilot", strategy(fast), NETWORK, fast))["resources"]["network_tier"] == "best"
     for name, rented in (("4 RTX 4090", "RTX4090:4"), ("8 MI300X", "MI300X:8")):
         cluster = Cluster.named(name)
         assert yaml(emit("skypilot", strategy(cluster), NETWORK, cluster))["resources"] == {"accelerators": rented}
-    assert "setup" not in sky and yaml(written("skypilot", compression="int8", exchange="ring"))["setup"]
+    assert sky["setup"] == "pip install torch"
+    assert yaml(written("skypilot", compression="int8", exchange="ring"))["setup"] == "pip install torch 'paceline[train]'"
+
+
+def test_the_priced_provider_its_region_and_its_machine_are_pinned() -> None:
+    cluster = Cluster.named("2x4 V100", network="200Gb/s EFA")
+    listing = next(x for x in listings("V100 SXM2 16GB") if x.seller == "AWS")
+    whole = replace(listing, machines=((8, 24.48),))
+    for price, there, machine in ((listing, True, 4), (whole, True, 8), (replace(listing, provider="Alibaba gn6e"), False, 4)):
+        job = EmittedJob("skypilot", strategy(cluster, precision="fp16"), NETWORK, cluster, price=price)
+        sky = yaml(emitted(job).text)["resources"]
+        where = {"infra": "aws/us-east-1"} if there else {}
+        tier = {"network_tier": "best"}
+        assert sky == {**where, "accelerators": f"V100:{machine}", **tier}
+        text = emitted(replace(job, target="dstack")).text
+        assert ("backends: [aws]\nregions: [us-east-1]\n" in text) == there
+        assert f"gpu: V100:16GB:{machine}\n" in text and "--nproc-per-node 4" in text
+        assert f"# Priced at {price}." in text
 
 
 WHOLE = st.fixed_dictionaries(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import tomllib
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ import pytest
 from paceline import Cluster, Strategy, Workload
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.optimizer import rate_factor
+from paceline.planning.emit.rates import peak_rate
 from paceline.planning.emit.targets import emit, emitted
 from paceline.strategy.recipe import Recipe, published
 
-PICTURES, TEXT = Workload.named("resnet-50"), Workload.named("gpt2")
+PICTURES, TEXT, LLAMA = Workload.named("resnet-50"), Workload.named("gpt2"), Workload.named("llama-3.2-1b")
 EIGHT = Cluster.named("8 A100")
 LARS = published("resnet-50", 2048, 45e6, optimizer="lars", target="mlperf")
 RECIPES = [
@@ -53,7 +53,7 @@ def test_a_script_has_the_plan_s_recipe() -> None:
 @pytest.mark.parametrize("target", ["torchrun", "accelerate", "deepspeed", "torchtitan"])
 def test_every_target_writes_the_same_optimizer(target: str) -> None:
     for optimizer, name in (("", "Adam"), ("adam", "Adam"), ("adamw", "AdamW")):
-        text = emit(target, job(target, sharding="zero3", optimizer=optimizer).strategy, TEXT, EIGHT)
+        text = emit(target, job(target, sharding="zero3", optimizer=optimizer).strategy, LLAMA, EIGHT)
         assert f"torch.optim.{name}(" in text or f'"{name}"' in text
 
 
@@ -69,11 +69,19 @@ def test_deepspeed_gets_no_rate_that_nobody_chose() -> None:
     assert f"LambdaLR(optimizer, {rate_factor(recipe)})" in file.left
 
 
-@pytest.mark.parametrize(
-    ("target", "default"), [("megatron", "add --lr"), ("nemo", "the recipe's own"), ("torchtitan", "8e-4")]
-)
-def test_a_file_without_a_rate_says_which_then_counts(target: str, default: str) -> None:
-    file = emitted(job(target, optimizer="adamw", sharding="zero3"))
-    assert default in file.left
-    if target == "torchtitan":
-        assert f"# {file.left}\n" in file.text and "lr" not in tomllib.loads(file.text)["optimizer"]
+@pytest.mark.parametrize("target", ["megatron", "nemo", "torchtitan", "deepspeed"])
+def test_a_file_names_the_source_of_its_rate(target: str) -> None:
+    file = emitted(job(target, LLAMA, optimizer="adamw", sharding="zero3"))
+    said = "The learning rate 0.0002 is GPT-3's for this size (Brown et al. 2020, table 2.1); choose your own."
+    assert said in file.left and (target == "deepspeed" or f"# {said}\n" in file.text)  # 1.24 billion weights: those of 1.3
+
+
+def test_rates_of_sizes_between_published_ones_lie_between_theirs() -> None:
+    def rate(name: str, optimizer: str = "adamw") -> float | None:
+        return peak_rate(job("megatron", Workload.named(name), optimizer=optimizer))
+
+    assert [rate(name) for name in ("gpt3-125m", "gpt3-2.7b", "gpt3-175b")] == [0.0006, 0.00016, 6e-05]
+    between = rate("llama-2-70b")
+    assert between is not None and 6e-05 < between < 1e-4
+    assert rate("gpt2", "sgd") is None and rate("resnet-50") is None
+    assert "--lr, --min-lr" in emitted(job("megatron", optimizer="sgd")).left

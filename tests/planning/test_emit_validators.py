@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paceline import Cluster, Strategy, Workload
-from paceline.planning.emit.clouds import DSTACK_NAMES, SKYPILOT_NAMES
+from paceline.planning.emit.cloud_names import DSTACK_NAMES, SKYPILOT_NAMES
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.targets import TARGETS, emit
 
@@ -54,11 +54,9 @@ def test_torchrun_parses_the_line_of_every_scheduler() -> None:
     run = pytest.importorskip("torch.distributed.run", reason="needs torch: pip install 'paceline[train]'")
     for target in ("sbatch", "skypilot", "dstack"):
         text = emit(target, cases()[-1][1], NETWORK, CLUSTERS[1]).replace("\\\n", " ").replace('\\"', '"')
-        line = next(line for line in text.splitlines() if "torchrun --nnodes" in line).rstrip('"').split("torchrun ")[1]
+        line = next(line for line in text.splitlines() if "--nnodes" in line).rstrip('"').split("torchrun ")[1].strip()
         for name in ("SLURM_JOB_NUM_NODES", "SKYPILOT_NUM_NODES", "DSTACK_NODES_NUM"):
             line = line.replace(f"${name}", "2")
-        for name in ("SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE"):
-            line = line.replace(f"${name}", "8")
         for name in ("SKYPILOT_NODE_RANK", "DSTACK_NODE_RANK"):
             line = line.replace(f"${name}", "1")
         options = run.parse_args(shlex.split(line.removesuffix('"$@')))

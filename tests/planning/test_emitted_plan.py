@@ -32,7 +32,7 @@ def planned(
 
 
 @pytest.mark.parametrize(
-    ("target", "option"), [("megatron", "--tp-comm-overlap\n"), ("nemo", "comm_overlap.tp_comm_overlap=true\n")]
+    ("target", "option"), [("megatron", "--tp-comm-overlap\n"), ("nemo", "CommOverlapConfig,tp_comm_overlap:true}\n")]
 )
 def test_the_exchanges_that_tuned_software_overlaps_are_switched_on(target: str, option: str) -> None:
     for level in LEVELS:

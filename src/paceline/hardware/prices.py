@@ -33,6 +33,7 @@ class Price:
         machines: devices of each rentable machine, ascending, and its dollars an hour: p4de is rented only as eight. Empty:
             any number of devices can be rented.
         spot_usd_per_device_hour: price of a device that the provider may reclaim at any time; None if no source states it.
+        region: region of the listing, by the provider's name; empty if the source states none.
     """
 
     device: str
@@ -42,6 +43,7 @@ class Price:
     source: str
     machines: tuple[tuple[int, float], ...] = ()
     spot_usd_per_device_hour: float | None = None
+    region: str = ""
 
     def usd_per_hour(self, node_sizes: Iterable[int]) -> float:
         """Return dollars per hour of the machines to rent for nodes of these sizes: for each the cheapest sufficient machine,
@@ -54,6 +56,10 @@ class Price:
 
     def _node(self, devices: int) -> float:
         return self._machine(devices)[1]
+
+    def machine(self, devices: int) -> int:
+        """Return the devices of the machine to rent for a node; ``devices`` if any number can be rented."""
+        return self._machine(devices)[0] if self.machines else devices
 
     def _machine(self, devices: int) -> tuple[int, float]:
         """Return devices and dollars per hour of the machines to rent for a node."""
@@ -243,4 +249,5 @@ def _listing(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Price:
         source=sources.get(source, source),
         machines=machines,
         spot_usd_per_device_hour=float(entry["spot"]) if "spot" in entry else None,
+        region=str(entry.get("region", "")),
     )

@@ -254,7 +254,9 @@ def layer_table(
 
 @cache
 def _table(name: str) -> LayerTable:
-    return LayerTable.from_json(json.loads((_ZOO / f"{name}.json").read_text(encoding="utf-8")))
+    table = LayerTable.from_json(json.loads((_ZOO / f"{name}.json").read_text(encoding="utf-8")))
+    published = SHAPES.get(name)
+    return table if published is None or published.pairs else replace(table, shape=published.detailed(name))
 
 
 @cache

@@ -242,6 +242,7 @@ class LayerTable(Prepared):
         routed_share: most groups of experts that one token goes to, as a share of all (``Experts.limited``).
         drops_scores: whether dropout, if the network has any, applies to the weights of attention too.
         notes: sentences about what was taken for the network and for one sample.
+        shape: ``TransformerShape`` of a transformer that was built from its dimensions; else None. It costs nothing.
     """
 
     name: str
@@ -262,6 +263,7 @@ class LayerTable(Prepared):
     drops_scores: bool = True
     resident: int = 0
     notes: tuple[str, ...] = ()
+    shape: Any = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without the results derived from them: the results may hold functions."""

@@ -1,7 +1,4 @@
-"""Configuration file of Hugging Face Accelerate.
-
-Fields: ``accelerate/commands/config/config_args.py`` (``ClusterConfig``); those of ``fsdp_config``, ``deepspeed_config`` and
-``parallelism_config``: ``accelerate/commands/launch.py``."""
+"""Configuration file of Hugging Face Accelerate."""
 
 from __future__ import annotations
 
@@ -10,13 +7,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter
+from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter, Tool
 from paceline.planning.emit.optimizer import import_lines, optimizer_lines
 from paceline.planning.emit.script import attach_line, batch_text, check, hooked
 from paceline.planning.emit.torchrun import SEARCHED
 from paceline.strategy import BUCKET_BYTES
 from paceline.strategy.sharding import DDP, ZERO1
 
+TOOL = Tool(
+    "Accelerate",
+    "1.15.0",
+    "accelerate/commands/config/config_args.py (ClusterConfig), accelerate/commands/launch.py",
+    "load_config_from_file and the parser of accelerate launch, and a run",
+)
 Table = dict[str, object]
 
 
@@ -37,7 +40,7 @@ def _write(job: EmittedJob) -> str:
         **_sharded(job),
     }
     remarks = "".join(f"#   {line}\n" for line in (f"In {SCRIPT}, which stands for your script:", *_lines(job)))
-    head = "# Written by paceline plan --emit accelerate.\n" + (f"# {job.remark}\n" if job.remark else "")
+    head = f"# {job.written_for(TOOL)}\n" + (f"# {job.remark}\n" if job.remark else "")
     if many:
         head += "# Run it on each node: RANK is the number of the node, from 0, HEAD the host name of the first.\n"
     return f"{head}{remarks}{_yaml(config)}"
@@ -136,6 +139,7 @@ def _launch(job: EmittedJob, place: str) -> str:
 
 
 ACCELERATE = Emitter(
+    tool=TOOL,
     write=_write,
     launch=_launch,
     precisions=("fp32", "tf32", "bf16", "fp16"),

@@ -1,7 +1,4 @@
-"""JSON file of DeepSpeed, which fits any network. It does not contain the length of a sequence.
-
-Names: https://www.deepspeed.ai/docs/config-json/ and AutoTP training, https://www.deepspeed.ai/tutorials/autotp-training/.
-"""
+"""JSON file of DeepSpeed, which fits any network. It does not contain the length of a sequence."""
 
 from __future__ import annotations
 
@@ -9,14 +6,23 @@ import json
 from typing import Any
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, Tool
 from paceline.planning.emit.optimizer import optimizer_arguments, rate_factor
+from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
 from paceline.strategy.offload import OFFLOAD_OPTIMIZER, OFFLOAD_WEIGHTS
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.recompute import NO_RECOMPUTE
 from paceline.strategy.sharding import DDP, DISTRIBUTED, ZERO1, ZERO2, ZERO3
 
+TOOL = Tool(
+    "DeepSpeed",
+    "0.19.8",
+    "https://www.deepspeed.ai/docs/config-json/, https://www.deepspeed.ai/tutorials/autotp-training/",
+    "DeepSpeedConfig, and a run",
+)
+REMARK = "_comment"
+"""Key of the remark: JSON has no comments, and DeepSpeed and the Trainer ignore unknown keys."""
 STAGES = {DDP: 0, ZERO1: 1, DISTRIBUTED: 1, ZERO2: 2, ZERO3: 3}
 """Stages of ZeRO."""
 AUTO = "auto"
@@ -47,6 +53,7 @@ def _write(job: EmittedJob) -> str:
     if mesh.offload.optimizer and mesh.sharding is DDP:
         raise job.refused(f"offload {mesh.offload} with ddp", "its stage 0 has none; give zero1, zero2 or zero3")
     config: dict[str, Any] = {
+        REMARK: " ".join(filter(None, (job.written_for(TOOL), job.remark))),
         "train_batch_size": strategy.global_batch_size,
         "train_micro_batch_size_per_gpu": strategy.micro_batch_size,
         "gradient_accumulation_steps": mesh.micro_batches,
@@ -66,11 +73,14 @@ def _write(job: EmittedJob) -> str:
 
 def _params(job: EmittedJob) -> dict[str, object]:
     """Return the rate and the other options of the optimizer. Without a rate DeepSpeed uses its default, 1e-3."""
-    return {"lr": job.recipe.lr if job.recipe else AUTO, **optimizer_arguments(job)}
+    rate = peak_rate(job)
+    return {"lr": AUTO if rate is None else rate, **optimizer_arguments(job)}
 
 
 def _left(job: EmittedJob) -> str:
     """Describe the learning rates that the file cannot hold."""
+    if job.recipe is None and peak_rate(job) is not None:
+        return f'{rate_remark(job)} Write "{AUTO}" to take the rate of the Trainer or of Accelerate.'
     if job.recipe is None:
         auto = f'The learning rate is "{AUTO}" in the file: no source has one for this network, optimizer and batch.'
         return f"{auto} Write yours there; the Trainer and Accelerate of Hugging Face fill in their own."
@@ -86,6 +96,7 @@ def _launch(job: EmittedJob, place: str) -> str:
 
 
 DEEPSPEED = Emitter(
+    tool=TOOL,
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),

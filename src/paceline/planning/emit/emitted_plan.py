@@ -40,12 +40,12 @@ def emitted_plan(
         best = search(searched(target), False)
     except UserError as error:
         return _without_one(target, workload, search, error)
-    chosen = emitted(_job(target, workload, best.best))
+    chosen = emitted(_job(target, workload, best.best, best))
     remark = _not_tried(target, workload, best.best, predictor)
     if best.best.strategy.parallelism.model_devices == 1:  # what divides the network takes long to search
         wider = search(UNDIVIDED, False)
         try:
-            chosen, best = emitted(_job(target, workload, wider.best)), wider
+            chosen, best = emitted(_job(target, workload, wider.best, wider)), wider
         except UserError as refusal:
             lacks = f"This is the best of what {target} has, not of all: {refusal.message}."
             remark = " ".join(filter(None, (f"{lacks} Better: {_title(wider.best)}.", remark)))
@@ -57,7 +57,7 @@ def _without_one(target: str, workload: Workload, search: Search, error: UserErr
     """Return the best of all if the target supports it. Raises UserError with what the target lacks, as ``error`` says."""
     best = search({}, True)
     try:
-        return best, emitted(_job(target, workload, best.best))
+        return best, emitted(_job(target, workload, best.best, best))
     except UserError as refusal:
         message = f"{refusal.message}. The best here has it: {_title(best.best)}. Without it {error.message}"
         raise UserError(message, _advice(workload, best.best)) from refusal
@@ -78,8 +78,9 @@ def _not_tried(target: str, workload: Workload, best: Choice, predictor: StepPre
     return f"Not tried, since {target} has no option for it: {lacks}, and offload. A plan without --emit tries both."
 
 
-def _job(target: str, workload: Workload, choice: Choice) -> EmittedJob:
-    return EmittedJob(target, choice.strategy, workload, choice.cluster, choice.recipe)
+def _job(target: str, workload: Workload, choice: Choice, plan: Plan | None = None) -> EmittedJob:
+    price = plan.listed.get(choice.cluster.device.name) if plan else None
+    return EmittedJob(target, choice.strategy, workload, choice.cluster, choice.recipe, samples=choice.samples, price=price)
 
 
 def targets_with(workload: Workload, choice: Choice) -> list[str]:

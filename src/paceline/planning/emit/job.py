@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.prices import Price
 from paceline.prediction.passes.blocks import block_begins, part_sizes
 from paceline.strategy.optimizer import usual_optimizer
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
@@ -26,6 +28,25 @@ _WHERE = "ask for another target, or name sizes that it has"
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    """Software that reads a target's file.
+
+    Attributes:
+        version: release that the file was checked against.
+        source: files or pages of that release with the names that the target writes.
+        checked: how it was checked: by the tool's own parser, or against a kept list of its names.
+    """
+
+    name: str
+    version: str
+    source: str
+    checked: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
 class EmittedJob:
     """Strategy of a network on a cluster of equal nodes.
 
@@ -33,6 +54,8 @@ class EmittedJob:
         recipe: learning rates of the strategy; None without a source.
         remark: a remark on the strategy for the reader of the file; empty without one.
         tuned: whether the plan is for tuned software.
+        samples: samples of the whole run; 0: unknown.
+        price: listing by which the plan counts its cost; None without one.
     """
 
     target: str
@@ -42,6 +65,13 @@ class EmittedJob:
     recipe: Recipe | None = None
     remark: str = ""
     tuned: bool = False
+    samples: float = 0.0
+    price: Price | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of the whole run; 0: unknown."""
+        return math.ceil(self.samples / self.strategy.global_batch_size)
 
     @property
     def optimizer(self) -> str:
@@ -73,6 +103,10 @@ class EmittedJob:
         mesh = self.strategy.parallelism
         return self.tuned and mesh.tensor > 1 and mesh.sequence
 
+    def written_for(self, tool: Tool) -> str:
+        """Return the first line of the file, without the sign of a comment."""
+        return f"Written by paceline plan --emit {self.target} for {tool}."
+
     def refused(self, choice: str, why: str) -> UserError:
         """Return the error for a choice that the target lacks."""
         return UserError(f"{self.target} has no option for {choice}: {why}", _WHERE)
@@ -83,6 +117,7 @@ class Emitter:
     """Target program that runs a strategy.
 
     Attributes:
+        tool: the program, and the release that the file was checked against.
         write: returns the text of its file.
         launch: returns the command that starts the training, from the job and the path of the file.
         precisions: precisions that it supports.
@@ -94,6 +129,7 @@ class Emitter:
         has_scans: whether its networks may have blocks that scan a sequence (Mamba, gated delta rule) next to attention.
     """
 
+    tool: Tool
     write: Callable[[EmittedJob], str]
     launch: Callable[[EmittedJob, str], str]
     precisions: tuple[str, ...]

@@ -1,14 +1,11 @@
-"""Script of Lightning's Trainer, which imports the module and its data from the user's script.
-
-Names: lightning 2.6.6, ``pytorch/trainer/trainer.py``, ``pytorch/strategies/fsdp.py`` and ``ddp.py``.
-"""
+"""Script of Lightning's Trainer, which imports the module and its data from the user's script."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import SCRIPT, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.job import SCRIPT, EmittedJob, Emitter, Tool, torchrun
 from paceline.planning.emit.optimizer import optimizer_import, optimizer_lines
 from paceline.planning.emit.script import batch_text, check
 from paceline.planning.emit.torchrun import SEARCHED
@@ -17,6 +14,12 @@ from paceline.strategy import BUCKET_BYTES
 from paceline.strategy.offload import OFFLOAD_WEIGHTS
 from paceline.strategy.sharding import DDP, SHARDINGS, TORCH_SHARDINGS
 
+TOOL = Tool(
+    "Lightning",
+    "2.6.6",
+    "lightning/pytorch/trainer/trainer.py, lightning/pytorch/strategies/fsdp.py and ddp.py",
+    "a run",
+)
 _PRECISIONS = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 """Values of the Trainer's ``precision``."""
 _ACCELERATORS = {"gpu": "gpu", "cpu": "cpu"}
@@ -28,7 +31,7 @@ def _write(job: EmittedJob) -> str:
     _check(job)
     strategy, mesh = job.strategy, job.strategy.parallelism
     imported = [*(["Block"] if mesh.sharding.weights else []), "data", "model"]
-    lines = ["# Written by paceline plan --emit lightning."]
+    lines = [f"# {job.written_for(TOOL)}"]
     lines += [f"# {job.remark}"] if job.remark else []
     lines += [f"# In {SCRIPT}, which stands for your script: your LightningModule as model, its data and its Block's class."]
     lines += [f"#   {line}" for line in _module_lines(job)]
@@ -107,6 +110,7 @@ def _launch(job: EmittedJob, place: str) -> str:
 
 
 LIGHTNING = Emitter(
+    tool=TOOL,
     write=_write,
     launch=_launch,
     precisions=tuple(_PRECISIONS),

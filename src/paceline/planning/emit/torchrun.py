@@ -1,19 +1,19 @@
-"""Shell script for torchrun that starts the user's script, and the lines of that script.
-
-Options: https://docs.pytorch.org/docs/stable/elastic/run.html.
-"""
+"""Shell script for torchrun that starts the user's script, and the lines of that script."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, Tool, torchrun
 from paceline.planning.emit.script import PRECISIONS, check, lines
 from paceline.planning.search.space import UNDIVIDED
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS
 
+TOOL = Tool(
+    "PyTorch", "2.13.0", "https://docs.pytorch.org/docs/stable/elastic/run.html", "torch.distributed.run.parse_args, and a run"
+)
 SEARCHED: Mapping[str, Any] = {
     **ONE_ORDER,
     **UNDIVIDED,
@@ -39,7 +39,7 @@ def checked(job: EmittedJob) -> EmittedJob:
 
 def _write(job: EmittedJob) -> str:
     job = checked(job)
-    head = "#!/usr/bin/env bash\n# Written by paceline plan --emit torchrun.\n"
+    head = f"#!/usr/bin/env bash\n# {job.written_for(TOOL)}\n"
     if job.cluster.num_nodes > 1:
         head += f"# Run it on each of the {job.cluster.num_nodes} nodes.\n"
     body = "set -euo pipefail\n"
@@ -52,4 +52,4 @@ def _launch(job: EmittedJob, place: str) -> str:
     return f"HEAD=FIRST_NODE bash {place}" if job.cluster.num_nodes > 1 else f"bash {place}"
 
 
-TORCHRUN = Emitter(write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)
+TORCHRUN = Emitter(tool=TOOL, write=_write, launch=_launch, precisions=PRECISIONS, searched=SEARCHED, runs_script=True)

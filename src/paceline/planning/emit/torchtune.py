@@ -1,6 +1,4 @@
-"""Settings of torchtune's recipes for full fine-tuning, on top of a configuration that it ships.
-
-Names: torchtune 0.6.1, ``recipes/configs``, ``recipes/full_finetune_distributed.py`` and ``full_finetune_single_device.py``;
+"""Settings of torchtune's recipes for full fine-tuning, on top of a configuration that it ships:
 ``tune run RECIPE --config CONFIGURATION NAME=VALUE ...``.
 """
 
@@ -9,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.planning.emit.job import ONE_ORDER, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.job import ONE_ORDER, EmittedJob, Emitter, Tool, torchrun
 from paceline.planning.emit.optimizer import optimizer_arguments
 from paceline.planning.emit.script import check
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
@@ -18,6 +16,12 @@ from paceline.strategy.offload import OFFLOAD_ACTIVATIONS, OFFLOAD_CHECKPOINTS, 
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.sharding import SHARDINGS, TORCH_SHARDINGS
 
+TOOL = Tool(
+    "torchtune",
+    "0.6.1",
+    "recipes/configs, recipes/full_finetune_distributed.py and full_finetune_single_device.py",
+    "a kept list of the names of its configurations",
+)
 CONFIGURATIONS: Mapping[str, str] = {
     "gemma-2b": "gemma/2B_full",
     "gemma-7b": "gemma/7B_full",
@@ -42,7 +46,8 @@ _SHARDINGS = tuple(name for name in TORCH_SHARDINGS if SHARDINGS[name].weights)
 def _write(job: EmittedJob) -> str:
     _check(job)
     removed = "" if OPTIMIZERS[job.optimizer].of_torch or job.cluster.world_size == 1 else "~optimizer.fused\n"
-    return "".join(f"{name}={value}\n" for name, value in _settings(job)) + removed
+    head = "".join(f"# {remark}\n" for remark in (job.written_for(TOOL), job.remark) if remark)
+    return head + "".join(f"{name}={value}\n" for name, value in _settings(job)) + removed
 
 
 def _check(job: EmittedJob) -> None:
@@ -99,12 +104,13 @@ def _launch(job: EmittedJob, place: str) -> str:
     single = job.cluster.world_size == 1
     name = CONFIGURATIONS.get(job.workload.name, "CONFIGURATION")
     if single:
-        return f"xargs -a {place} tune run full_finetune_single_device --config {name}_single_device"
+        return f"grep -v '^#' {place} | xargs tune run full_finetune_single_device --config {name}_single_device"
     options = torchrun(job, f"full_finetune_distributed --config {name}").removeprefix("torchrun ")
-    return f"xargs -a {place} tune run {options}"
+    return f"grep -v '^#' {place} | xargs tune run {options}"
 
 
 TORCHTUNE = Emitter(
+    tool=TOOL,
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16"),

@@ -1,8 +1,4 @@
-"""Script of Unsloth with TRL's trainer, which trains all weights.
-
-Names: unsloth 2026.10.9, ``models/loader.py`` (``FastLanguageModel.from_pretrained``); trl 1.16, ``trainer/sft_config.py``;
-transformers, ``training_args.py`` (``OptimizerNames``).
-"""
+"""Script of Unsloth with TRL's trainer, which trains all weights."""
 
 from __future__ import annotations
 
@@ -10,17 +6,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from paceline.hardware import PRECISIONS
-from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, torchrun
+from paceline.planning.emit.job import ONE_ORDER, SCRIPT, EmittedJob, Emitter, Tool, torchrun
 from paceline.planning.emit.script import batch_text, check
 from paceline.planning.search.space import PLAIN_GRADIENTS, UNDIVIDED
 from paceline.strategy.offload import OFFLOAD_CHECKPOINTS
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.sharding import DDP
 
+TOOL = Tool(
+    "Unsloth",
+    "2026.10.9",
+    "unsloth/models/loader.py (FastLanguageModel.from_pretrained); trl 1.16, trl/trainer/sft_config.py; transformers, "
+    "training_args.py (OptimizerNames)",
+    "a kept list of the names of its arguments",
+)
+
 
 def _write(job: EmittedJob) -> str:
     _check(job)
-    lines = ["# Written by paceline plan --emit unsloth."]
+    lines = [f"# {job.written_for(TOOL)}"]
     lines += [f"# {job.remark}"] if job.remark else []
     lines += [
         f"# {SCRIPT}, which stands for your script, has the network's name or folder and your data.",
@@ -97,6 +101,7 @@ def _launch(job: EmittedJob, place: str) -> str:
 
 
 UNSLOTH = Emitter(
+    tool=TOOL,
     write=_write,
     launch=_launch,
     precisions=("fp32", "bf16", "fp16"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.prices import Price
 from paceline.planning.compare.layout_view import LayoutView
 from paceline.planning.compare.scaling import curves
 from paceline.planning.compare.strategy_text import describe
@@ -161,6 +162,7 @@ class Plan(Tabular):
         scaling: the best strategy on other numbers of its devices, by kind of scaling.
         learning_rates: learning rates of the best in words, or why they are unknown; empty if not requested.
         deciding: runs that would decide between layouts that the model does not tell apart, the best first; empty if it does.
+        listed: price of each device, None without one.
         may_not_fit: a simpler strategy as fast as the best that fragments of memory may exclude, in words; empty without one.
     """
 
@@ -187,6 +189,7 @@ class Plan(Tabular):
     layouts: str = ""
     memory_format: str = ""
     layout: LayoutView | None = field(default=None, repr=False)
+    listed: Mapping[str, Price | None] = field(default_factory=dict, repr=False)
 
     def rows(self) -> tuple[Row, ...]:
         """Return one row for each strategy of the ranking."""

@@ -171,6 +171,7 @@ def plan(
         memory_format=faster_format(workload, best.cluster, best.strategy, predictor, best.prediction),
         ties=tie_text(table, order),
         prices=_price_notes(listed),
+        listed=listed,
         notice=notice,
         assumptions=(
             *((notice, TRIED) if notice else ()),

@@ -9,6 +9,7 @@ from typing import Literal
 from paceline.workload.builders.adapters.insertion import with_adapters
 from paceline.workload.builders.adapters.lora import LoRA
 from paceline.workload.builders.attention import SlidingWindow
+from paceline.workload.builders.details import published_details
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.expert_shapes import EXPERT_SHAPES
 from paceline.workload.builders.hybrid_shapes import HYBRID_SHAPES
@@ -29,13 +30,18 @@ class Named:
     pairs: bool = False
     lora: LoRA | None = None
 
+    def detailed(self, name: str) -> TransformerShape:
+        """Return the shape with what is known of the network and costs nothing."""
+        return replace(self.shape, details=published_details(name))
+
     def table(self, name: str, seq_len: int | None, fused_attention: bool) -> LayerTable:
         """Return the layer table. Raises UserError as ``transformer``."""
         length, given = self.seq_len if seq_len is None else seq_len, {"name": name, "source": self.source}
+        shape = self.detailed(name)
         if self.pairs:
             both = EncoderDecoderShape(encoder=replace(self.shape, causal=False), decoder=self.shape)
             return encoder_decoder(both, length, **given, fused_attention=fused_attention)
-        table = transformer(self.shape, length, **given, fused_attention=fused_attention)
+        table = transformer(shape, length, **given, fused_attention=fused_attention)
         return with_adapters(table, self.lora, name) if self.lora else table
 
 

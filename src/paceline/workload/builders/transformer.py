@@ -12,6 +12,7 @@ from typing import Literal
 
 from paceline.errors import UserError
 from paceline.workload.builders.attention import SlidingWindow, attention
+from paceline.workload.builders.details import Details
 from paceline.workload.builders.experts import Experts, expert_layers
 from paceline.workload.builders.hybrid import ATTENTION, DENSE, EXPERTS, MIXER, ExtraTokens, Hybrid
 from paceline.workload.builders.latent_attention import LatentAttention, latent_attention
@@ -73,6 +74,7 @@ class TransformerShape:
         segments: token types, embedded as the tokens are.
         dropout: after attention, feed-forward network and embedding, and of the attention weights.
         attention_dropout: the last alone, where it differs; None: as ``dropout``.
+        details: facts without a cost, such as the activation; None: unknown.
         head: ``tokens`` predicts a token per position; ``dense`` does so after a dense layer, as BERT; ``masked`` does so
             for 15 % of the positions, with a pooler and the next-sentence head; ``span`` gives two numbers per position.
     """
@@ -117,6 +119,7 @@ class TransformerShape:
     dropout: bool = True
     attention_dropout: bool | None = None
     head: Literal["tokens", "dense", "masked", "span"] = "tokens"
+    details: Details | None = None
 
     def __post_init__(self) -> None:
         kv = self.kv_heads or self.heads
@@ -205,6 +208,7 @@ def transformer(
     table = as_table(parts, name, source, f"sequence of {seq_len} tokens", INDEX * seq_len)
     if shape.dropout and not shape.drops_weights:
         table = replace(table, drops_scores=False)
+    table = replace(table, shape=shape)
     return table if shape.experts is None else replace(table, routed_share=shape.experts.limited / shape.experts.groups)
 
 

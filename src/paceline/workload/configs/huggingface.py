@@ -8,10 +8,12 @@ the class of an image. Modules that predict further tokens are included if the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from paceline.errors import UserError, unknown
+from paceline.workload.builders.details import config_details
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.builders.vision_transformer import VISION, VisionShape, vision_transformer
@@ -40,7 +42,10 @@ def shape_of(config: Config) -> tuple[Shape, int]:
     """
     kind = str(config.get("model_type", ""))
     if kind in KINDS:
-        return KINDS[kind](config)
+        shape, longest = KINDS[kind](config)
+        if isinstance(shape, TransformerShape):
+            shape = replace(shape, details=config_details(config))
+        return shape, longest
     inner = config.get("text_config")
     if isinstance(inner, Mapping) and inner.get("model_type") in KINDS:
         fix = "for its language model alone give the file's text_config as a separate config.json"

@@ -15,6 +15,8 @@ FAMILIES = {
     "codecs/triton": "codecs/test_triton.py",
     "nic/engine": "nic/test_engine.py",
     "planning/emit": "planning/test_emit.py",
+    "planning/emit/clouds": "planning/test_emit_launchers.py",
+    "planning/emit/networks": "planning/test_emit.py",
     "strategy/exchanges": "strategy/test_exchanges.py",
     "training/exchanges": "training/exchanges/test_exchange_group.py",
 }

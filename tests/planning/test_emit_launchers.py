@@ -18,7 +18,7 @@ from each_row import each_row
 from paceline import Cluster, GradientExchange, Strategy, Workload
 from paceline.errors import UserError
 from paceline.hardware.prices import listings
-from paceline.planning.emit.dstack import FLEET
+from paceline.planning.emit.clouds.dstack import FLEET
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.script import attach_line, lines
 from paceline.planning.emit.slurm import SBATCH

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from paceline import Cluster, Strategy, Workload
-from paceline.planning.emit.cloud_names import DSTACK_NAMES, SKYPILOT_NAMES
+from paceline.planning.emit.clouds.names import DSTACK_NAMES, SKYPILOT_NAMES
 from paceline.planning.emit.job import EmittedJob
 from paceline.planning.emit.targets import TARGETS, emit
 

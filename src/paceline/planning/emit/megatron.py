@@ -8,7 +8,7 @@ from paceline import hardware
 from paceline.hardware.precision import WIDE
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, Tool, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
-from paceline.planning.emit.megatron_model import Settings, model_settings, unstated
+from paceline.planning.emit.networks.megatron_settings import Settings, model_settings, unstated
 from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.strategy import OPTIMIZERS
 

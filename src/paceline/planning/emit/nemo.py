@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, Tool, torchrun
 from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
-from paceline.planning.emit.megatron_model import model_settings, shape_of, unstated
+from paceline.planning.emit.networks.megatron_settings import model_settings, shape_of, unstated
 from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.strategy import OPTIMIZERS
 

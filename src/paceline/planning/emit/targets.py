@@ -10,13 +10,13 @@ from typing import Any
 from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
 from paceline.planning.emit.accelerate import ACCELERATE
+from paceline.planning.emit.clouds.dstack import DSTACK
+from paceline.planning.emit.clouds.skypilot import SKYPILOT
 from paceline.planning.emit.deepspeed import DEEPSPEED
-from paceline.planning.emit.dstack import DSTACK
 from paceline.planning.emit.job import EmittedJob, Emitter
 from paceline.planning.emit.lightning import LIGHTNING
 from paceline.planning.emit.megatron import MEGATRON
 from paceline.planning.emit.nemo import NEMO
-from paceline.planning.emit.skypilot import SKYPILOT
 from paceline.planning.emit.slurm import SBATCH
 from paceline.planning.emit.torchrun import TORCHRUN
 from paceline.planning.emit.torchtitan import TORCHTITAN

@@ -11,9 +11,9 @@ from pathlib import PurePath
 
 from paceline.hardware import PRECISIONS
 from paceline.planning.emit.job import EmittedJob, Emitter, Tool, torchrun
+from paceline.planning.emit.networks.torchtitan_models import model_lines
 from paceline.planning.emit.optimizer import optimizer_arguments
 from paceline.planning.emit.rates import peak_rate, rate_remark
-from paceline.planning.emit.torchtitan_models import model_lines
 from paceline.planning.search.space import PLAIN_GRADIENTS
 from paceline.strategy import OPTIMIZERS
 from paceline.strategy.offload import OFFLOAD_WEIGHTS
@@ -39,6 +39,8 @@ _SKIPPED: Mapping[str, str] = {
     "mxfp8": 'fqns=["layers"], ',
     "nvfp4": 'fqns=["layers"], ',
 }
+_REMARKS: Mapping[str, str] = {"fp8-current": "Its fp8 has a scale for each row, not for each tensor."}
+"""Where its precisions differ from the plan's."""
 _UPDATES: Mapping[str, str] = {"looped": "for-loop", "foreach": "foreach", "fused": "fused"}
 """Its names of the ways to run an optimizer's kernels."""
 _IMPORTS = (
@@ -78,7 +80,7 @@ def _write(job: EmittedJob) -> str:
         ("activation_checkpoint", _RECOMPUTES[again.kind]),
         ("compile", f"CompileConfig(enable={bool(low)})"),
     ]
-    remarks = (job.written_for(TOOL), job.remark, _remark(job), rate_remark(job))
+    remarks = (job.written_for(TOOL), job.remark, _REMARKS.get(precision, ""), rate_remark(job))
     lines = [
         *(f"# {remark}" for remark in remarks if remark),
         *sorted((*_IMPORTS, *imports)),
@@ -200,11 +202,6 @@ def _modules(job: EmittedJob) -> Iterator[list[str]]:
         before = ["tok_embeddings"] if number == 0 else []
         after = ["norm", "lm_head"] if number == len(parts) - 1 else []
         yield [*before, *(f"layers.{block}" for block in part), *after]
-
-
-def _remark(job: EmittedJob) -> str:
-    """Return a sentence on fp8, whose scales differ from the plan's; empty for other precisions."""
-    return "Its fp8 has a scale for each row, not for each tensor." if job.strategy.precision == "fp8-current" else ""
 
 
 def _left(job: EmittedJob) -> str:

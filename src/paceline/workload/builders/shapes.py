@@ -9,12 +9,12 @@ from typing import Literal
 from paceline.workload.builders.adapters.insertion import with_adapters
 from paceline.workload.builders.adapters.lora import LoRA
 from paceline.workload.builders.attention import SlidingWindow
-from paceline.workload.builders.details import published_details
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.expert_shapes import EXPERT_SHAPES
 from paceline.workload.builders.hybrid_shapes import HYBRID_SHAPES
 from paceline.workload.builders.open_shapes import OPEN_SHAPES
 from paceline.workload.builders.transformer import TransformerShape, llama, transformer
+from paceline.workload.details import published_details
 from paceline.workload.layers import LayerTable
 
 

@@ -12,7 +12,6 @@ from typing import Literal
 
 from paceline.errors import UserError
 from paceline.workload.builders.attention import SlidingWindow, attention
-from paceline.workload.builders.details import Details
 from paceline.workload.builders.experts import Experts, expert_layers
 from paceline.workload.builders.hybrid import ATTENTION, DENSE, EXPERTS, MIXER, ExtraTokens, Hybrid
 from paceline.workload.builders.latent_attention import LatentAttention, latent_attention
@@ -31,6 +30,7 @@ from paceline.workload.builders.layer_builders import (
     positions,
 )
 from paceline.workload.builders.rwkv import Rwkv, channel_mixing
+from paceline.workload.details import Details
 from paceline.workload.layers import Coverage, LayerTable
 
 MASKED_SHARE = 0.15  # share of the tokens that BERT predicts (Devlin et al. 2018, arXiv:1810.04805, section 3.1)

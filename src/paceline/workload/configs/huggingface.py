@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from paceline.errors import UserError, unknown
-from paceline.workload.builders.details import config_details
 from paceline.workload.builders.encoder_decoder import EncoderDecoderShape, encoder_decoder
 from paceline.workload.builders.transformer import TransformerShape, transformer
 from paceline.workload.builders.vision_transformer import VISION, VisionShape, vision_transformer
@@ -23,6 +22,7 @@ from paceline.workload.configs.encoder_configs import ENCODERS
 from paceline.workload.configs.expert_configs import EXPERT_DECODERS
 from paceline.workload.configs.hybrid_configs import HYBRIDS
 from paceline.workload.configs.pair_configs import PAIRS
+from paceline.workload.details import config_details
 from paceline.workload.layers import LayerTable
 
 LONGEST_USUAL = 8192

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paceline import Workload
-from paceline.workload.builders.details import ACTIVATIONS, FAMILIES, Details, config_details, published_details
 from paceline.workload.builders.shapes import SHAPES
+from paceline.workload.details import ACTIVATIONS, FAMILIES, Details, config_details, published_details
 
 
 def test_the_details_of_configurations_are_read_in_both_spellings() -> None:

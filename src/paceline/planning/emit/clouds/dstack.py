@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from paceline.planning.emit.cloud_names import DSTACK_NAMES, packages, price_remark, rented, torchrun_line
+from paceline.planning.emit.clouds.names import DSTACK_NAMES, packages, price_remark, rented, torchrun_line
 from paceline.planning.emit.job import EmittedJob, Emitter, Tool
 from paceline.planning.emit.script import PRECISIONS
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paceline.planning.emit.job import EmittedJob
-from paceline.planning.emit.megatron_model import shape_of
-from paceline.workload.builders.details import Details
+from paceline.planning.emit.networks.megatron_settings import shape_of
 from paceline.workload.builders.transformer import TransformerShape, llama
+from paceline.workload.details import Details
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paceline.planning.emit.job import EmittedJob
-from paceline.workload.builders.details import Details
 from paceline.workload.builders.transformer import TransformerShape
+from paceline.workload.details import Details
 
 Settings = dict[str, object]
 POSITIONS: Mapping[str, str] = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}

@@ -39,10 +39,14 @@ _KEYWORDS = {"looped": {"foreach": False}, "foreach": {"foreach": True}, "fused"
 """Arguments of PyTorch's optimizers for each way to run their kernels."""
 
 
-def optimizer_arguments(job: EmittedJob) -> dict[str, Any]:
-    """Return options of the optimizer except its rate, by PyTorch's names: from the recipe, else the essential ones."""
+def optimizer_arguments(job: EmittedJob, kernels: bool = True) -> dict[str, Any]:
+    """Return options of the optimizer except its rate, by PyTorch's names: from the recipe, else the essential ones.
+
+    Args:
+        kernels: whether the way to run its kernels is one of them.
+    """
     optimizer, update = OPTIMIZERS[job.optimizer], job.strategy.weight_update.update
-    ways = _KEYWORDS.get(update, {}) if optimizer.of_torch else {}
+    ways = _KEYWORDS.get(update, {}) if optimizer.of_torch and kernels else {}
     if optimizer.factored:
         ways = {"relative_step": False, "scale_parameter": False}
     return {**optimizer.needed} | (job.recipe.arguments if job.recipe else {}) | ways

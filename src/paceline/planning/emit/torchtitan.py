@@ -168,8 +168,7 @@ def _training(job: EmittedJob) -> Arguments:
 def _optimizer(job: EmittedJob) -> str:
     """Return the expression of the optimizer."""
     rate = peak_rate(job)
-    given = {name: value for name, value in optimizer_arguments(job).items() if name not in ("foreach", "fused")}
-    options = {**({} if rate is None else {"lr": rate}), **given}
+    options = {**({} if rate is None else {"lr": rate}), **optimizer_arguments(job, kernels=False)}
     group = f'pattern=".*", optimizer_name="{OPTIMIZERS[job.optimizer].of_torch}", optimizer_kwargs={options!r}'
     way = _UPDATES.get(job.strategy.weight_update.update, "fused")
     return f'OptimizersContainer.Config(param_groups=[ParamGroupConfig({group})], implementation="{way}")'

@@ -1,7 +1,7 @@
 """Predict how fast a distributed training job will run before the hardware exists, then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``schedule``, ``train``, ``slim``; for your own script ``attach``,
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``, ``train``, ``slim``; for your own script ``attach``,
 ``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paceline.training.optimizers import LAMB, LARS
     from paceline.training.optimizers.one_bit import OneBitAdam, OneBitLamb
     from paceline.training.runs.train import train
-    from paceline.verbs import ask, explain, plan, predict, whatif
+    from paceline.verbs import ask, diagnose, explain, plan, predict, whatif
     from paceline.workload import Workload
 
 # Modules of the public names. They load at first use, so that prediction works without torch.
@@ -53,6 +53,7 @@ _HOME = {
     "ask": "paceline.verbs",
     "attach": "paceline.training.attach.attach",
     "attach_local": "paceline.training.attach.attach_local",
+    "diagnose": "paceline.verbs",
     "explain": "paceline.verbs",
     "plan": "paceline.verbs",
     "predict": "paceline.verbs",
@@ -82,6 +83,7 @@ __all__ = [  # noqa: RUF022 (in plain order, as dir() has them)
     "Workload",
     "ask",
     "attach",
+    "diagnose",
     "attach_local",
     "explain",
     "plan",

@@ -13,8 +13,23 @@ from paceline.errors import UserError, check_count, unknown
 from paceline.hardware import Cluster
 from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import Price, listing_of_cluster, of_devices
-from paceline.planning import Asked, Change, Explained, Goal, Plan, Space, TrainingTarget, WhatIf, parse_change, parse_goal
+from paceline.planning import (
+    Asked,
+    Change,
+    Diagnosis,
+    Explained,
+    Goal,
+    Plan,
+    Space,
+    TrainingTarget,
+    WhatIf,
+    parse_change,
+    parse_goal,
+)
 from paceline.planning.compare.changes import BatchScaling
+from paceline.planning.diagnose.diagnose import parse_also
+from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
+from paceline.planning.diagnose.question import Question
 from paceline.planning.search.deadline import seconds_until
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
@@ -80,6 +95,35 @@ def explain(
     """
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     return planning.explain(*inputs, str(run), predictor=_predictor(predictor))
+
+
+def diagnose(
+    workload: Workload | str,
+    cluster: Cluster | str,
+    strategy: Strategy | None = None,
+    *,
+    measured: str,
+    also: str | Sequence[str] = (),
+    network: str | None = None,
+    seq_len: int | None = None,
+    lora: LoRA | str = "",
+    predictor: StepPredictor | None = None,
+    **choices: Any,
+) -> Diagnosis:
+    """Find why a run is slower or faster than predicted: ``paceline.diagnose("gpt2", "8 A100", measured="0.58 s/step", ...)``.
+
+    Args:
+        measured: the run's speed: ``9,800 tokens/s``, ``2,100 tokens/s per GPU``, ``12 it/s``, ``38 % MFU``.
+        also: further measurements with changed options: ``nodes=1, global-batch=8: 0.31 s``. The others are as for ``predict``.
+
+    Raises:
+        UserError: as ``predict``; text that is no speed, or an impossible change.
+    """
+    if not isinstance(measured, str):
+        raise UserError(f"measured={measured!r}", f"write it as {EXAMPLES}")
+    inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
+    further = [parse_also(text) for text in ([also] if isinstance(also, str) else also)]
+    return planning.diagnose(Question(*inputs, _predictor(predictor)), parse_speed(measured), further)
 
 
 def whatif(

@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "the best configuration for a goal",
     "whatif": "what an upgrade gains, in time and in money",
     "explain": "what holds a training step back",
+    "diagnose": "why a run is slower than it should be",
     "schedule": "many jobs on a shared cluster, simulated",
     "market": "sharing between sites: who gains what, and who would leave",
     "train": "train on local workers, predicted before and measured after",

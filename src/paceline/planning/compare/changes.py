@@ -26,7 +26,7 @@ BatchScaling = Literal["strong", "weak"]
 OF_HOST = ("host-link", "host")
 """Changes of the link to the host's memory, and of the host."""
 OF_CLUSTER = (
-    *("nodes", "devices-per-node", "network", "device", "leaf-nodes", "oversubscription", "nic", "aggregation"),
+    *("nodes", "devices-per-node", "network", "link", "device", "leaf-nodes", "oversubscription", "nic", "aggregation"),
     *OF_HOST,
 )
 OF_FABRIC = ("network", "leaf-nodes", "oversubscription", "nic", "aggregation")
@@ -164,6 +164,9 @@ def _cluster(change: Change, cluster: Cluster) -> Cluster:
         return cluster.changed(nic=hardware.nic(change.value))
     if change.name == "aggregation":
         return cluster.changed(aggregation=hardware.aggregation(change.value))
+    if change.name == "link":
+        inside = hardware.link(change.value)
+        return cluster.changed(intra_link=inside, **({"network": inside} if cluster.num_nodes == 1 else {}))
     if change.name in OF_HOST:
         return cluster.changed(device=_with_host(change, cluster.device))
     if change.name == "network":

@@ -28,6 +28,7 @@ POINTLESS = "recomputing saves this network no memory: it has no repeated blocks
 EXAMPLES = {
     **{word: item.example for word, item in WORDS.items()},
     "nodes": "4",
+    "link": "'PCIe 4'",
     "attention": "fa2",
     "framework": "hf-trainer",
     "leaf-nodes": "16",

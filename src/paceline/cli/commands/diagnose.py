@@ -1,0 +1,37 @@
+"""``paceline diagnose``: why a run is slower than predicted, or faster."""
+
+from __future__ import annotations
+
+import argparse
+
+from paceline.cli.answer_head import taken
+from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
+from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
+from paceline.planning.diagnose.diagnose import diagnose, parse_also
+from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
+from paceline.planning.diagnose.question import Question
+from paceline.reporting.text.diagnose_text import diagnosis_screen
+
+EXAMPLE = """example:
+  paceline diagnose llama-3-8b --cluster '4x8 H100, 8x400Gb/s InfiniBand' --global-batch 32 --sharding zero3 \\
+    --measured '1,786 tokens/s per GPU'"""
+
+
+def add(parser: Parser) -> None:
+    """Add the arguments of ``paceline diagnose``."""
+    parser.runs(_diagnose, EXAMPLE)
+    add_prediction_arguments(parser)
+    parser.add_argument("--measured", metavar="SPEED", default="", help=f"what the run does: {EXAMPLES}")
+    also = "another measurement of it with changed options, 'nodes=1, global-batch=8: 0.31 s'; may be repeated"
+    parser.add_argument("--also", metavar="CHANGES: SPEED", action="append", default=[], help=also)
+
+
+def _diagnose(o: argparse.Namespace) -> Answer:
+    if not o.measured:
+        raise UserError("no measured speed is given", f"give --measured {EXAMPLES}")
+    speed, also = parse_speed(o.measured), [parse_also(text) for text in o.also]
+    inputs = prediction_inputs(o)
+    found = diagnose(Question(*inputs, predictor(o, o.loader)), speed, also)
+    return found.to_json(), diagnosis_screen(found).noting(*taken(o, inputs))

@@ -1,0 +1,170 @@
+"""Reasons why a run is slower or faster than predicted: ``diagnose(...)``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from paceline.errors import UserError
+from paceline.planning.compare.changes import parse_change
+from paceline.planning.diagnose.causes import Cause, causes
+from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Explanation
+from paceline.planning.diagnose.effects import Case, Guess, Variant, base_guess, variants
+from paceline.planning.diagnose.measured import Speed, parse_speed
+from paceline.planning.diagnose.question import Question, words_of
+from paceline.planning.diagnose.score import consistent, density
+
+PAIRED = 8
+"""Causes, the best first, that are combined in pairs if none explains the run alone."""
+PROOF = 30.0
+"""Factor on the weight of a cause of which a log or a monitor shows the sign: it is seen about so much more often with the cause
+than without. An assumption."""
+LEAST_WAIT = 0.1
+"""Share of the predicted step from which a wait counts as a cause that is in it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Also:
+    """A further measurement: the run with changed options, ``nodes=1`` or ``global-batch=8``, and its speed."""
+
+    changes: tuple[str, ...]
+    speed: Speed
+
+
+def parse_also(text: str) -> Also:
+    """Parse ``nodes=1: 12,000 tokens/s`` or ``nodes=1, global-batch=8: 0.31 s``. Raises UserError otherwise."""
+    options, colon, speed = text.rpartition(": ")
+    if not colon or not options.strip():
+        raise UserError(f"{text!r} names no change", "write it as 'nodes=1: 12,000 tokens/s'")
+    changes = tuple(part.strip() for part in options.split(",") if part.strip())
+    for change in changes:
+        parse_change(change)
+    return Also(changes, parse_speed(speed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """A cause with its variants, its weight, and the variant that agrees best."""
+
+    causes: tuple[Cause, ...]
+    weight: float
+    best: Variant
+    agrees: bool
+    inside: bool = False
+
+
+def diagnose(
+    question: Question, speed: Speed, also: Sequence[Also] = (), evidence: Mapping[str, str] | None = None
+) -> Diagnosis:
+    """Compare a run with its prediction and rank the causes of the gap.
+
+    A cause's score is the share of public threads that name it, times the density of the measured steps under the steps that
+    the same predictor gives with it. Causes of two changes are tried only if none explains the run alone.
+
+    Args:
+        also: further measurements with changed options, which every cause has to explain too.
+        evidence: facts that a log or a monitor shows, by the cause that each proves.
+
+    Raises:
+        UserError: as ``Predictor.step``; an impossible change of ``also``.
+    """
+    cases = [_case(question, speed)]
+    cases += [_case(question.changed([parse_change(text) for text in one.changes]), one.speed) for one in also]
+    run = Compared(question="", text=speed.text, measured_s=cases[0].seconds, prediction=question.step)
+    names = ["", *(", ".join(one.changes) for one in also)]
+    compared = tuple(
+        Compared(question=name, text=case.speed.text, measured_s=case.seconds, prediction=case.question.step)
+        for name, case in zip(names, cases, strict=True)
+    )
+    faster = run.finding == "faster"
+    facts = evidence or {}
+    applied = {cause: variants(cause, cases) for cause in causes().values() if cause.faster == faster}
+    found = [weighed for cause, tried in applied.items() if tried and (weighed := _weigh(cause, tried, cases, facts))]
+    if run.finding == "as predicted":
+        found = [*(found if run.ratio > SAME else ()), *_inside(cases, facts)]
+    elif not any(one.agrees for one in found):
+        found += _pairs(found, applied, cases)
+    total = sum(one.weight for one in found) or 1.0
+    ranked = sorted(found, key=lambda one: -one.weight)
+    step = question.step
+    shares = {name: seconds / step.step_time_s for name, seconds in step.exposed.items() if seconds > 0}
+    return Diagnosis(
+        compared=compared,
+        causes=tuple(_explanation(one, one.weight / total, cases) for one in ranked),
+        waits=dict(sorted(shares.items(), key=lambda item: -item[1])),
+        evidence=tuple(facts.values()),
+    )
+
+
+def _case(question: Question, speed: Speed) -> Case:
+    seconds = speed.seconds(question.workload, (question.cluster, question.strategy), question.step)
+    return Case(question, speed, seconds)
+
+
+def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[Case], facts: Mapping[str, str]) -> _Weighed:
+    """Return the cause with its weight: how often it occurs, times how well it agrees."""
+    measured = [case.seconds for case in cases]
+    likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
+    prior = cause.seen(cases[0].question.of_images) * (PROOF if cause.name in facts else 1.0)
+    best = max(range(len(tried)), key=likelihoods.__getitem__)
+    agrees = any(consistent(measured, variant.guesses) for variant in tried)
+    return _Weighed((cause,), prior * sum(likelihoods), tried[best], agrees)
+
+
+def _inside(cases: Sequence[Case], facts: Mapping[str, str]) -> Iterator[_Weighed]:
+    """Yield causes that the prediction has already: the long waits of a step that is as fast as predicted."""
+    base = tuple(base_guess(case.question.step) for case in cases)
+    step = cases[0].question.step
+    for cause in causes().values():
+        share = step.exposed.get(cause.waits, 0.0) / step.step_time_s if cause.waits else 0.0
+        if share >= LEAST_WAIT:
+            inside = _weigh(cause, [Variant(share, base, {})], cases, facts)
+            yield replace(inside, inside=True)
+
+
+def _pairs(found: Sequence[_Weighed], applied: Mapping[Cause, Sequence[Variant]], cases: Sequence[Case]) -> Iterator[_Weighed]:
+    """Yield pairs of causes with predicted effects; the steps of both together are those of the factors of each."""
+    measured = [case.seconds for case in cases]
+    base = [base_guess(case.question.step) for case in cases]
+    total = sum(cause.seen(cases[0].question.of_images) for cause in applied)
+    single = sorted((one for one in found if not one.best.free), key=lambda one: -one.best.guesses[0].seconds)[:PAIRED]
+    for one, other in combinations(single, 2):
+        guesses = tuple(
+            Guess(a.seconds * b.seconds / c.seconds, max(a.spread, b.spread))
+            for a, b, c in zip(one.best.guesses, other.best.guesses, base, strict=True)
+        )
+        both = (*one.causes, *other.causes)
+        prior = math.prod(cause.seen(cases[0].question.of_images) for cause in both) / total
+        words = {**one.best.words, **other.best.words}
+        best = Variant(1.0, guesses, words, (*one.best.options, *other.best.options))
+        yield _Weighed(both, prior * density(measured, guesses), best, consistent(measured, guesses))
+
+
+def _explanation(one: _Weighed, score: float, cases: Sequence[Case]) -> Explanation:
+    question, guess = cases[0].question, one.best.guesses[0]
+    base, measured = question.step.step_time_s, cases[0].seconds
+    words = {**words_of(question), **one.best.words}
+    gap = math.log(measured / base)
+    share = math.log(guess.seconds / base) / gap if gap else 0.0
+    return Explanation(
+        name="+".join(cause.name for cause in one.causes),
+        title=" and ".join(_filled(cause.title, words) for cause in one.causes),
+        score=score,
+        step_time_s=guess.seconds,
+        explained=max(0.0, min(1.0, share)),
+        free=one.best.free,
+        inside=one.inside,
+        options=one.best.options,
+        sign="; ".join(cause.sign for cause in one.causes),
+        proof="; ".join(_filled(cause.proof, words) for cause in one.causes),
+        fix="; ".join(cause.fix for cause in one.causes),
+    )
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    """Replace words in braces that have a value; other braces are code."""
+    for name, value in words.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text

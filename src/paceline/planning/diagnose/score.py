@@ -1,0 +1,37 @@
+"""Probability of measured steps under a cause: how well its predicted steps agree with all of them at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.calibration.uncertainty import Z80
+from paceline.planning.compare.speedup_range import SHARED
+from paceline.planning.diagnose.effects import Guess
+
+NOISE = 0.05
+"""Assumed standard deviation of the logarithm of a measured step: the clock, the number of steps, rounding."""
+_TINY = 1e-300
+
+
+def density(measured: Sequence[float], guesses: Sequence[Guess]) -> float:
+    """Return the density of the logarithms of measured steps, which is normal.
+
+    The errors of the predictions of two cases are correlated (``speedup_range.SHARED``, on one device), so their ratio is known
+    better than either step. That is how a second measurement tells causes apart.
+    """
+    miss = np.array([math.log(m / g.seconds) for m, g in zip(measured, guesses, strict=True)])
+    spread = np.array([g.spread for g in guesses])
+    shared = SHARED["same"] * np.outer(spread, spread)
+    covariance = shared + np.diag((1 - SHARED["same"]) * spread**2 + NOISE**2)
+    exponent = -0.5 * float(miss @ np.linalg.solve(covariance, miss))
+    return max(_TINY, math.exp(exponent) / math.sqrt((2 * math.pi) ** len(miss) * float(np.linalg.det(covariance))))
+
+
+def consistent(measured: Sequence[float], guesses: Sequence[Guess]) -> bool:
+    """Return whether each measured step lies in the 80 % range of its predicted one."""
+    return all(
+        abs(math.log(m / g.seconds)) <= Z80 * math.hypot(g.spread, NOISE) for m, g in zip(measured, guesses, strict=True)
+    )

@@ -40,6 +40,7 @@ PAGES = (
     "docs/nic.md",
     "docs/tour.md",
     "docs/planning.md",
+    "docs/diagnose.md",
     "docs/memory.md",
     "docs/emit.md",
     "docs/names.md",

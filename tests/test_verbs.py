@@ -26,6 +26,7 @@ PUBLIC = {
     "plan",
     "whatif",
     "explain",
+    "diagnose",
     "schedule",
     "slim",
     "train",

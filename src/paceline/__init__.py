@@ -1,8 +1,8 @@
 """Predict how fast a distributed training job will run before the hardware exists, then make it run that fast.
 
 Nouns: ``Workload``, ``Cluster``, ``Strategy`` (of ``Parallelism`` and ``GradientExchange``), ``Predictor``, ``RunRecord``.
-Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``, ``train``, ``slim``; for your own script ``attach``,
-``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
+Verbs: ``predict``, ``plan``, ``whatif``, ``explain``, ``diagnose``, ``schedule``, ``train``, ``slim``; for your own script
+``attach``, ``attach_local`` and the optimizers ``LARS``, ``LAMB``, ``OneBitAdam`` and ``OneBitLamb``. They take names:
 ``paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s")``.
 """
 

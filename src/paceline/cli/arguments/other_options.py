@@ -38,7 +38,11 @@ _STEP = {
     "--devices": "write --devices-per-node N and --nodes M, or --cluster '8 A100'",
     "--on": "write --cluster '8 A100'",
 }
-_OF: Mapping[str, Mapping[str, str]] = {"ask": _ASK, "plan": _PLAN, **dict.fromkeys(("predict", "whatif", "explain"), _STEP)}
+_OF: Mapping[str, Mapping[str, str]] = {
+    "ask": _ASK,
+    "plan": _PLAN,
+    **dict.fromkeys(("predict", "whatif", "explain", "diagnose"), _STEP),
+}
 
 
 def instead_of(option: str, command: str) -> str:

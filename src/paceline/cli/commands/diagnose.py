@@ -7,6 +7,7 @@ import argparse
 from paceline.cli.answer_head import taken
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
+from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.diagnose.diagnose import diagnose, parse_also
@@ -15,17 +16,18 @@ from paceline.planning.diagnose.question import Question
 from paceline.reporting.text.diagnose_text import diagnosis_screen
 
 EXAMPLE = """example:
-  paceline diagnose llama-3-8b --cluster '4x8 H100, 8x400Gb/s InfiniBand' --global-batch 32 --sharding zero3 \\
-    --measured '1,786 tokens/s per GPU'"""
+  paceline diagnose gpt2 --cluster '2x8 A100, 8x200Gb/s InfiniBand' --global-batch 128 --measured '1.4 s/step'"""
 
 
 def add(parser: Parser) -> None:
     """Add the arguments of ``paceline diagnose``."""
+    measured = section(parser, "changes")
     parser.runs(_diagnose, EXAMPLE)
     add_prediction_arguments(parser)
-    parser.add_argument("--measured", metavar="SPEED", default="", help=f"what the run does: {EXAMPLES}")
+    speed = f"speed of the run: {EXAMPLES.replace('%', '%%')}"
+    common(measured.add_argument("--measured", metavar="SPEED", default="", help=speed))
     also = "another measurement of it with changed options, 'nodes=1, global-batch=8: 0.31 s'; may be repeated"
-    parser.add_argument("--also", metavar="CHANGES: SPEED", action="append", default=[], help=also)
+    common(measured.add_argument("--also", metavar="CHANGES:SPEED", action="append", default=[], help=also))
 
 
 def _diagnose(o: argparse.Namespace) -> Answer:

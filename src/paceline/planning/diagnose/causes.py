@@ -1,4 +1,4 @@
-"""Cause of a wrong speed as a value read from ``causes.toml``: its change of the question, its signs, and how often it occurs."""
+"""Cause of a wrong speed, read from ``causes.toml``: its change of the question, its signs, and how often it occurs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Cause:
         predictor: fields of the predictor with other values.
         host: factors on the host's seconds for a kernel. Each is a variant.
         repeats: ``micro steps`` if the changed step runs once for each micro step.
-        slows: factor on the step, or on the seconds for the resources ``of``, between which 80 % of cases lie. ``of``: ``step``,
-            ``samples`` for a constant rate of samples, or names of resources.
+        slows: two factors on the step, or on the seconds for the resources ``of``, between which 80 % of cases lie. ``of``:
+            ``step``, ``samples`` for a constant rate of samples, or names of resources.
         reading: other reading of the measured number: of one device (``each``) or of ``total``, against the peak with sparsity
             (``sparse``), its ``inverse``, or of a ``micro`` step.
         when: conditions that the question meets (``conditions``).

@@ -19,8 +19,7 @@ from paceline.planning.diagnose.score import consistent, density
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""
 PROOF = 30.0
-"""Factor on the weight of a cause of which a log or a monitor shows the sign: it is seen about so much more often with the cause
-than without. An assumption."""
+"""Factor on the weight of a cause of which a log or a monitor shows the sign. An assumption."""
 LEAST_WAIT = 0.1
 """Share of the predicted step from which a wait counts as a cause that is in it already."""
 

@@ -62,7 +62,7 @@ class Compared:
 
     @property
     def finding(self) -> Finding:
-        """Where the measured step lies: beyond the range, in it, or below it."""
+        """Place of the measured step: beyond the range, in it, or below it."""
         p = self.prediction
         if self.measured_s > max(p.high_s, SAME * p.step_time_s):
             return "slower"

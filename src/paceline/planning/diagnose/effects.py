@@ -21,16 +21,16 @@ NOTHING = 1.02
 """A cause that changes no step by this factor is none."""
 _POINTS = 41
 """Points of the distribution of an unknown factor, over 2.5 standard deviations to each side."""
-_SPARSE = ("Ampere", "Ada", "Hopper", "Blackwell")
-"""Architectures whose datasheets state a peak with sparsity too, twice the dense one."""
+_SPARSE = ("Ampere", "Ada", "Hopper", "Blackwell", "CDNA 3", "CDNA 4")
+"""Families of architectures whose datasheets state a peak with sparsity too, twice the dense one."""
 SPEED_CONDITIONS: Mapping[str, Callable[[Speed], bool]] = {
     "steps": lambda speed: speed.kind in ("seconds", "steps", "slower"),
     "not each": lambda speed: not speed.each and speed.kind != "mfu",
 }
 """Conditions of causes on the measured speed."""
 OUT_OF_MEMORY = 0.1
-"""Factor on the weight of a change that needs more memory than a device has, since the run did fit. Predictions of memory are off
-by 10 % at times."""
+"""Factor on the weight of a change that needs more memory than a device has, since the run did fit. An assumption: predictions
+of memory are wrong at times."""
 _WORD = re.compile(r"\{(\w+)\}")
 
 
@@ -106,9 +106,7 @@ def _tried(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterat
                 if index >= len(own):
                     guesses.append(old)
                     continue
-                step, fits = _changed(
-                    cause, case.question, [text.format(**{name: own[index] for name in names}) for text in texts]
-                )
+                step, fits = _changed(cause, case.question, [text.format(**dict.fromkeys(names, own[index])) for text in texts])
                 guesses.append(step or old)
                 weight = weight if fits else OUT_OF_MEMORY
             options = tuple(text.format(**dict.fromkeys(names, value)) for text in texts)
@@ -167,7 +165,7 @@ def _reading(reading: str, case: Case) -> float:
     if reading == "total":
         return 1.0 / devices if rate and speed.each else 1.0
     if reading == "sparse":
-        return 2.0 if speed.kind == "mfu" and question.cluster.device.architecture in _SPARSE else 1.0
+        return 2.0 if speed.kind == "mfu" and question.cluster.device.architecture.startswith(_SPARSE) else 1.0
     if reading == "micro":
         return 1.0 / question.micro_steps
     return case.seconds**2 if reading == "inverse" and speed.kind in ("seconds", "steps") else 1.0
@@ -203,7 +201,7 @@ def _slow(cause: Cause, factor: float, cases: Sequence[Case], case: Case, guess:
 
 
 def _words(names: Sequence[str], value: str, question: Question, options: Sequence[str]) -> dict[str, Any]:
-    words = {name: value for name in names}
+    words = dict.fromkeys(names, value)
     if names and names[0] in ("tcp", "slower"):
         words["speed"] = line_text(value)
     if any(text.startswith("nodes=1") for text in options):

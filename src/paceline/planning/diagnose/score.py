@@ -20,7 +20,7 @@ def density(measured: Sequence[float], guesses: Sequence[Guess]) -> float:
     """Return the density of the logarithms of measured steps, which is normal.
 
     The errors of the predictions of two cases are correlated (``speedup_range.SHARED``, on one device), so their ratio is known
-    better than either step. That is how a second measurement tells causes apart.
+    better than either step, and a second measurement tells causes apart.
     """
     miss = np.array([math.log(m / g.seconds) for m, g in zip(measured, guesses, strict=True)])
     spread = np.array([g.spread for g in guesses])

@@ -43,7 +43,7 @@ def _answer(diagnosis: Diagnosis, shown: list[Explanation]) -> Iterator[Block]:
     yield Paragraph(f"The predicted step waits for: {waits}.")
     yield GAP
     if not shown:
-        yield Paragraph("No known cause changes this step.")
+        yield Paragraph("Nothing has to be explained. paceline plan says what would be faster.")
         return
     yield heading(_lead(diagnosis))
     yield Table(("", "a step with it", "explains", "score"), [_row(cause) for cause in shown])
@@ -59,9 +59,9 @@ def _answer(diagnosis: Diagnosis, shown: list[Explanation]) -> Iterator[Block]:
 
 def _lead(diagnosis: Diagnosis) -> str:
     if diagnosis.finding == "slower":
-        return "What would explain it, the most probable first:"
+        return "Causes that would explain it, the most probable first:"
     if diagnosis.finding == "faster":
-        return "What may be misstated, the most probable first:"
+        return "Parts of the question that may be misstated, the most probable first:"
     return "Nothing has to be wrong. If it should be faster still, the most probable first:"
 
 
@@ -76,6 +76,6 @@ def _why(diagnosis: Diagnosis) -> Iterator[Block]:
     rows = [(*_row(cause), f"{cause.sign}. {cause.proof}. {cause.fix}") for cause in diagnosis.causes]
     yield Table(("", "a step with it", "explains", "score"), [row[:4] for row in rows], notes=[row[4] for row in rows])
     yield Paragraph(
-        "A score is how often public threads name the cause, times how well the step that is predicted with it agrees with what "
-        "was measured, as a share of all causes. 'any size' marks a cause whose size is unknown."
+        "A score is how often public threads name the cause, times how well the predicted step with it agrees with the "
+        "measured one, as a share of all causes. 'any size' marks a cause whose size is unknown."
     )

@@ -29,7 +29,7 @@ from paceline.planning import (
 from paceline.planning.compare.changes import BatchScaling
 from paceline.planning.diagnose.diagnose import parse_also
 from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
-from paceline.planning.diagnose.question import Question
+from paceline.planning.diagnose.question import RunQuestion
 from paceline.planning.search.deadline import seconds_until
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.planning.search.space import OTHERS, UNEVEN, smaller
@@ -123,7 +123,7 @@ def diagnose(
         raise UserError(f"measured={measured!r}", f"write it as {EXAMPLES}")
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     further = [parse_also(text) for text in ([also] if isinstance(also, str) else also)]
-    return planning.diagnose(Question(*inputs, _predictor(predictor)), parse_speed(measured), further)
+    return planning.diagnose(RunQuestion(*inputs, _predictor(predictor)), parse_speed(measured), further)
 
 
 def whatif(

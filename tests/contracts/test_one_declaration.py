@@ -344,6 +344,7 @@ ALLOWED = {
 COMPARED = {
     "prediction/exchange/exchange_plan.py": "the part of an exchange that travels in chunks",
     "nic/verify.py": "names of codecs, as the files of golden vectors",
+    "planning/diagnose/question.py": "how a framework runs experts",
     "planning/compare/changes.py": "a change of the cluster's network card",
     "prediction/exchange/collective_time.py": "algorithms of NCCL",
     "prediction/passes/computed_layers.py": "how a framework runs experts",

@@ -6,13 +6,13 @@ import pytest
 
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import causes
-from paceline.planning.diagnose.effects import Case, variants
+from paceline.planning.diagnose.effects import MeasuredCase, variants
 from paceline.planning.diagnose.measured import parse_speed
 from planning.diagnose.test_question import TWO, question
 
 
-def case(text: str = "1 s") -> Case:
-    return Case(TWO, parse_speed(text), 1.0)
+def case(text: str = "1 s") -> MeasuredCase:
+    return MeasuredCase(TWO, parse_speed(text), 1.0)
 
 
 def test_a_change_is_that_of_whatif() -> None:
@@ -39,7 +39,7 @@ def test_an_unknown_factor_has_most_of_its_weight_in_its_range() -> None:
 
 def test_a_loader_delivers_samples_at_one_rate() -> None:
     small = TWO.changed([parse_change("global-batch=64")])
-    found = variants(causes()["loader"], [case(), Case(small, parse_speed("1 s"), 1.0)])
+    found = variants(causes()["loader"], [case(), MeasuredCase(small, parse_speed("1 s"), 1.0)])
     slowest = max(found, key=lambda v: v.guesses[0].seconds)
     assert slowest.guesses[0].seconds / slowest.guesses[1].seconds == pytest.approx(2.0)
 
@@ -55,6 +55,6 @@ def test_other_readings_of_a_number() -> None:
 def test_a_change_that_does_not_fit_weighs_little() -> None:
     tight = question("llama-3-8b", "4 A100 40GB", global_batch_size=4, sharding="zero3")
     tight = tight.changed([parse_change("recompute=full")])
-    (only,) = variants(causes()["fp32"], [Case(tight, parse_speed("1 s"), 1.0)])
+    (only,) = variants(causes()["fp32"], [MeasuredCase(tight, parse_speed("1 s"), 1.0)])
     expected = 0.1 if tight.step.fits and not tight.changed([parse_change("precision=fp32")]).step.fits else 1.0
     assert only.weight == pytest.approx(expected)

@@ -7,17 +7,17 @@ import pytest
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning.diagnose.measured import parse_speed
-from paceline.planning.diagnose.question import Question
+from paceline.planning.diagnose.question import RunQuestion
 from paceline.prediction import ORDINARY
 from paceline.verbs import strategy_of
 from paceline.workload import Workload
 
 
-def llama() -> Question:
+def llama() -> RunQuestion:
     """Return Llama-2-7B on eight H100 with sequences of 4,096 tokens, 16 a step."""
     workload, cluster = Workload.named("llama-2-7b", 4096), Cluster.named("8 H100")
     choices = {"global_batch_size": 16, "precision": "bf16", "sharding": "zero3"}
-    return Question(workload, cluster, strategy_of(workload, cluster, choices, ORDINARY), ORDINARY)
+    return RunQuestion(workload, cluster, strategy_of(workload, cluster, choices, ORDINARY), ORDINARY)
 
 
 def seconds(text: str) -> float:
@@ -62,6 +62,6 @@ def test_texts_that_are_no_speed(text: str, part: str) -> None:
 
 def test_tokens_of_images_are_refused() -> None:
     workload, cluster = Workload.named("resnet-50"), Cluster.named("A100")
-    question = Question(workload, cluster, strategy_of(workload, cluster, {"global_batch_size": 64}, ORDINARY), ORDINARY)
+    question = RunQuestion(workload, cluster, strategy_of(workload, cluster, {"global_batch_size": 64}, ORDINARY), ORDINARY)
     with pytest.raises(UserError, match="no tokens"):
         parse_speed("9 tokens/s").seconds(workload, (cluster, question.strategy), question.step)

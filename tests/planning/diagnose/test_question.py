@@ -8,15 +8,15 @@ import pytest
 
 from paceline.hardware import Cluster
 from paceline.planning.compare.changes import parse_change
-from paceline.planning.diagnose.question import CONDITIONS, VALUES, Question
+from paceline.planning.diagnose.question import CONDITIONS, VALUES, RunQuestion
 from paceline.prediction import ORDINARY
 from paceline.verbs import strategy_of
 from paceline.workload import Workload
 
 
-def question(name: str, machines: str, **choices: Any) -> Question:
+def question(name: str, machines: str, **choices: Any) -> RunQuestion:
     workload, cluster = Workload.named(name), Cluster.named(machines)
-    return Question(workload, cluster, strategy_of(workload, cluster, choices, ORDINARY), ORDINARY)
+    return RunQuestion(workload, cluster, strategy_of(workload, cluster, choices, ORDINARY), ORDINARY)
 
 
 TWO = question("gpt2", "2x8 A100, 8x200Gb/s InfiniBand", global_batch_size=128, grad_accum_steps=4)

@@ -11,9 +11,9 @@ from paceline.errors import UserError
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import Cause, causes
 from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Explanation
-from paceline.planning.diagnose.effects import Case, Guess, Variant, base_guess, variants
+from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, variants
 from paceline.planning.diagnose.measured import Speed, parse_speed
-from paceline.planning.diagnose.question import Question, words_of
+from paceline.planning.diagnose.question import RunQuestion, words_of
 from paceline.planning.diagnose.score import consistent, density
 
 PAIRED = 8
@@ -55,7 +55,7 @@ class _Weighed:
 
 
 def diagnose(
-    question: Question, speed: Speed, also: Sequence[Also] = (), evidence: Mapping[str, str] | None = None
+    question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evidence: Mapping[str, str] | None = None
 ) -> Diagnosis:
     """Compare a run with its prediction and rank the causes of the gap.
 
@@ -97,12 +97,12 @@ def diagnose(
     )
 
 
-def _case(question: Question, speed: Speed) -> Case:
+def _case(question: RunQuestion, speed: Speed) -> MeasuredCase:
     seconds = speed.seconds(question.workload, (question.cluster, question.strategy), question.step)
-    return Case(question, speed, seconds)
+    return MeasuredCase(question, speed, seconds)
 
 
-def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[Case], facts: Mapping[str, str]) -> _Weighed:
+def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase], facts: Mapping[str, str]) -> _Weighed:
     """Return the cause with its weight: how often it occurs, times how well it agrees."""
     measured = [case.seconds for case in cases]
     likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
@@ -112,7 +112,7 @@ def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[Case], facts:
     return _Weighed((cause,), prior * sum(likelihoods), tried[best], agrees)
 
 
-def _inside(cases: Sequence[Case], facts: Mapping[str, str]) -> Iterator[_Weighed]:
+def _inside(cases: Sequence[MeasuredCase], facts: Mapping[str, str]) -> Iterator[_Weighed]:
     """Yield causes that the prediction has already: the long waits of a step that is as fast as predicted."""
     base = tuple(base_guess(case.question.step) for case in cases)
     step = cases[0].question.step
@@ -123,7 +123,9 @@ def _inside(cases: Sequence[Case], facts: Mapping[str, str]) -> Iterator[_Weighe
             yield replace(inside, inside=True)
 
 
-def _pairs(found: Sequence[_Weighed], applied: Mapping[Cause, Sequence[Variant]], cases: Sequence[Case]) -> Iterator[_Weighed]:
+def _pairs(
+    found: Sequence[_Weighed], applied: Mapping[Cause, Sequence[Variant]], cases: Sequence[MeasuredCase]
+) -> Iterator[_Weighed]:
     """Yield pairs of causes with predicted effects; the steps of both together are those of the factors of each."""
     measured = [case.seconds for case in cases]
     base = [base_guess(case.question.step) for case in cases]
@@ -141,7 +143,7 @@ def _pairs(found: Sequence[_Weighed], applied: Mapping[Cause, Sequence[Variant]]
         yield _Weighed(both, prior * density(measured, guesses), best, consistent(measured, guesses))
 
 
-def _explanation(one: _Weighed, score: float, cases: Sequence[Case]) -> Explanation:
+def _explanation(one: _Weighed, score: float, cases: Sequence[MeasuredCase]) -> Explanation:
     question, guess = cases[0].question, one.best.guesses[0]
     base, measured = question.step.step_time_s, cases[0].seconds
     words = {**words_of(question), **one.best.words}

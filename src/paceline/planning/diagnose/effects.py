@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import Cause
 from paceline.planning.diagnose.measured import Speed
-from paceline.planning.diagnose.question import CONDITIONS, VALUES, Question, line_text
+from paceline.planning.diagnose.question import CONDITIONS, VALUES, RunQuestion, line_text
 from paceline.prediction import Prediction
 from paceline.units import digits3
 
@@ -35,10 +35,10 @@ _WORD = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class MeasuredCase:
     """A question and its measured speed, in seconds of a step."""
 
-    question: Question
+    question: RunQuestion
     speed: Speed
     seconds: float
 
@@ -71,7 +71,7 @@ def base_guess(p: Prediction) -> Guess:
     return Guess(p.step_time_s, log_spread(p.low_s, p.high_s))
 
 
-def variants(cause: Cause, cases: Sequence[Case]) -> tuple[Variant, ...]:
+def variants(cause: Cause, cases: Sequence[MeasuredCase]) -> tuple[Variant, ...]:
     """Return the variants of a cause that apply to the first case and change the step of at least one."""
     question, speed = cases[0].question, cases[0].speed
     if not all(
@@ -93,7 +93,7 @@ def _moves(variant: Variant, base: Sequence[Guess]) -> bool:
     )
 
 
-def _tried(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterator[Variant]:
+def _tried(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:
     """Yield the predicted steps of the changed questions."""
     tries = cause.tries or ((),) * bool(cause.predictor)
     for texts in tries:
@@ -113,7 +113,7 @@ def _tried(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterat
             yield Variant(weight, tuple(guesses), _words(names, value, cases[0].question, options), options)
 
 
-def _changed(cause: Cause, question: Question, texts: Sequence[str]) -> tuple[Guess | None, bool]:
+def _changed(cause: Cause, question: RunQuestion, texts: Sequence[str]) -> tuple[Guess | None, bool]:
     """Return the step of a changed question, None if the change is impossible there, and whether it still fits."""
     try:
         other = question.changed([parse_change(text) for text in texts]) if texts else question
@@ -126,7 +126,7 @@ def _changed(cause: Cause, question: Question, texts: Sequence[str]) -> tuple[Gu
     return (replace(guess, seconds=guess.seconds * question.micro_steps) if cause.repeats else guess), fits
 
 
-def _hosted(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterator[Variant]:
+def _hosted(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:
     """Yield the steps on a host that needs longer to launch a kernel."""
     for factor in cause.host:
         guesses = []
@@ -147,7 +147,7 @@ def _scaled(seconds: Mapping[str, float], factor: float) -> dict[str, float]:
     return {name: value * factor for name, value in seconds.items()}
 
 
-def _read(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterator[Variant]:
+def _read(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:
     """Yield the step that the measured number would describe if it is read as the cause says."""
     factors = [_reading(cause.reading, case) for case in cases]
     if cause.reading and factors[0] != 1.0:
@@ -156,7 +156,7 @@ def _read(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterato
         yield Variant(1.0, tuple(replace(g, seconds=g.seconds * f) for g, f in zip(base, factors, strict=True)), words)
 
 
-def _reading(reading: str, case: Case) -> float:
+def _reading(reading: str, case: MeasuredCase) -> float:
     """Return the factor by which a step seems longer under another reading of its number; 1 if it has none."""
     speed, question = case.speed, case.question
     devices, rate = question.cluster.world_size, speed.kind in ("tokens", "samples")
@@ -171,7 +171,7 @@ def _reading(reading: str, case: Case) -> float:
     return case.seconds**2 if reading == "inverse" and speed.kind in ("seconds", "steps") else 1.0
 
 
-def _slowed(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Iterator[Variant]:
+def _slowed(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:
     """Yield the steps under a factor of unknown size, at points of its distribution."""
     if not cause.slows:
         return
@@ -188,7 +188,9 @@ def _slowed(cause: Cause, cases: Sequence[Case], base: Sequence[Guess]) -> Itera
         yield Variant(height / sum(density), guesses, words, free=True)
 
 
-def _slow(cause: Cause, factor: float, cases: Sequence[Case], case: Case, guess: Guess, words: dict[str, str]) -> Guess:
+def _slow(
+    cause: Cause, factor: float, cases: Sequence[MeasuredCase], case: MeasuredCase, guess: Guess, words: dict[str, str]
+) -> Guess:
     if cause.of == ("step",):
         return replace(guess, seconds=guess.seconds * factor)
     if cause.of == ("samples",):
@@ -200,7 +202,7 @@ def _slow(cause: Cause, factor: float, cases: Sequence[Case], case: Case, guess:
     return replace(guess, seconds=guess.seconds + (factor - 1) * waits)
 
 
-def _words(names: Sequence[str], value: str, question: Question, options: Sequence[str]) -> dict[str, Any]:
+def _words(names: Sequence[str], value: str, question: RunQuestion, options: Sequence[str]) -> dict[str, Any]:
     words = dict.fromkeys(names, value)
     if names and names[0] in ("tcp", "slower"):
         words["speed"] = line_text(value)

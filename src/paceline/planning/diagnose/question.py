@@ -28,7 +28,7 @@ _GBIT = 1.25e8
 
 
 @dataclass(frozen=True)
-class Question:
+class RunQuestion:
     """A step: network, machines, strategy and the model that predicts it."""
 
     workload: Workload
@@ -41,7 +41,7 @@ class Question:
         """The predicted step. Raises UserError as ``StepPredictor.step``."""
         return self.predictor.step(self.workload, self.cluster, self.strategy)
 
-    def changed(self, changes: Sequence[Change]) -> Question:
+    def changed(self, changes: Sequence[Change]) -> RunQuestion:
         """Return the question after changes. Raises UserError if they are impossible."""
         cluster, strategy, _ = apply(changes, self.cluster, self.strategy, "strong")
         return replace(self, cluster=cluster, strategy=strategy, predictor=changed_predictor(changes, self.predictor))
@@ -58,44 +58,44 @@ class Question:
         return not self.workload.tokens
 
 
-Values = Callable[[Question], Sequence[str]]
+Values = Callable[[RunQuestion], Sequence[str]]
 
 
-def _line(question: Question) -> float:
+def _line(question: RunQuestion) -> float:
     """Return Gb/s of the network of a node; 0 on a single node."""
     return question.cluster.network.bandwidth.value / _GBIT if question.cluster.num_nodes > 1 else 0.0
 
 
-def _over_tcp(question: Question) -> bool:
+def _over_tcp(question: RunQuestion) -> bool:
     network = question.cluster.network
     return network.kind == "ethernet" and (transport_unsaid(network) or network.transport == "TCP")
 
 
-def _tcp(question: Question) -> Sequence[str]:
+def _tcp(question: RunQuestion) -> Sequence[str]:
     line = _line(question)
     if not line or _over_tcp(question):
         return ()
     return [f"{rate:g}Gb/s TCP" for rate in (line, *_RATES) if rate <= line and rate >= line / 512]
 
 
-def _slower(question: Question) -> Sequence[str]:
+def _slower(question: RunQuestion) -> Sequence[str]:
     line = _line(question)
     slower = [rate for rate in _RATES if rate <= 0.6 * line and rate >= line / 64]
     return [f"{rate:g}Gb/s TCP" for rate in slower] if _over_tcp(question) else ()
 
 
-def _one(question: Question) -> Sequence[str]:
+def _one(question: RunQuestion) -> Sequence[str]:
     count, times, single = question.cluster.network.name.partition("x ")
     return (single,) if _line(question) and times and count.isdigit() else ()
 
 
-def _pcie(question: Question) -> Sequence[str]:
+def _pcie(question: RunQuestion) -> Sequence[str]:
     device = question.cluster.device
     joined = question.cluster.devices_per_node > 1 and question.cluster.intra_link.kind == "nvlink"
     return (device.host_link,) if joined and device.host_link.startswith("PCIe") else ()
 
 
-def _host_path(question: Question) -> Sequence[str]:
+def _host_path(question: RunQuestion) -> Sequence[str]:
     inside, name = question.cluster.intra_link, question.cluster.device.host_link
     if question.cluster.devices_per_node == 1 or not name.startswith("PCIe") or inside.shared is not None:
         return ()
@@ -105,7 +105,7 @@ def _host_path(question: Question) -> Sequence[str]:
         return ()
 
 
-def _looped(question: Question) -> Sequence[str]:
+def _looped(question: RunQuestion) -> Sequence[str]:
     model = question.predictor.uncorrected.typical.framework
     if not any("expert" in layer.name or "Expert" in layer.kind for layer in question.workload.layers):
         return ()
@@ -113,24 +113,24 @@ def _looped(question: Question) -> Sequence[str]:
     return () if model.experts == "looped" else ("deepspeed-4",) if sharded else ("hf-trainer-4",)
 
 
-def _rdma(question: Question) -> Sequence[str]:
+def _rdma(question: RunQuestion) -> Sequence[str]:
     link = by_transport(question.cluster.network).get("RDMA") if _line(question) else None
     return (link.name,) if link else ()
 
 
-def _micro_batch(question: Question) -> Sequence[str]:
+def _micro_batch(question: RunQuestion) -> Sequence[str]:
     several = question.micro_steps > 1 and question.cluster.world_size > 1
     return (str(question.strategy.global_batch_size // question.micro_steps),) if several else ()
 
 
-def _most_micro(question: Question) -> Sequence[str]:
+def _most_micro(question: RunQuestion) -> Sequence[str]:
     mesh = question.strategy.parallelism
     each = question.strategy.global_batch_size // mesh.data
     divisors = [n for n in range(2 * mesh.micro_batches, each + 1, mesh.micro_batches) if each % n == 0]
     return [str(n) for n in divisors] if mesh.pipeline == 1 else ()
 
 
-def _k(question: Question) -> Sequence[str]:
+def _k(question: RunQuestion) -> Sequence[str]:
     return [str(k) for k in _MICRO_STEPS] if question.micro_steps == 1 and question.strategy.parallelism.pipeline == 1 else ()
 
 
@@ -149,7 +149,7 @@ VALUES: Mapping[str, Values] = {
 """Values of a question for the words in braces of changes. Without a value the change does not apply."""
 
 
-def words_of(question: Question) -> dict[str, str]:
+def words_of(question: RunQuestion) -> dict[str, str]:
     """Return the question's values for titles and proofs."""
     count = question.cluster.network.name.partition("x ")[0]
     return {
@@ -160,12 +160,12 @@ def words_of(question: Question) -> dict[str, str]:
     }
 
 
-def _compiled(question: Question) -> bool:
+def _compiled(question: RunQuestion) -> bool:
     plain = question.predictor.uncorrected
     return bool(plain.typical.framework.compiles if plain.compile is None else plain.compile)
 
 
-CONDITIONS: Mapping[str, Callable[[Question], bool]] = {
+CONDITIONS: Mapping[str, Callable[[RunQuestion], bool]] = {
     "replicated": lambda q: q.strategy.parallelism.data > 1 and not q.strategy.parallelism.sharding.shares_out,
     "several": lambda q: q.strategy.parallelism.data > 1,
     "tight": lambda q: q.step.memory_bytes > TIGHT * q.cluster.device.memory.value,

@@ -1,4 +1,4 @@
-"""``paceline diagnose``: why a run is slower than predicted, or faster."""
+"""Options and answer of ``paceline diagnose``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.diagnose.diagnose import diagnose, parse_also
 from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
-from paceline.planning.diagnose.question import Question
+from paceline.planning.diagnose.question import RunQuestion
 from paceline.reporting.text.diagnose_text import diagnosis_screen
 
 EXAMPLE = """example:
@@ -35,5 +35,5 @@ def _diagnose(o: argparse.Namespace) -> Answer:
         raise UserError("no measured speed is given", f"give --measured {EXAMPLES}")
     speed, also = parse_speed(o.measured), [parse_also(text) for text in o.also]
     inputs = prediction_inputs(o)
-    found = diagnose(Question(*inputs, predictor(o, o.loader)), speed, also)
+    found = diagnose(RunQuestion(*inputs, predictor(o, o.loader)), speed, also)
     return found.to_json(), diagnosis_screen(found).noting(*taken(o, inputs))

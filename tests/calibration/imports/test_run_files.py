@@ -18,6 +18,12 @@ TENSORBOARD = "events.out.tfevents.1712345678.node.1.0"
 RUNS: dict[str, tuple[str, float, int, dict[str, Any]]] = {
     "all_results.json": ("Hugging Face results", 1 / 0.33, 6751, {"global_batch": 16}),
     "axolotl.log": ("Hugging Face Trainer console", 1 / 1.638, 260, {"global_batch": 16, "framework": "axolotl"}),
+    "composer.log": (
+        "Composer log",
+        1 / 0.4016,
+        2,
+        {"global_batch": 512, "world_size": 16, "peak_memory_bytes": 64.29e9},
+    ),
     "deepspeed.log": ("DeepSpeed log", 2.0, 3, {"global_batch": 64, "world_size": 8, "peak_memory_bytes": 15.59 * 2**30}),
     "deepspeed_pipeline.log": ("DeepSpeed log", 2.67, 3, {"global_batch": 256, "framework": "deepspeed"}),
     TENSORBOARD: ("TensorBoard event file", 1.55, 3, {}),
@@ -66,6 +72,14 @@ RUNS: dict[str, tuple[str, float, int, dict[str, Any]]] = {
     "torchvision.log": ("torchvision log", 0.314, 3, {"peak_memory_bytes": 7213 * 2**20}),
     "trainer_log.jsonl": ("LLaMA-Factory trainer_log.jsonl", 3.1, 3, {"tokens_per_step": 4096, "framework": "llama-factory"}),
     "trainer_state.json": ("Hugging Face trainer_state.json", 3.0, 300, {"global_batch": 16, "tokens_per_step": 32768}),
+    "unsloth.log": (
+        "Hugging Face Trainer console",
+        7.2,
+        3,
+        {"global_batch": 8, "world_size": 1, "device": "Tesla T4", "framework": "unsloth"},
+    ),
+    "wandb_hf.csv": ("CSV export", 3.1, 3, {}),
+    "yolo.log": ("progress bar (tqdm)", 20 / 130, 2, {"framework": ""}),
     "wandb_full.csv": ("CSV export", 3.105, 2, {}),
     "wandb_history.jsonl": ("history in JSON", 3.105, 2, {}),
 }

@@ -21,7 +21,7 @@ def test_a_restart_leaves_its_first_step_out() -> None:
     found, _ = series(*({"step": n, "step_s": s} for n, s in steps))
     assert found.step_s == [9.0, 1.0, 1.1, 1.0, 1.2]
     assert found.notes == (
-        "The number of the step goes back 1 time, as after a restart or an epoch: the first step after it is left out.",
+        "Its steps or its clock go back 1 time, as after a restart or an epoch: the first step after it is left out.",
     )
 
 
@@ -41,6 +41,14 @@ def test_a_clock_of_whole_seconds_is_read_over_long_stretches() -> None:
     """Steps of 1.7 s under a clock that shows whole seconds: single differences are 1 or 2 s."""
     found, _ = series(*({"step": n, "clock_s": float(int(1.7 * n))} for n in range(200)))
     assert found.basis == "the clock of its lines" and min(found.step_s) > 1.6 and max(found.step_s) < 1.8
+
+
+def test_a_clock_that_starts_again_divides_the_run() -> None:
+    """A resumed run counts steps on, and its progress bar starts at 0 s."""
+    first = [{"step": n, "clock_s": 10.0 * n} for n in range(9)]
+    second = [{"step": 8 + n, "clock_s": 10.0 * n + 3} for n in range(1, 20)]
+    found, _ = series(*first, *second)
+    assert set(found.step_s) == {10.0}
 
 
 def test_a_short_clock_gives_way_to_the_smoothed_rate() -> None:

@@ -20,7 +20,7 @@ from paceline.calibration.imports.json_runs import json_lines
 from paceline.calibration.imports.measuring import Stated
 from paceline.calibration.imports.quantities import MOST, parse_number
 from paceline.calibration.imports.run_measurement import RunMeasurement
-from paceline.calibration.imports.step_times import MeasuredSteps
+from paceline.calibration.imports.step_times import LEAST, MeasuredSteps
 from paceline.calibration.imports.text_lines import open_text, unreadable
 from paceline.errors import UserError, check_name
 
@@ -41,6 +41,7 @@ _TOKENS = re.compile(
 )
 _SAMPLES = re.compile(r"(?:train_)?(?:samples?|examples?|images?|imgs?|sequences?)_per_(?:s|sec|second)$")
 _OF_A_DEVICE = re.compile(r"per_(?:gpu|device|chip|rank)|/device/|throughput\(tps\)")
+_OF_EVALUATION = re.compile(r"(?:^|[ /_])(?:eval|evaluation|val|valid|validation|test)[/_]")
 _KNOWN_TIMES = {"iteration-time": "s", "time_metrics/end_to_end(s)": "s"}
 """Step times under other names, and their units: Megatron-LM (training.py), torchtitan (components/metrics.py)."""
 _STEPS = ("trainer/global_step", "train/global_step", "global_step", "step", "_step")
@@ -216,8 +217,8 @@ def _columns(
     file: str, header: Sequence[str], rows: Sequence[Mapping[str, str]], named: Mapping[str, str], unit: str
 ) -> _Columns:
     """Find the columns of the step time. Raises UserError."""
-    times = [named["step_time"]] if "step_time" in named else [] if "time" in named else _columns_like(header, _is_time)
-    rates = [] if times else _columns_like(header, _is_rate)
+    times = [named["step_time"]] if "step_time" in named else [] if "time" in named else _columns_like(header, rows, _is_time)
+    rates = [] if times else _columns_like(header, rows, _is_rate)
     if len(times) > 1 or len(rates) > 1:
         raise _several(file, times or rates)
     if times:
@@ -234,7 +235,7 @@ def _columns(
     step = named.get("step") or next((folded[name] for name in _STEPS if name in folded), "")
     if not clock or not step:
         for kind in (_is_token_rate, _is_sample_rate):
-            if found := _columns_like(header, kind):
+            if found := _columns_like(header, rows, kind):
                 if len(found) > 1:
                     raise _several(file, found)
                 return _Columns(step_time=found[0], rate=True, size=_rate_size(found[0]) or "", unit="s")
@@ -263,9 +264,17 @@ def _rate_size(name: str) -> str | None:
     return None
 
 
-def _columns_like(header: Sequence[str], is_one: Callable[[str], bool]) -> list[str]:
-    """Return the columns of a kind, except the range ends that Weights & Biases adds."""
-    return [name for name in header if is_one(name) and not name.endswith(("__MIN", "__MAX"))]
+def _columns_like(header: Sequence[str], rows: Sequence[Mapping[str, str]], is_one: Callable[[str], bool]) -> list[str]:
+    """Return the columns of a kind, except of evaluations and the range ends that Weights & Biases adds.
+
+    Columns with one value, as of a summary, give way to others. So do several columns of one device to those of all.
+    """
+    trained = [name for name in header if not name.endswith(("__MIN", "__MAX")) and not _OF_EVALUATION.search(name)]
+    names = [name for name in trained if is_one(name)]
+    least = LEAST if len(rows) > LEAST else 0
+    filled = [name for name in names if sum(_number(row.get(name, "")) is not None for row in rows) >= least]
+    of_all = [name for name in filled if not _OF_A_DEVICE.search(name.casefold())]
+    return of_all if of_all and len(filled) > 1 else filled
 
 
 def _words(name: str) -> str:

@@ -16,7 +16,6 @@ from paceline.errors import UserError, shorten
 
 CERTAIN = 50
 """Records after which the lines of other formats are no longer looked for."""
-_BLOCK_START = "[step="
 _UNKNOWN = (
     "give a log of "
     + ", ".join(dict.fromkeys(item.name.removesuffix(" log") for item in FORMATS if item.name.endswith(" log")))
@@ -33,10 +32,13 @@ class _Reading:
     facts: dict[str, RunFact] = field(default_factory=dict)
     unreadable: int = 0
     block: dict[str, float] | None = None
+    signed: bool = False
 
     def take(self, line: str, number: int) -> None:
         """Read a line."""
         form = self.format
+        if not self.signed:
+            self.signed = not form.signs or any(sign in line for sign in form.signs)
         if form.block:
             self._take_block(line)
         elif form.mark in line:
@@ -61,7 +63,7 @@ class _Reading:
         return values
 
     def _take_block(self, line: str) -> None:
-        if _BLOCK_START in line:
+        if self.format.block in line:
             self.close()
             self.block = self._values(line)
         elif self.block is not None and line[:1].isspace():
@@ -94,7 +96,7 @@ def read_log(path: Path, stated: Stated | None = None) -> RunMeasurement:
             contradicts the file; a rate without the size of a step.
     """
     readings, settings = _scan(text_lines(path))
-    usable = [reading for reading in readings if len(reading.records)]
+    usable = [reading for reading in readings if len(reading.records) and reading.signed]
     usable = [reading for reading in usable if len(reading.records) >= LEAST] or usable
     reading = usable[0] if usable else next((r for r in readings if "train_runtime" in r.facts), None)
     if reading is None:

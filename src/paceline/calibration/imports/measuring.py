@@ -197,7 +197,7 @@ def _counted(columns: Mapping[str, Array], series: StepSeries, facts: Mapping[st
         count = float(np.median(rates[1:] if len(rates) > 1 else rates)) * usual
         if size != "global_batch":
             counted[size] = RunFact(f"{count:.0f}", "", f"{name.replace('_', ' ')} times the seconds of a step")
-        elif series.basis == "" and _is_whole(count):
+        elif series.basis in ("", "steps a second") and _is_whole(count):
             counted[size] = RunFact(f"{count:.0f}", "", "samples a second times the seconds of a step")
     return counted
 

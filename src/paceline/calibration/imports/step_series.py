@@ -43,7 +43,7 @@ class StepSeries:
 
 def step_series(columns: Mapping[str, Array], sizes: StepSizes) -> StepSeries:
     """Return the step times of ``one_process``: by stated seconds, by rates and known sizes, by a clock, by a smoothed rate."""
-    runs, notes = _runs(columns["step"])
+    runs, notes = _runs(columns["step"], columns["clock_s"])
     for basis, seconds in _bases(columns, sizes):
         times = _joined(seconds, runs)
         if len(times):
@@ -115,14 +115,15 @@ def _median(values: Array) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
-def _runs(steps: Array) -> tuple[list[slice], tuple[str, ...]]:
-    """Divide records where the number of the step decreases: a restart, or a new epoch."""
-    cuts = [index for index in range(1, len(steps)) if steps[index] < steps[index - 1]]
+def _runs(steps: Array, clock: Array) -> tuple[list[slice], tuple[str, ...]]:
+    """Divide records where the number of the step or the clock decreases: a restart, or a new epoch."""
+    back = (np.diff(steps) < 0) | (np.diff(clock) < 0)
+    cuts = [int(index) for index in np.flatnonzero(back) + 1]
     if not cuts:
         return [slice(0, len(steps))], ()
     parts = [slice(start, end) for start, end in zip([0, *cuts], [*cuts, len(steps)], strict=True)]
     times = f"{len(cuts)} time{'s' * (len(cuts) != 1)}"
-    what = f"The number of the step goes back {times}, as after a restart or an epoch: the first step after it is left out."
+    what = f"Its steps or its clock go back {times}, as after a restart or an epoch: the first step after it is left out."
     return parts, (what,)
 
 

@@ -71,7 +71,8 @@ class TextFormat:
         settings: facts from a list of settings, ``name ..... value``: the column, and the cell by value. Without cells, the
             cell is the value, except ``None`` and 1.
         stamped: True if lines start with date and time.
-        block: True if the quantities of a step are in the lines that follow, indented.
+        block: text of the line that starts a step, if its quantities are in the indented lines that follow.
+        signs: texts of which the file has one; empty: not needed.
         counts_all_tokens: True if the rates count every token of the batch, padding too.
         source: where the format was read.
     """
@@ -85,7 +86,8 @@ class TextFormat:
     facts: tuple[FactPattern, ...] = ()
     settings: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     stamped: bool = False
-    block: bool = False
+    block: str = ""
+    signs: tuple[str, ...] = ()
     counts_all_tokens: bool = False
     source: str
 
@@ -105,6 +107,12 @@ _DEEPSPEED_SETTINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 """Settings that DeepSpeed prints. Its stages of ZeRO are numbers or names (``ZeroStageEnum``)."""
 _HF_FACTS = (
+    _fact("Num GPUs = ", r"\|\s+(\S[^|]*?)\. Num GPUs = \d", "device"),
+    _fact("Data Parallel GPUs = ", r"Data Parallel GPUs = (\d+)", "world_size"),
+    _fact("Data Parallel GPUs = ", r"Total batch size \(.*\) = ([\d,]+)", "global_batch"),
+    _fact("| Gradient accumulation steps", r"Gradient accumulation steps = (\d+)", "grad_accum"),
+    _fact("| Gradient accumulation steps", r"Batch size per device = (\d+)", "micro_batch"),
+    _fact("Unsloth", r"(Unsloth)", "framework", "unsloth"),
     _fact("Total train batch size", r"Total train batch size \(.*\) = ([\d,]+)", "global_batch"),
     _fact("batch size per device", r"Instantaneous batch size per device = ([\d,]+)", "micro_batch"),
     _fact("Gradient Accumulation steps", r"Gradient Accumulation steps = ([\d,]+)", "grad_accum"),
@@ -287,7 +295,7 @@ FORMATS = (
         },
         needed="steps_per_s",
         facts=(_fact("Device peak FLOPS", r"Device: (.+?), Device peak FLOPS", "device"),),
-        block=True,
+        block="[step=",
         source="OLMo, olmo/train.py (SpeedMonitor); OLMo-core, train/callbacks/console_logger.py, speed_monitor.py",
     ),
     TextFormat(
@@ -301,6 +309,22 @@ FORMATS = (
         },
         needed="step_s",
         source="NeMo 2, nemo/lightning/pytorch/callbacks/progress_printer.py; NeMo 1's progress bar states the same metric",
+    ),
+    TextFormat(
+        name="Composer log",
+        framework="composer",
+        mark="throughput/",
+        values={
+            "step": _value(r"\[batch=(\d+)/"),
+            "steps_per_s": _value(r"Train throughput/batches_per_sec: <N>"),
+            "samples_per_s": _value(r"Train throughput/samples_per_sec: <N>"),
+            "tokens_per_s": _value(r"Train throughput/tokens_per_sec: <N>"),
+            "device_tokens_per_s": _value(r"Train throughput/device/tokens_per_sec: <N>"),
+            "memory_bytes": _value(r"Train memory/peak_reserved_mem: <N>", 1e9),
+        },
+        needed="steps_per_s",
+        block="[batch=",
+        source="Composer 0.32, composer/loggers/console_logger.py, callbacks/speed_monitor.py, memory_monitor.py (gigabytes)",
     ),
     TextFormat(
         name="torchtune log",
@@ -365,7 +389,15 @@ FORMATS = (
         values=_BAR_VALUES,
         clock=_BAR_CLOCK,
         facts=_HF_FACTS,
-        source="transformers 4.57 and 5.24, trainer_callback.py (ProgressCallback), trainer.py; tqdm 4.67",
+        signs=("{'loss':", "'train_runtime':", "***** Running training", "Unsloth"),
+        source="transformers 4.57 and 5.24, trainer_callback.py (ProgressCallback), trainer.py; Unsloth 2025.11 (banner)",
+    ),
+    TextFormat(
+        name="progress bar (tqdm)",
+        mark="%|",
+        values=_BAR_VALUES,
+        clock=_BAR_CLOCK,
+        source="tqdm 4.67, tqdm/std.py (format_meter)",
     ),
 )
 """Formats in order of preference: the first one with lines of steps counts."""

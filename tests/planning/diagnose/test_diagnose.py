@@ -9,6 +9,7 @@ from paceline.errors import UserError
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.diagnose import diagnose, parse_also
 from paceline.planning.diagnose.diagnosis import Diagnosis
+from paceline.planning.diagnose.evidence import Evidence
 from paceline.planning.diagnose.measured import parse_speed
 from planning.diagnose.test_question import TWO, question
 
@@ -52,9 +53,9 @@ def test_a_second_measurement_narrows() -> None:
 def test_evidence_raises_the_cause_that_it_proves() -> None:
     measured = run_with("network=100Gb/s TCP")
     plain = {one.name: one.score for one in found(measured).causes}
-    seen = diagnose(TWO, parse_speed(measured), evidence={"clocks": "clocks are at 60 % of their maximum"})
+    seen = diagnose(TWO, parse_speed(measured), evidence=[Evidence("clocks", "1100 of 1980 MHz", 30.0)])
     assert {one.name: one.score for one in seen.causes}["clocks"] > plain["clocks"]
-    assert seen.evidence == ("clocks are at 60 % of their maximum",)
+    assert seen.evidence == ("1100 of 1980 MHz",)
 
 
 def test_faster_than_predicted_is_a_misstated_question() -> None:

@@ -33,6 +33,7 @@ class Cause:
         when: conditions that the question meets (``conditions``).
         faster: True if it makes the run faster than predicted.
         waits: resource that the predicted step waits for if the cause is already in the question.
+        log: texts of a log's lines that show it. ``denied``: those that exclude it.
         sign: how it shows. ``proof``: a command or a run of two minutes that proves it. ``fix``: what helps.
         tokens, images: numbers of public threads that name it, about models of text and of images.
         threads: the first of them.
@@ -50,6 +51,8 @@ class Cause:
     when: tuple[str, ...] = ()
     faster: bool = False
     waits: str = ""
+    log: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     sign: str
     proof: str
     fix: str

@@ -12,14 +12,13 @@ from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import Cause, causes
 from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Explanation
 from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, variants
+from paceline.planning.diagnose.evidence import Evidence
 from paceline.planning.diagnose.measured import Speed, parse_speed
 from paceline.planning.diagnose.question import RunQuestion, words_of
-from paceline.planning.diagnose.score import consistent, density
+from paceline.planning.diagnose.score import consistent, density, distance
 
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""
-PROOF = 30.0
-"""Factor on the weight of a cause of which a log or a monitor shows the sign. An assumption."""
 LEAST_WAIT = 0.1
 """Share of the predicted step from which a wait counts as a cause that is in it already."""
 
@@ -54,9 +53,7 @@ class _Weighed:
     inside: bool = False
 
 
-def diagnose(
-    question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evidence: Mapping[str, str] | None = None
-) -> Diagnosis:
+def diagnose(question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evidence: Sequence[Evidence] = ()) -> Diagnosis:
     """Compare a run with its prediction and rank the causes of the gap.
 
     A cause's score is the share of public threads that name it, times the density of the measured steps under the steps that
@@ -64,7 +61,7 @@ def diagnose(
 
     Args:
         also: further measurements with changed options, which every cause has to explain too.
-        evidence: facts that a log or a monitor shows, by the cause that each proves.
+        evidence: facts that logs and monitors show.
 
     Raises:
         UserError: as ``Predictor.step``; an impossible change of ``also``.
@@ -78,7 +75,9 @@ def diagnose(
         for name, case in zip(names, cases, strict=True)
     )
     faster = run.finding == "faster"
-    facts = evidence or {}
+    facts: dict[str, float] = {}
+    for fact in evidence:
+        facts[fact.cause] = facts.get(fact.cause, 1.0) * fact.factor
     applied = {cause: variants(cause, cases) for cause in causes().values() if cause.faster == faster}
     found = [weighed for cause, tried in applied.items() if tried and (weighed := _weigh(cause, tried, cases, facts))]
     if run.finding == "as predicted":
@@ -93,8 +92,16 @@ def diagnose(
         compared=compared,
         causes=tuple(_explanation(one, one.weight / total, cases) for one in ranked),
         waits=dict(sorted(shares.items(), key=lambda item: -item[1])),
-        evidence=tuple(facts.values()),
+        evidence=_texts(evidence),
     )
+
+
+def _texts(evidence: Sequence[Evidence]) -> tuple[str, ...]:
+    """Return the first fact about each cause, each text once."""
+    first: dict[str, str] = {}
+    for fact in evidence:
+        first.setdefault(fact.cause, fact.text)
+    return tuple(dict.fromkeys(first.values()))
 
 
 def _case(question: RunQuestion, speed: Speed) -> MeasuredCase:
@@ -102,17 +109,17 @@ def _case(question: RunQuestion, speed: Speed) -> MeasuredCase:
     return MeasuredCase(question, speed, seconds)
 
 
-def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase], facts: Mapping[str, str]) -> _Weighed:
+def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase], facts: Mapping[str, float]) -> _Weighed:
     """Return the cause with its weight: how often it occurs, times how well it agrees."""
     measured = [case.seconds for case in cases]
     likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
-    prior = cause.seen(cases[0].question.of_images) * (PROOF if cause.name in facts else 1.0)
-    best = max(range(len(tried)), key=likelihoods.__getitem__)
+    prior = cause.seen(cases[0].question.of_images) * facts.get(cause.name, 1.0)
+    best = max(tried, key=lambda variant: variant.weight * math.exp(-(distance(measured, variant.guesses) ** 2) / 2))
     agrees = any(consistent(measured, variant.guesses) for variant in tried)
-    return _Weighed((cause,), prior * sum(likelihoods), tried[best], agrees)
+    return _Weighed((cause,), prior * sum(likelihoods), best, agrees)
 
 
-def _inside(cases: Sequence[MeasuredCase], facts: Mapping[str, str]) -> Iterator[_Weighed]:
+def _inside(cases: Sequence[MeasuredCase], facts: Mapping[str, float]) -> Iterator[_Weighed]:
     """Yield causes that the prediction has already: the long waits of a step that is as fast as predicted."""
     base = tuple(base_guess(case.question.step) for case in cases)
     step = cases[0].question.step

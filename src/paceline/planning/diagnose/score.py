@@ -30,6 +30,12 @@ def density(measured: Sequence[float], guesses: Sequence[Guess]) -> float:
     return max(_TINY, math.exp(exponent) / math.sqrt((2 * math.pi) ** len(miss) * float(np.linalg.det(covariance))))
 
 
+def distance(measured: Sequence[float], guesses: Sequence[Guess]) -> float:
+    """Return the distance between measured and predicted steps, in standard deviations."""
+    misses = (math.log(m / g.seconds) / math.hypot(g.spread, NOISE) for m, g in zip(measured, guesses, strict=True))
+    return math.hypot(*misses)
+
+
 def consistent(measured: Sequence[float], guesses: Sequence[Guess]) -> bool:
     """Return whether each measured step lies in the 80 % range of its predicted one."""
     return all(

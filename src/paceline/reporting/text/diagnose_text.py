@@ -38,7 +38,7 @@ def _shown(diagnosis: Diagnosis) -> list[Explanation]:
 def _answer(diagnosis: Diagnosis, shown: list[Explanation]) -> Iterator[Block]:
     for other in diagnosis.compared[1:]:
         yield Paragraph(f"With {other.question}: {other.figures}, {times(other.ratio)} the prediction.")
-    yield from (Paragraph(fact) for fact in diagnosis.evidence)
+    yield from (Paragraph(f"Seen: {fact}.", hang=6) for fact in diagnosis.evidence)
     waits = ", ".join(f"{name} {share:.0%}" for name, share in list(diagnosis.waits.items())[:WAITS])
     yield Paragraph(f"The predicted step waits for: {waits}.")
     yield GAP

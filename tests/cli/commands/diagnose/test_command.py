@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,4 +29,11 @@ def test_json_has_every_cause(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_without_a_speed_it_says_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUESTION]) == 2
-    assert "--measured '9,800 tokens/s'" in capsys.readouterr().err
+    assert "give --log of the run, or --measured '9,800 tokens/s'" in capsys.readouterr().err
+
+
+def test_a_log_replaces_the_measured_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "gpt.log"
+    log.write_text("".join(f"iter {n}: loss 3.1, time 562.00ms, mfu 20.00%\n" for n in range(9)), encoding="utf-8")
+    assert main([*QUESTION, "--log", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compared"][0]["measured_s"] == pytest.approx(0.562)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 
 from paceline.cli.answer_head import taken
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
@@ -11,6 +12,7 @@ from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.planning.diagnose.diagnose import diagnose, parse_also
+from paceline.planning.diagnose.evidence import RunFiles, read_files, state_evidence
 from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
 from paceline.planning.diagnose.question import RunQuestion
 from paceline.reporting.text.diagnose_text import diagnosis_screen
@@ -26,14 +28,34 @@ def add(parser: Parser) -> None:
     add_prediction_arguments(parser)
     speed = f"speed of the run: {EXAMPLES.replace('%', '%%')}"
     common(measured.add_argument("--measured", metavar="SPEED", default="", help=speed))
+    logs = "log, trace, export or event file of the run, log of NCCL_DEBUG=INFO, output of nvidia-smi; may be repeated"
+    common(measured.add_argument("--log", metavar="FILE", action="append", default=[], help=logs))
     also = "another measurement of it with changed options, 'nodes=1, global-batch=8: 0.31 s'; may be repeated"
     common(measured.add_argument("--also", metavar="CHANGES:SPEED", action="append", default=[], help=also))
 
 
 def _diagnose(o: argparse.Namespace) -> Answer:
-    if not o.measured:
-        raise UserError("no measured speed is given", f"give --measured {EXAMPLES}")
-    speed, also = parse_speed(o.measured), [parse_also(text) for text in o.also]
+    files = read_files(o.log, o.global_batch, o.seq_len) if o.log else RunFiles((), ())
+    speed, also = parse_speed(o.measured) if o.measured else files.speed, [parse_also(text) for text in o.also]
+    if speed is None:
+        raise UserError("no measured speed is given", f"give --log of the run, or --measured {EXAMPLES}")
+    notes = list(_sizes(o, files))
     inputs = prediction_inputs(o)
-    found = diagnose(RunQuestion(*inputs, predictor(o, o.loader)), speed, also)
-    return found.to_json(), diagnosis_screen(found).noting(*taken(o, inputs))
+    question = RunQuestion(*inputs, predictor(o, o.loader))
+    memory = question.cluster.device.memory.value
+    seen = [fact for run in files.runs for fact in state_evidence(run, question.step, memory)]
+    found = diagnose(question, speed, also, (*files.evidence, *seen))
+    return found.to_json(), diagnosis_screen(found).noting(*notes, *taken(o, inputs))
+
+
+def _sizes(o: argparse.Namespace, files: RunFiles) -> Iterator[str]:
+    """Take the batch and the length of the run's files if the options do not state them. Yields sentences about both."""
+    batch = next((run.global_batch for run in files.runs if run.global_batch), None)
+    length = next((run.seq_len for run in files.runs if run.seq_len), None)
+    if o.global_batch is None and batch:
+        o.global_batch = batch
+        yield f"Global batch {batch:,}, as the log says."
+    if o.seq_len is None and length:
+        o.seq_len = length
+        yield f"Sequences of {length:,} tokens, as the log says."
+    yield from (f"{run.file}: {run.took()}." for run in files.runs)

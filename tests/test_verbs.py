@@ -61,9 +61,9 @@ def test_the_command_line_says_the_same(capsys: pytest.CaptureFixture[str]) -> N
     import json
 
     words = "predict llama-3-8b --device A100 --devices-per-node 8 --nodes 2 --network 100Gb/s --global-batch 16 --json"
-    assert main(words.split()) == 0
-    printed = json.loads(capsys.readouterr().out)
+    code, printed = main(words.split()), json.loads(capsys.readouterr().out)
     p = paceline.predict("llama-3-8b", "2x8 A100", network="100Gb/s", global_batch_size=16)
+    assert code == (0 if p.fits else 3)
     assert printed["step_time_s"] == p.step_time_s and printed["strategy"]["optimizer"] == p.strategy["optimizer"] == "adam"
 
 

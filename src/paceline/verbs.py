@@ -176,6 +176,8 @@ def ask(
     budget: float | None = None,
     prices: Mapping[str, float] | None = None,
     predictor: StepPredictor | None = None,
+    micro_batch_size: int = 0,
+    **choices: Any,
 ) -> Asked:
     """Ask whether a run fits, how fast it is, what it costs: ``paceline.ask("gpt2-xl", "2x8 A100, 100Gb/s")``.
 
@@ -184,6 +186,8 @@ def ask(
         target: amount of training; by default a million samples.
         by: seconds, or when it must be done: ``3d``, ``friday``, ``2026-12-01``.
         budget: dollars.
+        micro_batch_size: samples of a device in a micro step; 0: any.
+        choices: choices of every strategy, such as ``global_batch_size=64, precision="fp8", recompute="full"``.
 
     Raises:
         UserError: as ``predict``; or nothing tried holds the network.
@@ -203,6 +207,8 @@ def ask(
         prices=own,
         predictor=_predictor(predictor),
         job=_job(workload, table, lora, seq_len),
+        choices=choices,
+        micro_batch_sizes=(micro_batch_size,) if micro_batch_size else (),
     )
 
 
@@ -330,7 +336,7 @@ def _job(given: Workload | str, table: Workload, lora: LoRA | str, seq_len: int 
     adapters = parse_lora(lora) if isinstance(lora, str) and lora else lora or None
     assert not isinstance(adapters, str)
     if isinstance(given, Workload):
-        return AdjustableJob(lambda text, _: given.with_lora(text), adapters)
+        return AdjustableJob(lambda text, _: given.with_lora(text) if text else given, adapters)
     return AdjustableJob(lambda text, tokens: Workload.named(given, tokens or seq_len, lora=text), adapters, table.tokens)
 
 

@@ -42,22 +42,21 @@ PREDICT = (
     " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
     " --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
 )
+SEARCH = (
+    " --precision --global-batch --micro-batch-size --compression --exchange --servers --sharding --recompute --optimizer"
+    " --loss --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --gather-bits --gradient-bits"
+    " --schedule --codec-at --residual-bits --residuals-at --dense-bits --update --stored-weights --state-bits --ema --task"
+    " --tokens-per-sample --memory-format --layout"
+)
+TRAINING = (
+    " --target --epochs --samples --tokens --data --price --args --input --lora --seq-len --attention --compile --no-compile"
+    " --framework --software --software-year --records --mtbf --checkpoint-interval --checkpoint-time --restart-time"
+)
 PLAN = (
-    "--tokens-per-sample --precision"
-    " --device --devices-per-node --network --max-nodes --goal --max-loss --target --epochs --samples --global-batch"
-    " --compression --exchange --servers --sharding --penalty --price --why-not --report --optimizer --framework --software"
-    " --attention --loss"
-    " --compile --no-compile --software-year --memory-format --layout"
-    " --args --input --lora --tokens --data"
-    " --records --seq-len --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --emit --out"
-    " --gather-bits --gradient-bits --schedule --codec-at --nic --aggregation --residual-bits --residuals-at --dense-bits"
-    " --update --stored-weights --state-bits --task --ema --mtbf --checkpoint-interval --checkpoint-time --restart-time"
+    "--device --devices-per-node --network --max-nodes --goal --max-loss --penalty --why-not --report --emit --out --nic"
+    " --aggregation" + SEARCH + TRAINING
 )
-ASK = (
-    "--tokens-per-sample --on --by --budget --price --target --epochs --samples --tokens --data --args --input --lora --seq-len"
-    " --attention --compile --no-compile --framework --software --software-year --records --memory-format --layout"
-    " --task --mtbf --checkpoint-interval --checkpoint-time --restart-time"
-)
+ASK = "--on --by --budget" + SEARCH + TRAINING
 SCHEDULED = (
     "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"
     " --maintenance --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"

@@ -84,7 +84,7 @@ def test_own_options_of_the_same_name_stay() -> None:
 
 
 def test_commands_without_the_choice_keep_their_errors() -> None:
-    with pytest.raises(UserError, match="unknown option '--batch'; ask chooses the batch"):
-        parse(build_parser(), ["ask", "gpt2", "--batch", "4"])
+    with pytest.raises(UserError, match="unknown option '--budget'; write --goal budget=500"):
+        parse(build_parser(), ["plan", "gpt2", "--budget", "4"])
     given = parse(build_parser(), ["lab", "exec", "--", "echo", "--bs", "4"])
     assert given.read_as == ()

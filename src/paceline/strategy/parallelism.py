@@ -339,7 +339,7 @@ class Parallelism:
         title=recompute_text,
         title_rank=4,
         bare="full",
-        plan=Searched("recomputes", values=(False, True), option=False),
+        plan=Searched("recomputes", values=(False, True)),
         recorded=True,
         train=Trained("activation recomputation", "use torch.utils.checkpoint in your own model"),
         source="Chen et al. 2016, arXiv:1604.06174; Korthikanti et al. 2022, arXiv:2205.05198",

@@ -174,24 +174,32 @@ def test_a_whole_machine_is_billed_and_the_cheapest_that_holds_it_is_named() -> 
 
 
 @pytest.mark.long
-def test_a_divided_layout_is_named_where_nodes_wait_or_experts_are() -> None:
-    mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, InfiniBand NDR"), TARGET)
-    layout = mixture.divided_layout
-    assert layout is not None and layout.choice.strategy.parallelism.model_devices > 1
-    assert layout.speedup_low > 1 and layout.choice.prediction.fits
-    text = " ".join(asked_screen(mixture).text().split())
-    steps = layout.choice.strategy.parallelism.micro_batches
-    assert f"expert parallel 8, {steps} micro steps, 1 sample a replica and micro step: {layout.speedup:.2f}x" in text
-    many = ask(Workload.named("mixtral-8x7b"), Cluster.named("16x8 H100, InfiniBand NDR"), TARGET)
-    assert many.may_divide and many.divided_layout is None
-    assert "plan weighs them" in " ".join(asked_screen(many).text().split())
-    assert not ask(BERT, Cluster.named("8 A100"), TARGET).may_divide
-
-
-@pytest.mark.long
 def test_a_plan_that_divides_nothing_without_need_is_the_answer_of_ask() -> None:
     cluster = Cluster.named("2x8 H100, InfiniBand NDR")
     asked = ask(LLAMA, cluster, TARGET)
     best = paceline.plan(LLAMA, Space(clusters=(cluster,)), "fastest", TARGET).best
     assert best.strategy.parallelism.model_devices == 1
     assert best.time_s == pytest.approx(asked.choice.time_s, rel=0.01)
+
+
+def test_stated_choices_are_kept_and_said() -> None:
+    asked = paceline.ask("bert-large", "4 A100", TARGET, precision="fp16", global_batch_size=64, micro_batch_size=4)
+    strategy = asked.choice.strategy
+    assert (strategy.precision, strategy.global_batch_size, strategy.micro_batch_size) == ("fp16", 64, 4)
+    assert asked.said == ("precision fp16", "global batch 64", "micro batch size 4")
+    with pytest.raises(UserError, match="does not divide"):
+        paceline.ask("bert-large", "4 A100", TARGET, global_batch_size=63)
+
+
+def test_what_does_not_fit_as_stated_fits_otherwise() -> None:
+    asked = paceline.ask(LLAMA, "8 H100", TARGET, recompute="none", global_batch_size=64, grad_accum_steps=1)
+    assert not asked.fits and asked.otherwise is not None and asked.otherwise.prediction.fits
+    assert asked.otherwise.strategy.parallelism.recompute
+    assert "leave recompute none and global batch 64 and accumulation 1 out and run it with FSDP" in asked.advice
+
+
+def test_a_mixture_over_nodes_is_divided_and_its_plain_strategy_said() -> None:
+    mixture = ask(Workload.named("mixtral-8x7b"), Cluster.named("2x8 H100, InfiniBand NDR"), TARGET)
+    assert mixture.choice.strategy.parallelism.model_devices > 1 and mixture.choice.prediction.fits
+    assert mixture.plain is not None and mixture.plain.speedup < 1 / 1.1
+    assert "in plain PyTorch FSDP" in " ".join(asked_screen(mixture).text().split())

@@ -9,6 +9,7 @@ from typing import Any
 from paceline.cli.guide.sections import common, section
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Flag
+from paceline.strategy.choices.values import plain
 from paceline.strategy.strategy import CHOICES
 
 OF_EXCHANGE = frozenset({"gradient_exchange", "local"})
@@ -35,15 +36,19 @@ def add_choice_arguments(parser: argparse.ArgumentParser, items: Iterable[Strate
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``plan`` that narrow its search."""
+    """Add the options of ``plan`` and ``ask`` that narrow their searches."""
+    each = "samples of one device in a micro step; may be repeated"
+    place = section(parser, CHOICES["global_batch_size"].topic)
+    place.add_argument("--micro-batch-size", metavar="B", type=int, action="append", help=each)
     for item in SEARCHED:
         assert item.plan is not None
         text = item.sentence(item.plan.help)
         if item.plan.single:
             _add(parser, item, text, usual_argument(item))
         else:
+            bare: dict[str, Any] = {"nargs": "?", "const": item.bare} if item.bare else {}
             place = section(parser, item.topic)
-            place.add_argument(*_names(item), metavar=item.metavar, **_type(item), action="append", help=text)
+            place.add_argument(*_names(item), metavar=item.metavar, **_type(item), **bare, action="append", help=text)
 
 
 def _add(parser: argparse.ArgumentParser, item: StrategyChoice, text: str, usual: Any) -> argparse.Action:
@@ -77,3 +82,15 @@ def given_choices(o: argparse.Namespace, items: Iterable[StrategyChoice]) -> dic
     text."""
     values = {item: getattr(o, item.dest, None) for item in items}
     return {item.name: item.values.from_argument(value) for item, value in values.items() if value is not None}
+
+
+def narrowed_choices(o: argparse.Namespace) -> dict[str, list[Any]]:
+    """Return the values of each choice whose option narrows a search, under the names of ``Strategy.of``."""
+    named: dict[str, list[Any]] = {}
+    for item in SEARCHED:
+        given = getattr(o, item.dest)
+        assert item.plan is not None
+        if given is None or (item.plan.single and given == plain(item.default)):
+            continue
+        named[item.name] = [given] if item.plan.single else given
+    return named

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 _BATCH = ("--batch", "--batch-size", "--global-batch-size")
 _AMOUNT = ("--tokens", "--samples", "--epochs", "--data", "--target")
 _LIMITS = ("--by", "--deadline", "--budget", "--goal")
-_PLANNED = (
-    *("--precision", "--sharding", "--compression", "--exchange", "--optimizer", "--tensor", "--context", "--pipeline"),
-    *("--codec-at", "--nic", "--aggregation"),
-    *("--expert", "--grad-accum", "--micro-batches", "--recompute", "--emit", "--why-not", "--max-loss"),
-)
+_PLANNED = ("--emit", "--why-not", "--max-loss")
 _LOCAL = ("--sync-every", "--fragments", "--sync-delay", "--mixing", "--outer-lr", "--outer-momentum")
 _UNRANKED = "the samples that local steps need are unknown, so no plan ranks them; paceline predict and whatif take it"
 _ASK = {
     **dict.fromkeys(_LOCAL, _UNRANKED),
-    **dict.fromkeys((*_BATCH, "--global-batch"), "ask chooses the batch; paceline plan --global-batch B tries only this one"),
+    **dict.fromkeys(_BATCH, "write --global-batch B"),
     **dict.fromkeys(_PLANNED, "ask chooses it; paceline plan takes it"),
     **dict.fromkeys(("--cluster", "--device", "--devices"), "write --on '8 A100'"),
     "--nodes": "write --on '2x8 A100, 100Gb/s'",

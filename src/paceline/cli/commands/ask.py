@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from paceline.cli.arguments.choice_arguments import add_choice_arguments, given_choices
+from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments, narrowed_choices
 from paceline.cli.arguments.failure_arguments import FAILURES
 from paceline.cli.arguments.prediction_arguments import (
     add_price_argument,
@@ -29,7 +29,6 @@ from paceline.planning.ask.ask import ask
 from paceline.planning.ask.training_question import FASTEST
 from paceline.planning.search.deadline import seconds_until
 from paceline.reporting.text.ask_text import asked_screen
-from paceline.strategy.strategy import CHOICES
 from paceline.units import parse_dollars
 
 EXAMPLE = """example:
@@ -38,11 +37,18 @@ EXAMPLE = """example:
 
 AMOUNTS = ("target", "epochs", "samples", "tokens")
 _NO_AMOUNT = "Nothing says how much is trained: a million samples are taken (--samples, --tokens, or --epochs with --data)."
-_EVERY = (CHOICES["memory_format"], CHOICES["task"], CHOICES["tokens_per_sample"])
-"""Choices of every strategy that a question may state."""
 _SHARED = (
     *("workload", "seq_len", "args", "input", "lora", *AMOUNTS, "data", *FAILURES),
-    *("price", "framework", "compile", "attention", "software_year", "records", *(item.dest for item in _EVERY)),
+    *(
+        "price",
+        "framework",
+        "compile",
+        "attention",
+        "software_year",
+        "records",
+        "micro_batch_size",
+        *(item.dest for item in SEARCHED),
+    ),
 )
 """Options that ``plan`` takes too."""
 
@@ -61,8 +67,8 @@ def add(parser: Parser) -> None:
     add_price_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)
-    add_choice_arguments(parser, _EVERY)
-    parser.set_defaults(global_batch=None, penalty=None)
+    add_search_arguments(parser)
+    parser.set_defaults(penalty=None)
 
 
 def _ask(o: argparse.Namespace) -> Answer:
@@ -85,7 +91,8 @@ def _ask(o: argparse.Namespace) -> Answer:
         prices=prices,
         predictor=predictor(o),
         progress=o.say,
-        choices={name: value for name, value in given_choices(o, _EVERY).items() if value != CHOICES[name].default},
+        choices=narrowed_choices(o),
+        micro_batch_sizes=o.micro_batch_size or (),
         job=job_of(o, network),
     )
     notes = list(network.notes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli.answer_head import pairs_of, wrapped
-from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments
+from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments, narrowed_choices
 from paceline.cli.arguments.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.arguments.prediction_arguments import (
     add_fabric_arguments,
@@ -27,7 +27,6 @@ from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError, check_name
 from paceline.hardware import Cluster
-from paceline.hardware.precision import precision_on
 from paceline.hardware.prices import listings_of_clusters, of_devices, parse_prices
 from paceline.planning.compare.strategy_text import Wanted, parse_wanted
 from paceline.planning.emit.emitted_plan import emitted_plan, targets_with
@@ -35,7 +34,7 @@ from paceline.planning.emit.targets import TARGETS, Emitted
 from paceline.planning.search.choice import Choice, DecidingRun, Plan
 from paceline.planning.search.goal import parse_goal
 from paceline.planning.search.plan import plan
-from paceline.planning.search.space import MAX_LOSS, Space
+from paceline.planning.search.space import MAX_LOSS, Space, space_fields
 from paceline.prediction.transports import figures_by_transport, steps_by_transport
 from paceline.reporting.pages import answer_page
 from paceline.reporting.text.planning_text import plan_screen
@@ -46,6 +45,7 @@ from paceline.strategy.codec_place import check_fabric
 from paceline.strategy.exchanges.switch import SWITCH
 from paceline.strategy.frameworks import framework_of
 from paceline.strategy.parallelism import MODEL
+from paceline.strategy.strategy import CHOICES
 from paceline.workload.table import Workload
 
 EXAMPLE = """example:
@@ -172,7 +172,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
     wanted = parse_wanted(o.why_not) if o.why_not else {}
     clusters = tuple(with_fabric(cluster, o) for cluster in plan_clusters(o))
     named = _named(o, clusters, wanted)
-    space = Space(clusters=clusters, **named, max_loss=o.max_loss)
+    space = Space(clusters=clusters, **named, micro_batch_sizes=tuple(o.micro_batch_size or ()), max_loss=o.max_loss)
     if not 0 <= o.max_loss < float("inf"):
         raise UserError(f"--max-loss {o.max_loss:g}", "give points of accuracy from 0 up, such as 0.5")
     model = predictor(o)
@@ -208,7 +208,7 @@ def _best(o: argparse.Namespace, emitted: str) -> tuple[Plan, Emitted | None, Wo
 
 
 def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -> dict[str, Any]:
-    """Return the fields of ``Space`` that options set, each value once. Mixed precision is of the kind that devices support.
+    """Return the fields of ``Space`` that options set.
 
     Args:
         wanted: strategy of ``--why-not``, whose number of servers is tried too.
@@ -216,31 +216,9 @@ def _named(o: argparse.Namespace, clusters: Sequence[Cluster], wanted: Wanted) -
     Raises:
         UserError: an illegal value.
     """
-    named: dict[str, Any] = {}
-    others: dict[str, tuple[Any, ...]] = {}
-    for item in SEARCHED:
-        assert item.plan is not None
-        given = getattr(o, item.dest)
-        if item.name == "servers":
-            asked = [count for word, count in wanted.items() if word == item.word]
-            given = [item.values.check(count, item.name) for count in (*(given or [item.default]), *asked)]
-        if given is None or (item.plan.single and given == plain(item.default)):
-            continue
-        values = [given] if item.plan.single else given
-        if item.name == "precision":
-            devices = {cluster.device.name: cluster.device for cluster in clusters}
-            values = [precision_on(name, device.precisions) for name in given for device in devices.values()]
-        if item.values.counted:
-            once = tuple(sorted(set(values)))
-        else:
-            once = tuple(dict.fromkeys(plain(item.values.check(value, item.name)) for value in values))
-        if not item.plan.axis:
-            others[item.name] = once
-        elif item.plan.single:
-            named[item.plan.axis] = once[0]
-        else:
-            named[item.plan.axis] = once
-    for axis, same in (("shardings", "divided_shardings"), ("accumulations", "micro_batches")):
-        if axis in named:
-            named[same] = named[axis]
-    return {**named, **({"others": others} if others else {})}
+    values, servers = narrowed_choices(o), CHOICES["servers"]
+    if asked := [count for word, count in wanted.items() if word == servers.word]:
+        values[servers.name] = [*values.get(servers.name, [servers.default]), *asked]
+    if servers.name in values:
+        values[servers.name] = [servers.values.check(count, servers.name) for count in values[servers.name]]
+    return space_fields(values, (cluster.device for cluster in clusters))

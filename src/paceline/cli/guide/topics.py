@@ -81,7 +81,7 @@ def _options(every: Mapping[str, Parser]) -> Iterator[HelpTopic]:
             for action in group._group_actions:
                 for option in (each for each in action.option_strings if each.startswith("--")):
                     text = str(action.help).replace("%%", "%")
-                    if (item := by_choice.get(option)) and item.plan and name == "plan":
+                    if (item := by_choice.get(option)) and item.plan and name in ("plan", "ask"):
                         text = item.sentence()
                     meanings.setdefault((option, text), []).append(name)
                     shapes.setdefault((option, text), (action, str(group.title)))

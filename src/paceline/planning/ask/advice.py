@@ -99,6 +99,8 @@ def holding(asked: Asked, named: Cluster) -> str:
     """Name devices to rent or changes to make if the network does not fit."""
     choice = asked.choice
     own = f"{' or '.join(map(_change, asked.lighter))}; else " if asked.lighter else ""
+    if asked.otherwise is not None:
+        own = f"leave {' and '.join(asked.said)} out and run it with {_method(asked.otherwise.strategy)}; else {own}"
     if choice.cluster.device == named.device or asked.divided or not asked.listing or not asked.listing.seller:
         return f"{own}take at least {cluster_text(choice.cluster)}"
     where = f"at {asked.listing.seller} for {money(choice.usd)}"

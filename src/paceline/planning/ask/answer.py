@@ -52,7 +52,10 @@ class Asked(Tabular):
 
     Attributes:
         choice: the best plain strategy (DDP or FSDP with recomputation and micro steps); a divided layout if no plain one
-            fits; on the next larger cluster if nothing fits.
+            fits or if it is clearly faster; on the next larger cluster if nothing fits.
+        said: choices that the user stated, in words; the others are chosen.
+        plain: the best plain strategy, relative to a divided layout that is the answer; None if the answer is plain.
+        otherwise: what fits ``named`` without the stated choices of a layout, if nothing does with them; else None.
         named: the cluster of the question; None if the choice's cluster was selected among the listed ones.
         tokens: tokens of a sample; 0 if samples are not sequences.
         by_s, budget_usd: the user's limits in seconds and dollars; None without.
@@ -80,6 +83,9 @@ class Asked(Tabular):
     in_budget: float | None = None
     price: str = ""
     listing: Price | None = None
+    said: tuple[str, ...] = ()
+    plain: Upgrade | None = None
+    otherwise: Choice | None = None
     keeping: Upgrade | None = None
     divided_layout: Upgrade | None = None
     may_divide: bool = False
@@ -124,10 +130,12 @@ class Asked(Tabular):
         """Convert to a plain dict."""
         names = ("workload", "amount", "fits", "divided", "by_s", "budget_usd", "in_time", "in_budget", "price", "provider")
         others = ("billed", "may_divide", "memory_format")
-        further = {name: getattr(self, name) for name in ("keeping", "divided_layout")}
+        further = {name: getattr(self, name) for name in ("plain", "keeping", "divided_layout")}
         return {
             **{name: getattr(self, name) for name in (*names, *others)},
             **{name: upgrade.to_json() if upgrade else None for name, upgrade in further.items()},
+            "said": list(self.said),
+            "otherwise": self.otherwise.to_json() if self.otherwise else None,
             "lighter": [fit.to_json() for fit in self.lighter],
             "advice": self.advice,
             "choice": self.choice.to_json(),

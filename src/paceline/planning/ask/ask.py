@@ -13,9 +13,10 @@ from paceline.hardware.prices import Price, of_devices, price
 from paceline.planning.ask.advice import WAITS, advice
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
 from paceline.planning.ask.rentals import NODES, Rental, rentals
-from paceline.planning.ask.training_question import QUICK, TrainingQuestion
+from paceline.planning.ask.training_question import TrainingQuestion
 from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
 from paceline.planning.compare.image_order import faster_format
+from paceline.planning.compare.speedup_range import speedup_factor
 from paceline.planning.search.choice import Choice, Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
@@ -27,13 +28,17 @@ from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.transports import steps_by_transport
 from paceline.strategy import Strategy
+from paceline.strategy.choices.values import plain
+from paceline.strategy.strategy import CHOICES
 from paceline.strategy.usual_precision import usual_precision
 from paceline.workload.table import Workload
 
 MORE_NODES = (16, 32, 64)
 """Numbers of nodes to try if fewer miss the deadline."""
-MOST_DIVIDED = 64
-"""Most devices for which divided layouts are also searched; the search takes a second."""
+FEW_DEVICES = 8
+"""Most devices on which all layouts are searched at once; that takes a second."""
+CLEARLY = 1.1
+"""Least speedup, at the lower end of its range, for which a divided layout is the answer in place of a plain strategy."""
 
 
 def ask(
@@ -48,8 +53,9 @@ def ask(
     progress: Progress = silent,
     job: AdjustableJob | None = None,
     choices: Mapping[str, Any] | None = None,
+    micro_batch_sizes: Sequence[int] = (),
 ) -> Asked:
-    """Answer with the best plain strategy on ``cluster``.
+    """Answer with the best plain strategy on ``cluster``, or with a divided layout if that is clearly faster.
 
     Args:
         cluster: None selects the cheapest listed cluster that meets the limits.
@@ -58,19 +64,28 @@ def ask(
         prices: as for ``plan``.
         progress: called with a line at intervals during a search of layouts.
         job: adapters and length of the job, which are changed if it does not fit.
-        choices: choices of every strategy, by name: ``{"memory_format": "channels_last"}``.
+        choices: choices of every strategy, by name, each a value or several to try: ``{"precision": "fp8"}``.
+        micro_batch_sizes: samples of a replica in a micro step; empty: any.
 
     Raises:
         NotMet: nothing fits the cluster, with the nearest that does; or as ``plan`` raises.
     """
     prices = of_devices(prices, {cluster.device.name} if cluster else ())
-    question = TrainingQuestion(workload, target or TrainingTarget(), prices, predictor, choices or {})
+    question = TrainingQuestion(
+        workload, target or TrainingTarget(), prices, predictor, choices or {}, tuple(micro_batch_sizes)
+    )
+    if cluster is not None and question.states:
+        question.check(cluster)
     best, rental = (None if cluster is None else _plan_on(question, cluster, progress)), None
     if best is None:
         best, rental = _rented(question, by_s, budget_usd, cluster)
     at = question.rented([rental]) if rental else question
+    divided, plain_choice = _divided(at, best.best), None
+    if divided is not None and divided.best.prediction.samples_per_s > 0 and _clearly_faster(divided.best, best.best):
+        plain_choice, best = best.best, divided
     choice = best.best
     more = upgrades(at, choice)
+    fits = cluster is None or cluster == choice.cluster
     asked = Asked(
         workload=workload.name,
         amount=question.target.title,
@@ -85,10 +100,13 @@ def ask(
         listing=price(choice.cluster.device.name, at.prices),
         upgrades=more,
         keeping=_keeping(question, choice, more, by_s),
-        divided_layout=_divided(at, choice),
+        said=said(question),
+        plain=upgrade_to(choice, plain_choice, cluster_text(choice.cluster)) if plain_choice else None,
+        otherwise=None if fits or cluster is None else _otherwise(question, cluster),
+        divided_layout=_layout(at, choice, divided) if divided and plain_choice is None else None,
         memory_format=faster_format(workload, choice.cluster, choice.strategy, predictor, choice.prediction),
         may_divide=_may_divide(at, choice),
-        lighter=() if job is None or cluster is None or cluster == choice.cluster else _lighter(question, cluster, job),
+        lighter=() if job is None or cluster is None or fits else _lighter(question, cluster, job),
         by_transport=steps_by_transport(predictor, workload, choice.cluster, choice.strategy),
         assumptions=best.assumptions,
     )
@@ -103,9 +121,38 @@ def chance(limit: float | None, value: float, low: float, high: float) -> float 
 
 
 def _plan_on(question: TrainingQuestion, cluster: Cluster, progress: Progress) -> Plan | None:
-    """Plan on a cluster, or on the next larger one of the same devices that fits; None if none does."""
-    here = question.may_hold(cluster)
-    return (question.plain((cluster,)) or question.divided((cluster,), progress) if here else None) or larger(question, cluster)
+    """Plan on a cluster, or on the next larger one of the same devices that fits; None if none does.
+
+    Where no plain strategy fits, the usual layouts are searched, then all; on a few devices all at once.
+    """
+    if question.may_hold(cluster):
+        quick = question.plain((cluster,)) or (question.quick(cluster) if cluster.world_size > FEW_DEVICES else None)
+        if best := quick or question.divided((cluster,), progress):
+            return best
+    return larger(question, cluster)
+
+
+def _clearly_faster(divided: Choice, plain: Choice) -> bool:
+    """Return whether a divided layout is faster than the plain strategy beyond the range of their ratio."""
+    ratio = divided.prediction.samples_per_s / plain.prediction.samples_per_s
+    return ratio / speedup_factor(divided.prediction, plain.prediction, divided.cluster, plain.cluster) >= CLEARLY
+
+
+def _otherwise(question: TrainingQuestion, cluster: Cluster) -> Choice | None:
+    """Return what fits a cluster without the user's choices of a layout; None without such choices, or if nothing does."""
+    free = question.free
+    if free == question or not free.may_hold(cluster):
+        return None
+    best = free.plain((cluster,)) or free.quick(cluster)
+    return best.best if best else None
+
+
+def said(question: TrainingQuestion) -> tuple[str, ...]:
+    """Return the user's choices in words: ``precision fp8``."""
+    sizes = {"micro batch size": question.micro_batch_sizes} if question.micro_batch_sizes else {}
+    stated = {CHOICES[name].word.replace("-", " ") or name: value for name, value in question.choices.items()}
+    every = {name: value if isinstance(value, tuple | list) else (value,) for name, value in {**stated, **sizes}.items()}
+    return tuple(f"{name} {' or '.join(str(plain(value)) for value in values)}" for name, values in every.items())
 
 
 def _keeping(question: TrainingQuestion, choice: Choice, more: Sequence[Upgrade], by_s: float | None) -> Upgrade | None:
@@ -127,13 +174,17 @@ def _may_divide(question: TrainingQuestion, choice: Choice) -> bool:
     return several and (waits or has_experts(question.workload))
 
 
-def _divided(question: TrainingQuestion, choice: Choice) -> Upgrade | None:
-    """Return the best layout of a short search if its gain exceeds its range; else None."""
-    if not _may_divide(question, choice) or choice.cluster.world_size > MOST_DIVIDED:
+def _divided(question: TrainingQuestion, choice: Choice) -> Plan | None:
+    """Return the best of the usual layouts on the batch of a plain choice, if it may be much better; else None."""
+    if not _may_divide(question, choice):
         return None
-    best = question.divided((choice.cluster,), more=QUICK)
-    layout = upgrade_to(choice, best.best, cluster_text(choice.cluster)) if best else None
-    return layout if layout and layout.speedup_low > 1 else None
+    return question.quick(choice.cluster, choice.strategy.global_batch_size)
+
+
+def _layout(question: TrainingQuestion, choice: Choice, divided: Plan) -> Upgrade | None:
+    """Return a divided layout as an upgrade of a plain choice if its gain exceeds its range; else None."""
+    layout = upgrade_to(choice, divided.best, cluster_text(choice.cluster))
+    return layout if layout.speedup_low > 1 else None
 
 
 def _lighter(question: TrainingQuestion, cluster: Cluster, job: AdjustableJob) -> tuple[Fitting, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import NotMet, UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import Price
 from paceline.planning.ask.rentals import Rental
@@ -14,10 +14,11 @@ from paceline.planning.search.choice import Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.plan import plan
-from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space
+from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space, axes, space_fields
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import StepPredictor
-from paceline.strategy import BUCKET_BYTES
+from paceline.strategy import BUCKET_BYTES, Strategy
+from paceline.strategy.parallelism import DIVIDING
 from paceline.strategy.pass_order import ONE_FORWARD_ONE_BACKWARD
 from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS, ZERO1
@@ -41,21 +42,35 @@ DIVIDED: Mapping[str, Any] = {
 
 FEW: Mapping[str, Any] = {"tensors": (2, 4, 8), "contexts": (1,), "pipelines": (1, 2, 4, 8, 16), "offloads": False}
 """Subset of the layouts that most large networks are trained with."""
-QUICK: Mapping[str, Any] = {**FEW, "shardings": (ZERO1.name,), "recomputes": (NO_RECOMPUTE.name, FULL_RECOMPUTE.name)}
-"""Subset that is searched in a fraction of a second."""
+QUICK: Mapping[str, Any] = {
+    **FEW,
+    "tensors": (1, 2, 4, 8),
+    "pipelines": (1, 2, 4, 8, 16, 32, 64),
+    "shardings": (ZERO1.name,),
+    "recomputes": (NO_RECOMPUTE.name, "selective:layernorm", FULL_RECOMPUTE.name),
+}
+"""Subset that is searched in a fraction of a second if the batch is fixed."""
 ALL: Mapping[str, Any] = {}
 """All layouts, also with optimizer state in host memory."""
+
+_OF_JOB = ("task", "tokens_per_sample", "precision", "optimizer")
+"""Choices that say what is trained and in which numbers, not how it is laid out."""
 
 
 @dataclass(frozen=True)
 class TrainingQuestion:
-    """The network, target and prices of one question. ``choices`` are those of all its plans, by name."""
+    """The network, target and prices of one question.
+
+    ``choices``: the value, or several values, of each choice that the user stated, by name. ``micro_batch_sizes``: samples of a
+    replica in a micro step, if stated.
+    """
 
     workload: Workload
     target: TrainingTarget
     prices: Mapping[str, float | Price] | None
     predictor: StepPredictor
     choices: Mapping[str, Any] = field(default_factory=dict)
+    micro_batch_sizes: tuple[int, ...] = ()
 
     def rented(self, rentals: Sequence[Rental]) -> TrainingQuestion:
         """Return the question at the prices of rentals, one per device."""
@@ -75,28 +90,68 @@ class TrainingQuestion:
         least = 4 * self.workload.num_parameters + self.workload.frozen / 2
         return cluster.world_size * cluster.device.memory.value >= least
 
+    @property
+    def free(self) -> TrainingQuestion:
+        """The same question without the user's choices, but for what is trained and how long its samples are."""
+        stated = {name: value for name, value in self.choices.items() if name in _OF_JOB}
+        return replace(self, choices=stated, micro_batch_sizes=())
+
+    def _stated(self, space: Space) -> Space:
+        """Return the space with the user's choices."""
+        values = {name: value if isinstance(value, tuple | list) else (value,) for name, value in self.choices.items()}
+        fields = space_fields(values, (cluster.device for cluster in space.clusters))
+        more = {"others": {**space.others, **fields.get("others", {})}, "micro_batch_sizes": self.micro_batch_sizes}
+        return replace(space, **{**fields, **more})
+
+    @property
+    def states(self) -> bool:
+        """True if the user stated choices."""
+        return bool(self.choices or self.micro_batch_sizes)
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise UserError if no strategy with the user's choices is legal on a cluster. NotMet is no such error."""
+        try:
+            self._plan(self._stated(Space(clusters=(cluster,), **PLAIN)), FASTEST, silent)
+        except NotMet:
+            return
+
     def plan(self, space: Space, goal: Goal = FASTEST, progress: Progress = silent) -> Plan | None:
         """Return the plan; None if nothing is legal, fits or meets the goal."""
-        if self.choices:
-            space = replace(space, others={**space.others, **{name: (value,) for name, value in self.choices.items()}})
         try:
-            return plan(
-                self.workload,
-                space,
-                goal,
-                self.target,
-                prices=self.prices,
-                predictor=self.predictor,
-                progress=progress,
-                offers=False,
-            )
+            return self._plan(self._stated(space) if self.states else space, goal, progress)
         except UserError:
             return None
+
+    def _plan(self, space: Space, goal: Goal, progress: Progress) -> Plan:
+        return plan(
+            self.workload,
+            space,
+            goal,
+            self.target,
+            prices=self.prices,
+            predictor=self.predictor,
+            progress=progress,
+            offers=False,
+        )
 
     def plain(self, clusters: Sequence[Cluster], goal: Goal = FASTEST) -> Plan | None:
         """Return the best of DDP and FSDP."""
         return self.plan(Space(clusters=tuple(clusters), **PLAIN), goal)
 
     def divided(self, clusters: Sequence[Cluster], progress: Progress = silent, more: Mapping[str, Any] = ALL) -> Plan | None:
-        """Return the best divided layout. ``more``: extent of the search, ``ALL`` or ``FEW``."""
+        """Return the best divided layout. ``more``: extent of the search, ``ALL``, ``FEW`` or ``QUICK``."""
         return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)
+
+    def alike(self, cluster: Cluster, strategy: Strategy) -> Plan | None:
+        """Return the best strategy on another cluster in the manner of one: plain, or divided by the same sizes."""
+        mesh = strategy.parallelism
+        if mesh.model_devices == 1:
+            return self.plain((cluster,))
+        sizes = {axis: (getattr(mesh, name),) for axis, name in zip(axes(DIVIDING), DIVIDING, strict=True)}
+        return self.divided((cluster,), more={**QUICK, **sizes, "batches": (strategy.global_batch_size,)})
+
+    def quick(self, cluster: Cluster, batch: int = 0) -> Plan | None:
+        """Return the best of the usual layouts on one batch; 0: one sample for each device."""
+        return self.divided(
+            (cluster,), more={**QUICK, "batches": (batch or cluster.world_size * max(self.micro_batch_sizes or (1,)),)}
+        )

@@ -96,12 +96,12 @@ def upgrade_to(choice: Choice, other: Choice, title: str, *, change: str = "", s
 
 
 def _upgrade(question: TrainingQuestion, choice: Choice, change: str) -> Upgrade | None:
-    """Return the same training run with the best plain strategy after ``change``; None if the change is impossible."""
+    """Return the same training run after ``change``, in the manner of the choice (``alike``); None if it is impossible."""
     try:
-        cluster, _, _ = apply([parse_change(change)], choice.cluster, choice.strategy, "weak")
+        cluster, strategy, _ = apply([parse_change(change)], choice.cluster, choice.strategy, "weak")
     except UserError:
         return None
-    best = question.plain((cluster,))
+    best = question.alike(cluster, strategy)
     if best is None:
         return None
     seller, usd_there = _other_provider(question, choice, cluster)

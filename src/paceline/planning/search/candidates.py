@@ -202,7 +202,7 @@ def _on(
     divisions = {id(template.parallelism): template.parallelism for template in here}
     others = {id(template): {name: getattr(template, name) for name in _OF_TEMPLATE} for template in here}
     meshed: dict[tuple[int, int], list[tuple[dict[str, Any], Parallelism]]] = {}
-    for times in space.accumulations:
+    for times in sorted({times for batch in batches for times in space.times(batch, n)}):
         meshes = {key: replace(division, data=n, micro_batches=times) for key, division in divisions.items()}
         meshed[times, n] = []
         for template in here:
@@ -213,12 +213,15 @@ def _on(
                 meshed[times, n].append((choices, mesh))
     for batch, (times, replicas) in product(batches, meshed):
         pairs = meshed[times, replicas]
-        why = _batch(batch, times, replicas, work)
+        why = _batch(batch, times, replicas, work) or (_OTHER_SIZE if times not in space.times(batch, replicas) else "")
         if why:
             left_out.add(why, len(pairs), f"batch {batch} on {replicas} workers, {times} micro steps")
             continue
         for choices, mesh in pairs:  # a hundred thousand a second: ``dataclasses.replace`` takes three times as long
             yield cluster, Strategy(global_batch_size=batch, parallelism=mesh, **choices)
+
+
+_OTHER_SIZE = "a micro step would have other samples of a replica than those that are named"
 
 
 def _update_refused(choices: Mapping[str, Any], mesh: Parallelism) -> str:

@@ -238,7 +238,7 @@ def _near(layouts: LayoutSpace, best: Strategy) -> LayoutSpace:
         tensors=(mesh.tensor,),
         pipelines=(mesh.pipeline,),
         experts=(mesh.expert,),
-        micro_batch_sizes=tuple(sorted({best.micro_batch_size, 1})),
+        micro_batch_sizes=tuple(sorted({best.micro_batch_size, 1} & set(layouts.micro_batch_sizes))),
     )
 
 
@@ -302,7 +302,7 @@ def _layouts(
     tried = tuple(p for p in space.tried_precisions if not precision_left_out(cluster, p, choose, workload))
     usual = usual_precision(workload, cluster.device).name
     precisions = (usual,) if choose and usual in tried else tried
-    batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world))
+    batches = space.batches or (space.batches_on(world, target) if target.curve else _batches(world, space.micro_batch_sizes))
     batches = tuple(batch for batch in batches if batch <= target.largest_batch)
     shardings = tuple(
         name
@@ -322,6 +322,7 @@ def _layouts(
     unnamed: dict[str, tuple[int, ...]] = {
         "experts": tuple(expert_groups(workload, world)),
         "virtual_stages": LayoutSpace.virtual_stages,
+        "micro_batch_sizes": LayoutSpace.micro_batch_sizes,
         **(dict.fromkeys(MODEL_AXES, (1,)) if space.divides else {"contexts": _contexts(workload, cluster)}),
     }
     same = {name: getattr(space, name) or unnamed.get(name, ()) for name in _SAME}
@@ -342,6 +343,7 @@ def expert_groups(workload: Workload, world: int) -> Iterator[int]:
     return (size for size in powers(max(1, min(count, world))) if count % size == 0 and world % size == 0)
 
 
-def _batches(world: int) -> tuple[int, ...]:
-    """Return batches of one sample for each device, for every second device, and so on."""
-    return tuple(sorted(world // share for share in powers(SAMPLES) if world % share == 0))
+def _batches(world: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return batches of one sample for each device, for every second device, and so on; or of ``sizes`` in place of one."""
+    shares = [world // share for share in powers(SAMPLES) if world % share == 0]
+    return tuple(sorted({share * size for share in shares for size in sizes or (1,)}))

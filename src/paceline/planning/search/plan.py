@@ -115,7 +115,8 @@ def plan(
     if pointless:
         left_out.add(POINTLESS, len(legal))
     steps = predictor.many(workload, legal, fitting=True)
-    if space.accumulations == Space.accumulations and (space.batches or target.curve):
+    more = space.accumulations == Space.accumulations and not space.micro_batch_sizes
+    if more and (space.batches or target.curve):
         finer, of_finer = in_more_micro_steps(space, legal, steps, lambda tried: predictor.many(workload, tried, fitting=True))
         steps = merged_steps((range(len(legal)), steps), (range(len(legal), len(legal) + len(finer)), of_finer))
         legal = [*legal, *finer]
@@ -133,7 +134,7 @@ def plan(
             searches = offloaded if offloaded.fitting else searches
         legal, steps = searches.added(legal, steps)
     if not whole and not searches.legal:
-        raise UserError("no strategy is legal here", "; ".join(f"{x.count}: {x.reason}" for x in left_out.excluded()[:2]))
+        raise UserError("no strategy is legal here", "; ".join(map(str, left_out.decisive()[:2])))
     grouped = max(space.experts) > 1 if space.experts else bool(searches.searches)
     fitting = _fitting(workload, legal, steps, left_out, searches, grouped, predictor if offers else None)
     if not space.batches and target.curve is None:

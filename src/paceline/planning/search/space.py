@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 from paceline.errors import UserError, check_count, check_name, shown
-from paceline.hardware import PRECISIONS, Cluster
+from paceline.hardware import PRECISIONS, Cluster, Device
+from paceline.hardware.precision import precision_on
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import COMPRESSIONS, SHARDINGS
@@ -47,6 +48,7 @@ def axes(names: Iterable[str]) -> tuple[str, ...]:
 _SIZES = (
     *(i.plan.axis for i in CHOICES.values() if i.plan and isinstance(i.values, WholeNumber | ByteSize) and i.plan.axis),
     "micro_batches",
+    "micro_batch_sizes",
 )
 """Fields that hold whole numbers."""
 MODEL_AXES = axes(MODEL)
@@ -63,8 +65,10 @@ UNEVEN = "give nodes of equally many devices, or ask predict and whatif for thes
 """Advice if nodes have different numbers of devices."""
 
 
+_PLANNED: Mapping[str, StrategyChoice] = {name: item for name, item in CHOICES.items() if item.plan is not None}
+"""Choices of which a plan tries several values, or one that is named."""
 OTHERS: Mapping[str, StrategyChoice] = {
-    name: item for name, item in CHOICES.items() if item.plan is not None and not item.plan.axis
+    name: item for name, item in _PLANNED.items() if item.plan is not None and not item.plan.axis
 }
 """Choices that a plan tries without a field of ``Space`` for them."""
 
@@ -78,6 +82,38 @@ def _tried(name: str) -> tuple[Any, ...]:
 def _usual_others() -> Mapping[str, tuple[Any, ...]]:
     """Return the default values of further choices."""
     return {name: values for name in OTHERS if (values := _tried(name))}
+
+
+def space_fields(choices: Mapping[str, Sequence[Any]], devices: Iterable[Device]) -> dict[str, Any]:
+    """Return the fields of ``Space`` with which a plan tries only these values of choices, each value once.
+
+    Args:
+        choices: values by the choice's name.
+        devices: those of the plan. Mixed precision is of the kind that they support.
+
+    Raises:
+        UserError: an illegal value, or a choice that no plan tries.
+    """
+    fields: dict[str, Any] = {}
+    others: dict[str, tuple[Any, ...]] = {}
+    kinds = {device.name: device for device in devices}.values()
+    for name, given in choices.items():
+        check_name("choice of a plan", name, _PLANNED)
+        item = _PLANNED[name]
+        values = [precision_on(value, of.precisions) for value in given for of in kinds] if name == "precision" else given
+        if item.values.counted:
+            once = tuple(sorted(set(values)))  # checked with the field
+        else:
+            once = tuple(dict.fromkeys(plain(item.values.check(value, name)) for value in values))
+        assert item.plan is not None
+        if not item.plan.axis:
+            others[name] = once
+        else:
+            fields[item.plan.axis] = once[0] if item.plan.single else once
+    for axis, same in (("shardings", "divided_shardings"), ("accumulations", "micro_batches")):
+        if axis in fields:
+            fields[same] = fields[axis]
+    return {**fields, **({"others": others} if others else {})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +144,7 @@ class Space:
             ``Parallelism``.
         recomputes: in a search of layouts also selective recomputation, by the parts that save this network memory, unless
             others than the usual two are named.
+        micro_batch_sizes: samples of a replica in a micro step; empty: any.
         virtual_stages, micro_batches: those of a divided network; empty: those that a search of layouts tries.
         optimizer: empty: the one that the learning rates of the target are for, else the network's usual one.
     """
@@ -128,6 +165,7 @@ class Space:
     pipelines: tuple[int, ...] = ()
     virtual_stages: tuple[int, ...] = ()
     micro_batches: tuple[int, ...] = ()
+    micro_batch_sizes: tuple[int, ...] = ()
     experts: tuple[int, ...] = ()
     schedules: tuple[str, ...] = _tried("schedule")
     node_groups: bool = True
@@ -244,6 +282,14 @@ class Space:
         """Return whether to try strategies in which each device holds the whole network."""
         return all(1 in sizes for sizes in self.model_sizes)
 
+    def times(self, batch: int, replicas: int) -> tuple[int, ...]:
+        """Return the numbers of micro steps to try for a batch."""
+        if not self.micro_batch_sizes:
+            return self.accumulations
+        fitting = {batch // (replicas * size) for size in self.micro_batch_sizes if batch % (replicas * size) == 0}
+        named = self.accumulations != Space.accumulations
+        return tuple(sorted(fitting & set(self.accumulations) if named else fitting))
+
     def barred(self, work: TrainingTarget) -> Mapping[str, str]:
         """Compressions that do not compete because of their accuracy, and why.
 
@@ -264,7 +310,7 @@ class Space:
         """
         if self.batches:
             return self.batches
-        own = {workers * 2**n for n in range(DOUBLINGS)}
+        own = {workers * size * 2**n for size in self.micro_batch_sizes or (1,) for n in range(DOUBLINGS)}
         if work.curve is None:
             return tuple(sorted(own))
         low, high = work.curve.low_batch, work.curve.high_batch

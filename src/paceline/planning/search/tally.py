@@ -14,6 +14,9 @@ class Excluded:
     reason: str
     example: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.count}: {self.reason}{self.example and f' ({self.example})'}"
+
 
 class Exclusions:
     """Counter of left-out strategies by reason, with the first example of each."""
@@ -31,3 +34,7 @@ class Exclusions:
     def excluded(self) -> list[Excluded]:
         """Excluded strategies, the most frequent reason first."""
         return [Excluded(count, reason, self.examples[reason]) for reason, count in self.counts.most_common()]
+
+    def decisive(self) -> list[Excluded]:
+        """Excluded strategies, illegal ones first: these have an example, and others were left out by default."""
+        return sorted(self.excluded(), key=lambda left: not left.example)

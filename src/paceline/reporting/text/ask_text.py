@@ -47,6 +47,12 @@ def asked_screen(asked: Asked, deeper: str = "") -> Screen:
 def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     choice = asked.choice
     p = choice.prediction
+    if asked.otherwise is not None:
+        other = asked.otherwise
+        how = in_words(other.strategy, other.strategy.parallelism.data)
+        each = f"{memory(other.prediction.memory_bytes)} a device, {seconds(other.prediction.step_time_s)} a step"
+        yield Pair("else", f"without what you said, {cluster_text(other.cluster)} hold it: {how}, {each}")
+        yield GAP
     if asked.named is not None and asked.lighter:
         steps = [(lighter_words(fit), fit.prediction) for fit in asked.lighter]
         lighter = [(words, memory(step.memory_bytes), seconds(step.step_time_s)) for words, step in steps]
@@ -57,6 +63,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")
     words = in_words(choice.strategy, choice.strategy.parallelism.data)
     yield Pair("run it as", f"{words}, {choice.strategy.precision}")
+    yield Pair("you said", f"{', '.join(asked.said)}; the rest is chosen here" if asked.said else "")
     useful = p.useful_tokens_per_s
     tokens = f", {rate(useful or asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""
     tokens += " that count" if useful else ""
@@ -94,7 +101,11 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
 
 
 def _divided(asked: Asked) -> str:
-    """Describe layouts that divide the network, if they may be better; empty otherwise."""
+    """Describe layouts that divide the network, if they may be better, or the plain strategy beside one; empty otherwise."""
+    if asked.plain is not None:
+        whole = asked.plain.choice
+        how, waits = in_words(whole.strategy, whole.strategy.parallelism.data), whole.prediction.bottleneck
+        return f"in plain PyTorch {how}: {asked.plain.speedup:.2f}x, {seconds(whole.time_s)}; waits for {waits}"
     if not asked.may_divide:
         return ""
     layout = asked.divided_layout

@@ -286,10 +286,10 @@ def test_every_choice_is_executed_or_refused(name: str) -> None:
 
 def test_axes_of_a_plan_are_declared() -> None:
     axes = {item.plan.axis for item in CHOICES.values() if item.plan and item.plan.axis}
-    of_search = {"divided_shardings", "micro_batches", "node_groups"}  # of a search of layouts alone
+    of_search = {"divided_shardings", "micro_batches", "micro_batch_sizes", "node_groups"}  # of a search of layouts, or sizes
     of_plan = {"clusters", "offloads", "others", "max_loss"}
     assert {f.name for f in fields(Space)} == axes | of_search | of_plan
-    of_layouts = {"micro_batch_sizes", "context_exchanges", "sequences", "balanced", "common"}
+    of_layouts = {"context_exchanges", "sequences", "balanced", "common"}
     assert {f.name for f in fields(LayoutSpace)} - axes - of_search == of_layouts
     decided = {item for item in CHOICES.values() if item.plan and item.plan.axis in {f.name for f in fields(LayoutSpace)}}
     assert {item.name for item in decided if not item.of_layout} == {"global_batch_size", "precision", "optimizer"}

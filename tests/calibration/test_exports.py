@@ -37,9 +37,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def steps_of(path: Path, named: dict[str, str] | None = None, unit: str = "") -> MeasuredSteps:
-    steps = read_export(path, named, unit).steps
-    assert steps
-    return steps
+    return read_export(path, named, unit).measured_steps
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_each_form_is_read(name: str, states: list[DeviceState]) -> None:
     assert list(device_states((FILES / name).read_text().splitlines(keepends=True))) == states
     run = read_run(FILES / name)
     assert (run.kind, run.step_s, run.peak_memory_bytes) == ("nvidia-smi", None, states[0].memory_bytes)
-    with pytest.raises(UserError, match="has no step times"):
+    with pytest.raises(UserError, match=r"is the output of nvidia-smi; .*; it states no step times; give a log"):
         _ = run.steady
 
 

@@ -115,8 +115,10 @@ def test_a_run_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", RATES)
 def test_a_rate_needs_the_size_of_a_step(name: str) -> None:
     seconds, said = RATES[name]
+    rate = read_run(FILES / name)
+    assert rate.steps is None and rate.step_s is None and len(rate.rates) == 1 and "per s" in rate.took()
     with pytest.raises(UserError, match=said):
-        read_run(FILES / name)
+        _ = rate.measured_steps
     run = read_run(FILES / name, global_batch=64, seq_len=1024, world_size=8)
     assert run.step_s == pytest.approx(seconds, rel=2e-3)
 
@@ -126,6 +128,24 @@ def test_a_packed_file_is_read_alike(name: str, tmp_path: Path) -> None:
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress((FILES / name).read_bytes()))
     assert read_run(packed).step_s == read_run(FILES / name).step_s
+
+
+def test_the_output_folder_of_a_trainer_is_read(tmp_path: Path) -> None:
+    for step in ("checkpoint-9", "checkpoint-10"):
+        (tmp_path / step).mkdir()
+        (tmp_path / step / "trainer_state.json").write_text('{"log_history": [{"step": 9}], "global_step": 9}')
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="has times at the end of the run alone: give the console's output"):
+        read_run(tmp_path)
+    shutil.copy(FILES / "trainer_state.json", tmp_path / "checkpoint-10")
+    assert read_run(tmp_path).kind == RUNS["trainer_state.json"][0]
+    shutil.copy(FILES / "trainer_log.jsonl", tmp_path)
+    assert read_run(tmp_path).kind == RUNS["trainer_log.jsonl"][0]
+
+
+def test_a_length_makes_the_batch_known() -> None:
+    assert read_run(FILES / "nanogpt.log", seq_len=1024).global_batch == 480
+    assert read_run(FILES / "maxtext_metrics.jsonl", seq_len=2048, world_size=4).global_batch == 48
 
 
 def test_the_name_does_not_decide(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from paceline.calibration.imports.event_file import read_scalars
 from paceline.calibration.imports.json_runs import json_lines
 from paceline.calibration.imports.measuring import Stated
@@ -84,8 +86,7 @@ def read_export(
         stated: sizes that the user states; a column of tokens or samples a second needs them.
 
     Raises:
-            UserError: no column, several columns, or a column without a unit for the step time; a missing named column; a rate
-                without the size of a step.
+        UserError: no column, several columns, or a column without a unit for the step time; a missing named column.
     """
     header, rows = _read_csv(path)
     return table_run(path.name, "CSV export", header, rows, named, unit, stated)
@@ -138,7 +139,11 @@ def table_run(
     if columns.step_time:
         found = (_number(row.get(columns.step_time, "")) for row in rows)
         values = [value for value in found if value is not None and value > 0]  # a row that is cut may hold 0
-        size = _size(file, columns, stated or Stated())
+        size, fix = _size(columns, stated or Stated())
+        if not size:
+            why = f"{file}: column {columns.step_time} is a rate, and the size of a step is not known"
+            rates = {_RATE_NAMES[columns.size]: float(np.median(values))} if values else {}
+            return RunMeasurement(file=file, kind=kind, basis=basis, rates=rates, lacks=(why, fix))
         steps = (
             [size / value for value in values if value > 0]
             if columns.rate
@@ -151,21 +156,24 @@ def table_run(
     return RunMeasurement(file=file, kind=kind, basis=basis, steps=measured)
 
 
-def _size(file: str, columns: _Columns, stated: Stated) -> float:
-    """Return the size of a step that a rate needs. Raises UserError if it is not stated."""
+_RATE_NAMES = {
+    "global_batch": "samples_per_s",
+    "tokens_per_step": "tokens_per_s",
+    "device_tokens_per_step": "device_tokens_per_s",
+}
+"""Rates by the size of a step that they need."""
+
+
+def _size(columns: _Columns, stated: Stated) -> tuple[float, str]:
+    """Return the size of a step that a rate needs, 0 if it is not stated, and the options that state it."""
     if not columns.size:
-        return 1.0
-    batch, length, world = stated.global_batch, stated.seq_len, stated.world_size
+        return 1.0, ""
+    batch, length, world = stated.global_batch or 0, stated.seq_len or 0, stated.world_size or 0
     if columns.size == "global_batch":
-        size, fix = float(batch or 0), "give --global-batch"
-    elif columns.size == "tokens_per_step":
-        size, fix = float((batch or 0) * (length or 0)), "give --global-batch and --seq-len"
-    else:
-        size = (batch or 0) * (length or 0) / world if world else 0.0
-        fix = "give --global-batch, --seq-len and --cluster"
-    if not size:
-        raise UserError(f"{file}: column {columns.step_time} is a rate, and the size of a step is not known", fix)
-    return size
+        return float(batch), "give --global-batch"
+    if columns.size == "tokens_per_step":
+        return float(batch * length), "give --global-batch and --seq-len"
+    return batch * length / world if world else 0.0, "give --global-batch, --seq-len and --cluster"
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[dict[str, str]]]:

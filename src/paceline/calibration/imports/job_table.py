@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paceline.calibration.imports.measuring import contradiction
 from paceline.calibration.imports.run_files import read_run
-from paceline.calibration.imports.run_measurement import RunFact, RunMeasurement
+from paceline.calibration.imports.run_measurement import RunFact
 from paceline.calibration.imports.step_times import MeasuredSteps, summary
 from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS, observation
@@ -36,15 +36,7 @@ def read_steps(
     paths: Sequence[Path], *, columns: Mapping[str, str] | None = None, unit: str = "", global_batch: int | None = None
 ) -> MeasuredSteps:
     """Read the steps of a run. Arguments and errors as of ``read_run``; UserError too for a file without step times."""
-    run = read_run(paths, columns=columns, unit=unit, global_batch=global_batch)
-    return measured_steps(run)
-
-
-def measured_steps(run: RunMeasurement) -> MeasuredSteps:
-    """Return the steps of a run. Raises UserError for a file without step times."""
-    if run.steps is None:
-        raise UserError(f"{run.file} has no step times: {run.took()}", "give a log of the run")
-    return run.steps
+    return read_run(paths, columns=columns, unit=unit, global_batch=global_batch).measured_steps
 
 
 def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None = None) -> tuple[dict[str, str], Observation]:

@@ -46,7 +46,7 @@ class JsonFormat:
     """Format of a JSON file.
 
     Attributes:
-        name, framework, counts_all_tokens, source: as of ``TextFormat``.
+        name, framework, counts_all_tokens, untimed, source: as of ``TextFormat``.
         marks: keys that an object of the format has, all of them.
         values: quantities of a record.
         facts: facts of the object by name, and their keys.
@@ -58,6 +58,7 @@ class JsonFormat:
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     counts_all_tokens: bool = False
+    untimed: str = "give a log of more steps"
     source: str
 
 
@@ -68,6 +69,7 @@ JSON_FORMATS = (
         marks=("log_history", "global_step"),
         values={"step": JsonValue(("step",)), "tokens_total": JsonValue(("num_tokens", "num_input_tokens_seen"))},
         facts={"micro_batch": "train_batch_size", "last_step": "global_step"},
+        untimed="it has times at the end of the run alone: give the console's output, or the event file under runs/",
         source="transformers 5.24, trainer_callback.py (TrainerState); TRL 0.24, sft_trainer.py (num_tokens)",
     ),
     JsonFormat(

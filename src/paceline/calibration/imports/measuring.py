@@ -37,7 +37,7 @@ class Stated:
 
 
 class RunFormat(Protocol):
-    """Names of a format. ``counts_all_tokens``: rates count every token of the batch."""
+    """Names of a format. ``counts_all_tokens``: rates count every token of the batch. ``untimed``: next step without times."""
 
     @property
     def name(self) -> str: ...
@@ -45,6 +45,8 @@ class RunFormat(Protocol):
     def framework(self) -> str: ...
     @property
     def counts_all_tokens(self) -> bool: ...
+    @property
+    def untimed(self) -> str: ...
 
 
 def contradiction(file: str, name: str, fact: RunFact, given: object) -> UserError:
@@ -78,6 +80,7 @@ def measured_run(
     series = step_series(columns, sizes)
     known |= _counted(columns, series, known)
     known |= _devices(known)
+    known |= _batch_of_tokens(known, stated)
     _check_tokens(file, form, known, sizes, stated)
     summary = _summary(known, columns, eval_s)
     every = (*notes, *left_out, *series.notes)
@@ -90,15 +93,18 @@ def measured_run(
             if not step_s:
                 step_s, mean_of, basis = [summary.step_s], summary.steps, summary.basis
             every += (doubt,) if doubt else ()
-    if not step_s:
-        raise _no_step_times(file, form, columns)
+    rates = {name: float(np.nanmedian(columns[name])) for name in RATES if not np.isnan(columns[name]).all()}
+    lacks = ("", "") if step_s else _missing_size(file, form, rates)
     memory = _memory(columns, known)
     return RunMeasurement(
         file=file,
         kind=form.name,
         framework=known["framework"].value if "framework" in known else form.framework,
         basis=basis,
-        steps=MeasuredSteps(
+        lacks=lacks,
+        steps=None
+        if not step_s
+        else MeasuredSteps(
             source=form.name,
             step_s=step_s,
             mean_of=mean_of,
@@ -107,7 +113,7 @@ def measured_run(
             places={name: str(fact) for name, fact in known.items()},
         ),
         facts=known,
-        rates={name: float(np.nanmedian(columns[name])) for name in RATES if not np.isnan(columns[name]).all()},
+        rates=rates,
         memory_bytes=memory,
         notes=every,
     )
@@ -213,6 +219,15 @@ def _devices(facts: Mapping[str, RunFact]) -> dict[str, RunFact]:
     return {"world_size": RunFact(str(nearest), "", "tokens of a step over those of one device")}
 
 
+def _batch_of_tokens(facts: Mapping[str, RunFact], stated: Stated) -> dict[str, RunFact]:
+    """Return the batch that the tokens of a step and a stated length give."""
+    tokens = _number(facts, "tokens_per_step") or _number(facts, "device_tokens_per_step") * (stated.world_size or 0)
+    if "global_batch" in facts or stated.global_batch or not stated.seq_len or not _is_whole(tokens / stated.seq_len):
+        return {}
+    batch = round(tokens / stated.seq_len)
+    return {"global_batch": RunFact(str(batch), "", f"{tokens:,.0f} tokens a step, {stated.seq_len:,} a sequence")}
+
+
 def _is_whole(count: float) -> bool:
     """Return whether a rounded product is one whole number beyond doubt."""
     nearest = round(count)
@@ -286,14 +301,14 @@ def _memory(columns: Mapping[str, Array], facts: dict[str, RunFact]) -> float | 
     return max([*known, *(value for value in stated if value)], default=None)
 
 
-def _no_step_times(file: str, form: RunFormat, columns: Mapping[str, Array]) -> UserError:
-    """Return the error for records without step times, which names the missing size."""
-    if not np.isnan(columns["samples_per_s"]).all():
-        return UserError(f"{file} says samples a second and not how many a step has", "give --global-batch")
+def _missing_size(file: str, form: RunFormat, rates: Mapping[str, float]) -> tuple[str, str]:
+    """Return why rates give no step times, and the option for the missing size. Raises UserError without rates."""
+    if "samples_per_s" in rates:
+        return f"{file} says samples a second and not how many a step has", "give --global-batch"
     for name, words, fix in (
         ("tokens_per_s", "tokens a second", "give --global-batch and --seq-len"),
         ("device_tokens_per_s", "tokens a second of a device", "give --cluster, --global-batch and --seq-len"),
     ):
-        if not np.isnan(columns[name]).all():
-            return UserError(f"{file} ({form.name}) says {words} and not how many a step has", fix)
-    return UserError(f"{file} ({form.name}) has no step times", "give a log of more steps")
+        if name in rates:
+            return f"{file} ({form.name}) says {words} and not how many a step has", fix
+    raise UserError(f"{file} ({form.name}) has no step times", form.untimed)

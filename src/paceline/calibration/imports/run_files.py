@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,17 @@ class OtherFile:
 
 
 _SETTINGS = "it states settings and no times: give a log of the run"
+IN_FOLDERS = (
+    "trainer_log.jsonl",
+    "trainer_state.json",
+    "checkpoint-*/trainer_state.json",
+    "all_results.json",
+    "*tfevents*",
+    "runs/*/*tfevents*",
+    "lightning_logs/*/*tfevents*",
+    "lightning_logs/*/metrics.csv",
+)
+"""Files of a run in its output folder, the best first; of several of one kind the last by name and number."""
 OTHER_FILES = (
     OtherFile("a table of Slurm's jobs", (("JobID|",), ("JobIDRaw|",)), "paceline schedule compare reads it"),
     OtherFile("a Slurm script", (("#SBATCH ",),), _SETTINGS),
@@ -59,7 +71,7 @@ def read_run(
     """Read a run from a log, an export, an event file, JSON of a trainer, profiler traces, or the output of nvidia-smi.
 
     Args:
-        paths: one file, or traces of the ranks of one job or their directory.
+        paths: one file or the output folder of a trainer (``IN_FOLDERS``), or traces of the ranks of one job or their folder.
         global_batch: samples of a step over all devices, for rates without it.
         seq_len: tokens of a sequence, for rates of tokens.
         world_size: number of devices, for rates of one device.
@@ -68,12 +80,12 @@ def read_run(
         warmup: steps to leave out at the start; None: by their length.
 
     Raises:
-        UserError: no such file; several that are no traces; a file of unknown kind or without steps; a stated size that
-            contradicts the file; options of another kind of file.
+        UserError: no such file; several that are no traces; a file of unknown kind, or without steps and rates; a stated
+            size that contradicts the file; options of another kind of file.
     """
     several = [paths] if isinstance(paths, Path | str) else list(paths)
     stated = Stated(global_batch=global_batch, seq_len=seq_len, world_size=world_size)
-    files = [file for path in map(Path, several) for file in (_traces_in(path) if path.is_dir() else [path])]
+    files = [file for path in map(Path, several) for file in (_files_in(path) if path.is_dir() else [path])]
     for file in files:
         if not file.is_file():
             raise UserError(f"{file} is no file", "give a trace, a log or a CSV file")
@@ -86,10 +98,14 @@ def read_run(
     return replace(_read_one(files[0], columns, unit, stated), warmup=warmup)
 
 
-def _traces_in(path: Path) -> list[Path]:
+def _files_in(path: Path) -> list[Path]:
+    """Return the best file of a run in its output folder, or the traces in a folder."""
+    for pattern in IN_FOLDERS:
+        if found := sorted(path.glob(pattern), key=lambda file: [int(n) for n in re.findall(r"\d+", str(file))]):
+            return [found[-1]]
     traces = sorted(file for file in path.iterdir() if file.name.endswith((".json", ".json.gz")))
     if not traces:
-        raise UserError(f"{path} has no trace", "give a directory of .json or .json.gz files")
+        raise UserError(f"{path} has no trace", "give a file of the run, or a directory of .json or .json.gz files")
     return traces
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from paceline.calibration.imports.device_state import DeviceState
 from paceline.calibration.imports.step_times import MeasuredSteps, SteadySteps, summary
 from paceline.errors import UserError
-from paceline.units import format_memory, format_seconds
+from paceline.units import digits3, format_memory, format_seconds
 
 USUAL_FACTS: Mapping[str, str] = {
     "global_batch": "batch",
@@ -49,6 +49,7 @@ class RunMeasurement:
         framework: software that wrote it; empty if unknown.
         basis: quantity from which the step times follow.
         steps: times of the steps, in order; None without step times.
+        lacks: why there are no step times, and the next step.
         facts: facts about the run by column of a table of jobs, and ``world_size``, ``micro_batch``, ``tokens_per_step``,
             ``device_tokens_per_step``.
         rates: medians of the rates that the file states: ``tokens_per_s``, ``device_tokens_per_s``, ``samples_per_s``,
@@ -64,6 +65,7 @@ class RunMeasurement:
     framework: str = ""
     basis: str = ""
     steps: MeasuredSteps | None = None
+    lacks: tuple[str, str] = ("", "")
     facts: Mapping[str, RunFact] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     memory_bytes: float | None = None
@@ -106,9 +108,17 @@ class RunMeasurement:
     @property
     def steady(self) -> SteadySteps:
         """Steps without warm-up and pauses. Raises UserError without step times."""
-        if self.steps is None:
-            raise UserError(f"{self.file} ({self.kind}) has no step times", "give a log of the run")
-        return self.steps.steady(self.warmup)
+        return self.measured_steps.steady(self.warmup)
+
+    @property
+    def measured_steps(self) -> MeasuredSteps:
+        """All steps. Raises UserError without step times."""
+        if self.steps is not None:
+            return self.steps
+        if self.devices:
+            states = f"{self.took()}; it states no step times"
+            raise UserError(f"{self.file} is the output of {states}", "give a log of the run; paceline diagnose takes both")
+        raise UserError(*self.lacks)
 
     @property
     def step_s(self) -> float | None:
@@ -154,12 +164,14 @@ class RunMeasurement:
         parts = [self.kind]
         if self.steps is not None:
             parts.append(f"{_steps_text(self.steady)}{f', by {self.basis}' if self.basis else ''}")
+        elif not self.devices:
+            parts += [f"{digits3(rate)} {name.replace('_', ' ')}" for name, rate in self.rates.items()]
         parts += [state.describe() for state in self.devices[:1]]
         if len(self.devices) > 1:
             parts[-1] += f" (first of {len(self.devices)} devices)"
         if self.memory_bytes is not None:
             parts.append(f"peak memory {format_memory(self.memory_bytes)}")
-        if self.missing and self.steps is not None:
+        if self.missing and not self.devices:
             parts.append(f"not stated: {', '.join(self.missing)}")
         return "; ".join(parts)
 

@@ -74,6 +74,7 @@ class TextFormat:
         block: text of the line that starts a step, if its quantities are in the indented lines that follow.
         signs: texts of which the file has one; empty: not needed.
         counts_all_tokens: True if the rates count every token of the batch, padding too.
+        untimed: next step for a file of the format without times.
         source: where the format was read.
     """
 
@@ -89,6 +90,7 @@ class TextFormat:
     block: str = ""
     signs: tuple[str, ...] = ()
     counts_all_tokens: bool = False
+    untimed: str = "give a log of more steps"
     source: str
 
 

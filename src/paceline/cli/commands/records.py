@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from paceline.calibration.imports.job_table import MissingFacts, add_row, job_row, measured_steps, table_text
+from paceline.calibration.imports.job_table import MissingFacts, add_row, job_row, table_text
 from paceline.calibration.imports.run_files import read_run
 from paceline.calibration.imports.step_times import LONG
 from paceline.calibration.observation import Observation
@@ -65,7 +65,7 @@ def _import(o: argparse.Namespace) -> Answer:
     )
     took = f"{run.file} is read as {run.took()}"
     try:
-        row, seen = job_row(measured_steps(run), given, o.warmup)
+        row, seen = job_row(run.measured_steps, given, o.warmup)
     except MissingFacts as error:
         raise UserError(error.message, f"{error.fix} ({took})") from None
     doubt = (*run.notes, *_held(seen))

@@ -123,7 +123,7 @@ def diagnose(
         raise UserError(f"measured={measured!r}", f"write it as {EXAMPLES}")
     inputs = _prediction_inputs(workload, cluster, strategy, network, (seq_len, lora), predictor, choices)
     further = [parse_also(text) for text in ([also] if isinstance(also, str) else also)]
-    return planning.diagnose(RunQuestion(*inputs, _predictor(predictor)), parse_speed(measured), further)
+    return planning.diagnose(RunQuestion(*inputs, _predictor(predictor), frozenset(choices)), parse_speed(measured), further)
 
 
 def whatif(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import paceline
@@ -18,6 +20,10 @@ def run_with(*changes: str, question: str = "") -> str:
     """Return the measured seconds of a run that has the changes, without anyone knowing."""
     asked = TWO.changed([parse_change(text) for text in question.split(",") if text])
     return f"{asked.changed([parse_change(text) for text in changes]).step.step_time_s!r} s"
+
+
+def score(diagnosis: Diagnosis, name: str) -> float:
+    return next(one.score for one in diagnosis.causes if one.name == name)
 
 
 def found(measured: str, *also: str) -> Diagnosis:
@@ -56,6 +62,12 @@ def test_evidence_raises_the_cause_that_it_proves() -> None:
     seen = diagnose(TWO, parse_speed(measured), evidence=[Evidence("clocks", "1100 of 1980 MHz", 30.0)])
     assert {one.name: one.score for one in seen.causes}["clocks"] > plain["clocks"]
     assert seen.evidence == ("1100 of 1980 MHz",)
+
+
+def test_a_stated_choice_makes_its_contradiction_less_probable() -> None:
+    slow = parse_speed(run_with("precision=fp32"))
+    alone, stated = (diagnose(one, slow) for one in (TWO, replace(TWO, stated=frozenset({"precision"}))))
+    assert score(stated, "fp32") < score(alone, "fp32")
 
 
 def test_faster_than_predicted_is_a_misstated_question() -> None:

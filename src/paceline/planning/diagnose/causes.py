@@ -31,6 +31,8 @@ class Cause:
         reading: other reading of the measured number: of one device (``each``) or of ``total``, against the peak with sparsity
             (``sparse``), its ``inverse``, or of a ``micro`` step.
         when: conditions that the question meets (``conditions``).
+        needs_memory: True if it takes memory, so that a run that would not hold it has another cause.
+        settings: choices that rule it out, mostly, where the user states them.
         faster: True if it makes the run faster than predicted.
         waits: resource that the predicted step waits for if the cause is already in the question.
         log: texts of a log's lines that show it. ``denied``: those that exclude it.
@@ -49,6 +51,8 @@ class Cause:
     of: tuple[str, ...] = ()
     reading: Reading = ""
     when: tuple[str, ...] = ()
+    needs_memory: bool = False
+    settings: tuple[str, ...] = ()
     faster: bool = False
     waits: str = ""
     log: tuple[str, ...] = ()

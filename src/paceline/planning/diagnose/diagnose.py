@@ -19,6 +19,8 @@ from paceline.planning.diagnose.score import consistent, density, distance
 
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""
+STATED = 0.3
+"""Factor on the weight of a cause that contradicts what the user states about the run. An assumption."""
 LEAST_WAIT = 0.1
 """Share of the predicted step from which a wait counts as a cause that is in it already."""
 
@@ -114,6 +116,7 @@ def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase]
     measured = [case.seconds for case in cases]
     likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
     prior = cause.seen(cases[0].question.of_images) * facts.get(cause.name, 1.0)
+    prior *= STATED if cases[0].question.stated.intersection(cause.settings) else 1.0
     best = max(tried, key=lambda variant: variant.weight * math.exp(-(distance(measured, variant.guesses) ** 2) / 2))
     agrees = any(consistent(measured, variant.guesses) for variant in tried)
     return _Weighed((cause,), prior * sum(likelihoods), best, agrees)

@@ -29,8 +29,9 @@ SPEED_CONDITIONS: Mapping[str, Callable[[Speed], bool]] = {
 }
 """Conditions of causes on the measured speed."""
 OUT_OF_MEMORY = 0.1
-"""Factor on the weight of a change that needs more memory than a device has, since the run did fit. An assumption: predictions
-of memory are wrong at times."""
+"""Factor on the weight of a change that needs more memory than a device has, since the run did fit. An assumption."""
+MEMORY_ERROR = 1.05
+"""Factor by which a prediction of memory may be too large."""
 _WORD = re.compile(r"\{(\w+)\}")
 
 
@@ -122,7 +123,8 @@ def _changed(cause: Cause, question: RunQuestion, texts: Sequence[str]) -> tuple
         guess = base_guess(other.step)
     except UserError:
         return None, True
-    fits = other.step.fits or not question.step.fits
+    room = max(question.cluster.device.memory.value, question.step.memory_bytes)
+    fits = not cause.needs_memory or other.step.memory_bytes <= MEMORY_ERROR * room
     return (replace(guess, seconds=guess.seconds * question.micro_steps) if cause.repeats else guess), fits
 
 

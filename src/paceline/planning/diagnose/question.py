@@ -29,12 +29,17 @@ _GBIT = 1.25e8
 
 @dataclass(frozen=True)
 class RunQuestion:
-    """A step: network, machines, strategy and the model that predicts it."""
+    """A step: network, machines, strategy and the model that predicts it.
+
+    Attributes:
+        stated: choices that the user names, of the strategy and of the predictor.
+    """
 
     workload: Workload
     cluster: Cluster
     strategy: Strategy
     predictor: StepPredictor
+    stated: frozenset[str] = frozenset()
 
     @cached_property
     def step(self) -> Prediction:

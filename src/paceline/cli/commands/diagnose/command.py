@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from paceline.cli.answer_head import taken
+from paceline.cli.arguments.choice_arguments import PREDICTED
 from paceline.cli.arguments.prediction_arguments import add_prediction_arguments
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.guide.sections import common, section
@@ -17,6 +18,8 @@ from paceline.planning.diagnose.measured import EXAMPLES, parse_speed
 from paceline.planning.diagnose.question import RunQuestion
 from paceline.reporting.text.diagnose_text import diagnosis_screen
 
+OF_SOFTWARE = ("attention", "framework", "compile")
+"""Options about software that causes contradict."""
 EXAMPLE = """example:
   paceline diagnose gpt2 --cluster '2x8 A100, 8x200Gb/s InfiniBand' --global-batch 128 --measured '1.4 s/step'"""
 
@@ -41,11 +44,17 @@ def _diagnose(o: argparse.Namespace) -> Answer:
         raise UserError("no measured speed is given", f"give --log of the run, or --measured {EXAMPLES}")
     notes = list(_sizes(o, files))
     inputs = prediction_inputs(o)
-    question = RunQuestion(*inputs, predictor(o, o.loader))
+    question = RunQuestion(*inputs, predictor(o, o.loader), _stated(o))
     memory = question.cluster.device.memory.value
     seen = [fact for run in files.runs for fact in state_evidence(run, question.step, memory)]
     found = diagnose(question, speed, also, (*files.evidence, *seen))
     return found.to_json(), diagnosis_screen(found).noting(*notes, *taken(o, inputs))
+
+
+def _stated(o: argparse.Namespace) -> frozenset[str]:
+    """Return the choices that the options state."""
+    places = {item.name: item.dest for item in PREDICTED} | {name: name for name in OF_SOFTWARE}
+    return frozenset(name for name, dest in places.items() if getattr(o, dest, None) != o.parser.get_default(dest))
 
 
 def _sizes(o: argparse.Namespace, files: RunFiles) -> Iterator[str]:

@@ -42,6 +42,16 @@ def test_steps_of_a_recorded_trace() -> None:
     assert (steps.sync_s, steps.processes, dict(steps.job)) == (None, 2, {})
 
 
+def test_without_steps_the_updates_divide_them(tmp_path: Path) -> None:
+    def update(name: str, start: float) -> dict[str, Any]:
+        return {**step(0, start, 2 * MS), "name": f"Optimizer.step#{name}.step"}
+
+    events = [update(name, start * MS) for start in (10, 110, 215) for name in ("AdamW", "SGD")]
+    assert read_traces([trace(tmp_path / "a.json", events)]).step_s == pytest.approx([0.1, 0.105])
+    with pytest.raises(UserError, match="has no ProfilerStep"):
+        read_traces([trace(tmp_path / "b.json", events[:1])])
+
+
 @pytest.mark.full
 def test_steps_of_a_real_trace(tmp_path: Path) -> None:
     """The oracle: what the profiler's own events say."""

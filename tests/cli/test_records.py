@@ -70,6 +70,18 @@ def test_a_job_that_its_devices_would_not_hold_is_doubted(
     assert code == 0 and "As described" not in out
 
 
+def test_the_tokens_of_a_step_give_the_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = tmp_path / "nanogpt.log"
+    lines = "".join(f"iter {n}: loss 5.1, time {ms}ms, mfu 50%\n" for n, ms in enumerate((4100, 586, 588, 587)))
+    place.write_text("tokens per iteration will be: 491,520\n" + lines)
+    told = f"records import {place} --workload gpt2 --cluster '8 A100' --precision bf16"
+    code, _, err = run(capsys, told)
+    assert code == 2 and "give --global-batch, or --seq-len for the batch, as a step has 491,520 tokens" in err
+    data = answer(capsys, f"{told} --seq-len 1024")
+    assert (data["row"]["global_batch"], data["step_s"], data["kind"]) == ("480", 0.587, "nanoGPT log")
+    assert data["took"].startswith("nanogpt.log is read as nanoGPT log; 3 step times") and "not stated" not in data["took"]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -2,6 +2,8 @@
 
 ``torch.profiler.profile(..., on_trace_ready=...)`` writes an annotation ``ProfilerStep#N`` for each ``step()``, and kernels of
 the category ``kernel``; those of NCCL and RCCL have nccl in their name. ``distributedInfo`` has the rank and the world's size.
+Without ``step()``, a step is the time between the ends of two updates: PyTorch 2.13's optimizers annotate them
+(``torch/optim/optimizer.py``, ``profile_hook_step``).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
@@ -26,6 +29,7 @@ Intervals = Array
 """Rows of start and end, in microseconds."""
 SOURCE = "PyTorch profiler"
 _STEP = re.compile(r"ProfilerStep#(\d+)$")
+_UPDATE = "Optimizer.step#"
 _WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 _FIX = "write traces with torch.profiler.profile(schedule=..., on_trace_ready=...), and call its step() after each step"
 
@@ -39,6 +43,7 @@ class _RankTrace:
     world: int = 0
     devices: tuple[str, ...] = ()
     steps: dict[int, tuple[float, float]] = field(default_factory=dict)
+    updates: dict[str, list[float]] = field(default_factory=dict)
     work: array[float] = field(default_factory=lambda: array("d"))
     waits: array[float] = field(default_factory=lambda: array("d"))
 
@@ -60,6 +65,13 @@ class _RankTrace:
             (self.waits if "nccl" in name.casefold() else self.work).extend((start, start + float(event["dur"])))
         elif not category.startswith("gpu") and (step := _STEP.match(name)):
             self.steps[int(step[1])] = (start, start + float(event["dur"]))
+        elif not category.startswith("gpu") and name.startswith(_UPDATE):
+            self.updates.setdefault(name, []).append(start + float(event["dur"]))
+
+    def between_updates(self) -> dict[int, tuple[float, float]]:
+        """Return the times between the updates of the first optimizer, for a trace without annotated steps."""
+        ends = sorted(next(iter(self.updates.values()), ()))
+        return dict(enumerate(pairwise(ends)))
 
     def sync_s(self) -> float | None:
         """Seconds of a step in which only kernels of NCCL ran; None without such kernels."""
@@ -101,6 +113,7 @@ def _read(path: Path) -> _RankTrace:
         raise UserError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", "give a trace") from error
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path.name} is no Chrome trace: {error}", _FIX) from None
+    rank.steps = rank.steps or rank.between_updates()
     if not rank.steps:
         raise UserError(f"{path.name} has no ProfilerStep: nothing says where a step ends", _FIX)
     return rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paceline.calibration.imports.device_state import DeviceState
@@ -152,15 +152,15 @@ class RunMeasurement:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Usual facts that the file does not state."""
+        """Names of usual facts that the file does not state."""
         return tuple(
-            words
-            for name, words in USUAL_FACTS.items()
+            name
+            for name in USUAL_FACTS
             if name not in self.facts and not (name == "device" and self.device) and not (name == "world_size" and self.devices)
         )
 
-    def took(self) -> str:
-        """Describe on one line the kind of file, the steps taken, and the missing facts."""
+    def took(self, known: Collection[str] = ()) -> str:
+        """Describe on one line the kind of file, the steps taken, and the missing facts except ``known`` ones."""
         parts = [self.kind]
         if self.steps is not None:
             parts.append(f"{_steps_text(self.steady)}{f', by {self.basis}' if self.basis else ''}")
@@ -171,8 +171,9 @@ class RunMeasurement:
             parts[-1] += f" (first of {len(self.devices)} devices)"
         if self.memory_bytes is not None:
             parts.append(f"peak memory {format_memory(self.memory_bytes)}")
-        if self.missing and not self.devices:
-            parts.append(f"not stated: {', '.join(self.missing)}")
+        missing = [USUAL_FACTS[name] for name in self.missing if name not in known]
+        if missing and not self.devices:
+            parts.append(f"not stated: {', '.join(missing)}")
         return "; ".join(parts)
 
 

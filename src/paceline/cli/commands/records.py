@@ -63,11 +63,12 @@ def _import(o: argparse.Namespace) -> Answer:
         unit=o.unit,
         warmup=o.warmup,
     )
-    took = f"{run.file} is read as {run.took()}"
+    took = f"{run.file} is read as {run.took({*given, 'world_size'} if devices else given)}"
     try:
         row, seen = job_row(run.measured_steps, given, o.warmup)
     except MissingFacts as error:
-        raise UserError(error.message, f"{error.fix} ({took})") from None
+        counted = "" if "global_batch" in given or not run.tokens_per_step else _counted_tokens(run.tokens_per_step)
+        raise UserError(error.message, f"{error.fix}{counted} ({took})") from None
     doubt = (*run.notes, *_held(seen))
     data = {
         "row": row,
@@ -87,6 +88,10 @@ def _import(o: argparse.Namespace) -> Answer:
     table = f"{o.out} has {rows} row{'s' * (rows > 1)}; paceline predict ... --records {o.out} learns from it"
     screen = Screen(title=job, answer=(Paragraph(step), Paragraph(took)), brief=f"{job}: {step}", notes=doubt).writing(table)
     return {**data, "table": o.out, "rows": rows}, screen
+
+
+def _counted_tokens(tokens: float) -> str:
+    return f", or --seq-len for the batch, as a step has {tokens:,.0f} tokens"
 
 
 def _held(seen: Observation) -> tuple[str, ...]:

@@ -21,7 +21,6 @@ from typing import Any
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.command_line import build_parser
 from paceline.cli.parser import parse
-from paceline.prediction.step.memory import LEAST_RESERVE
 from paceline.strategy import OPTIMIZERS
 
 ROWS = Path(__file__).with_suffix(".toml")
@@ -58,13 +57,13 @@ def predicted_bytes(row: Mapping[str, Any]) -> float:
             command = command.replace("CONFIG", folder)
         options = parse(build_parser(), ["predict", *shlex.split(command)])
         prediction = predictor(options).step(*prediction_inputs(options))
-    sizes = dict(prediction.memory)
-    reserve = sizes.pop("reserve", 0.0)
-    if row["counted"] == "device":
-        return sum(sizes.values()) + reserve
-    if OPTIMIZERS[prediction.strategy["optimizer"]].paged:
-        sizes.pop("optimizer state")
-    return sum(sizes.values()) + (reserve - LEAST_RESERVE if row["counted"] == "reserved" else 0.0)
+    paged = OPTIMIZERS[prediction.strategy["optimizer"]].paged and row["counted"] != "device"
+    counted = {
+        "device": prediction.memory_bytes,
+        "reserved": prediction.reserved_bytes,
+        "allocated": prediction.allocated_bytes,
+    }
+    return counted[row["counted"]] - (prediction.memory["optimizer state"] if paged else 0.0)
 
 
 def main() -> None:

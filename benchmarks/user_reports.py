@@ -32,6 +32,7 @@ from statistics import median
 from rows import append
 
 from paceline.cli import main as paceline
+from paceline.memory_timeline import BEYOND, OUTSIDE
 
 HERE = Path(__file__).parent
 GIB = 2.0**30
@@ -65,8 +66,6 @@ BEFORE = {"hf-trainer": "hf-trainer-4", "trl": "hf-trainer-4", "deepspeed": "dee
 """Names of frameworks around transformers 4, for reports from before ``TRANSFORMERS_5``. TRL had the loss of transformers."""
 UNITS = {"GB": 1e9, "GiB": GIB, "MB": 1e6, "MiB": 2.0**20}
 NEAR = 0.15
-CONTEXT = 0.5 * GIB
-"""Bytes of the CUDA context, which the device's total counts and PyTorch's reserved memory does not."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,8 @@ def peak(said: Mapping[str, object], counts: str) -> float:
     """Return predicted bytes of what a peak ``counts``: tensors ``allocated``, ``reserved`` by PyTorch or all of a device."""
     memory, total = said["memory"], said["memory_bytes"]
     assert isinstance(memory, dict) and isinstance(total, float)
-    if counts == "device":
-        return total
-    reserve = float(memory.get("reserve", 0.0))
-    return total - reserve if counts == "allocated" else total - min(CONTEXT, reserve)
+    left_out = {"device": (), "reserved": OUTSIDE, "allocated": BEYOND}[counts]
+    return total - sum(float(memory.get(name, 0.0)) for name in left_out)
 
 
 def row(report: Report, users: Path, as_typed: bool) -> dict[str, object]:

@@ -61,7 +61,7 @@ class _Arena:
 
 
 def snapshot(timelines: Sequence[MemoryTimeline]) -> dict[str, Any]:
-    """Return the snapshot: one device for the ranks of each timeline, in their order. The reserve is outside the allocator."""
+    """Return the snapshot: one device for the ranks of each timeline, in their order. What no tensor holds is left out."""
     devices = [_device(number, timeline) for number, timeline in enumerate(timelines)]
     return {"segments": [segment for segment, _ in devices], "device_traces": [trace for _, trace in devices]}
 

@@ -19,8 +19,11 @@ from paceline.record import Event
 
 MARGIN = "margin"
 """Purpose of the bytes that a prediction adds up although they are not needed at once."""
-RESERVE = "reserve"
-"""Purpose of the bytes outside PyTorch's allocator: the runtime, its libraries and fragments."""
+CONTEXT, COMMUNICATORS, FRAGMENTS, POOLS = "context", "communicators", "fragments", "stream pools"
+OUTSIDE = (CONTEXT, COMMUNICATORS)
+"""Purposes outside PyTorch's allocator: a device's total counts them, ``torch.cuda.max_memory_reserved`` does not."""
+BEYOND = (*OUTSIDE, POOLS, FRAGMENTS)
+"""Purposes of the bytes that no tensor holds: ``torch.cuda.max_memory_allocated`` does not count them."""
 _SAME_TIME = 1e-9
 """Share of a step within which two times are equal: rounding."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -84,7 +87,7 @@ class MemoryTimeline:
 
     Attributes:
         ranks: the ranks. ``stage``: their pipeline stage, of ``stages``.
-        allocations: all tensors, without the reserve.
+        allocations: all tensors.
         passes: ``forward``, ``backward`` and ``optimizer`` as bars.
         memory: predicted bytes by purpose, as in ``Prediction.memory``.
         step_s: seconds of the step.
@@ -114,13 +117,13 @@ class MemoryTimeline:
         return f"{first:,}-{last:,}" if last > first else f"{first:,}"
 
     @property
-    def reserve(self) -> float:
-        """Bytes outside the allocator."""
-        return self.memory.get(RESERVE, 0.0)
+    def beyond(self) -> dict[str, float]:
+        """Bytes by purpose that no tensor holds."""
+        return {name: self.memory[name] for name in BEYOND if self.memory.get(name)}
 
     @property
     def peak_bytes(self) -> float:
-        """Predicted bytes at the fullest moment, with margin and reserve."""
+        """Predicted bytes at the fullest moment, with those that no tensor holds."""
         return math.fsum(self.at_peak.values())
 
     @property
@@ -138,16 +141,16 @@ class MemoryTimeline:
 
     @cached_property
     def at_peak(self) -> dict[str, float]:
-        """Bytes by purpose at the fullest moment, with margin and reserve. They sum to ``peak_bytes``."""
+        """Bytes by purpose at the fullest moment, with those that no tensor holds. They sum to ``peak_bytes``."""
         alive = self.alive_at_peak
         purposes = [name for name in self.curve.purposes if any(a.purpose == name for a in alive)]
         sizes = {name: math.fsum(a.bytes for a in alive if a.purpose == name) for name in purposes}
-        return {**sizes, **({MARGIN: self.margin} if self.margin else {}), **({RESERVE: self.reserve} if self.reserve else {})}
+        return {**sizes, **({MARGIN: self.margin} if self.margin else {}), **self.beyond}
 
     @cached_property
     def margin(self) -> float:
         """Predicted bytes that this timeline never needs at once, such as two largest parts at different times."""
-        needed = math.fsum(self.memory.values()) - self.reserve
+        needed = math.fsum(size for name, size in self.memory.items() if name not in BEYOND)
         margin = needed - math.fsum(a.bytes for a in self.alive_at_peak)
         return margin if margin > _SAME_TIME * needed else 0.0
 
@@ -184,7 +187,7 @@ class MemoryTimeline:
 
     @cached_property
     def curve(self) -> Curve:
-        """Allocated bytes by purpose over the step, without margin and reserve."""
+        """Allocated bytes by purpose over the step, without margin."""
         times, _, sizes, purposes = self._rows
         held = [math.fsum(a.bytes for a in self.allocations if a.held and a.purpose == name) for name in purposes]
         return Curve(times, purposes, np.maximum(0.0, sizes) + np.array(held))

@@ -187,8 +187,9 @@ class Efficiency:
         Tuned software whose kernels are not queued ahead launches them as ordinary software does.
         """
         queued = framework.graphs or (compiled and framework.compiled_graphs)
+        framework = framework.under_compiler(compiled)
         if framework.plain:
-            return self
+            return self if framework is self.framework else replace(self, framework=framework)
         if self.level == "tuned":
             launched = efficiency("tuned" if queued else "ordinary", self.without)
             self = replace(self, launch_s=launched.launch_s)

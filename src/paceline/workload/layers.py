@@ -16,14 +16,31 @@ from paceline.workload.prepared import Prepared
 
 OperationKind = Literal["matmul", "conv", "attention", "scan", "memory"]
 Grows = Literal["m", "k", "batch", ""]
-Numbers = Literal["fp32", "autocast", "narrow", "fused", "autocast upcast", "narrow upcast"]
+Numbers = Literal[
+    "fp32",
+    "autocast",
+    "narrow",
+    "fused",
+    "autocast upcast",
+    "narrow upcast",
+    "fp32 compiled",
+    "autocast compiled",
+    "narrow compiled",
+]
 """``autocast``: fp32 weights that products cast to 16 bits. ``narrow``: 16-bit weights, so that what lies between the products
 has 16 bits too: normalisations and softmax save 16 bits, and products no copies. ``fused``: the same with Megatron-Core's
 kernels, whose activation of a gated network saves its inputs alone (``fusions/fused_bias_swiglu.py``). The loss is fp32 in all
 of them. ``upcast``: the first two with norms and softmax on fp32 copies, in kernels of PyTorch's own (transformers,
-``LlamaRMSNorm`` and ``eager_attention_forward``)."""
+``LlamaRMSNorm`` and ``eager_attention_forward``). ``compiled``: under ``torch.compile``, whose partitioner computes chains of
+element-wise kernels again instead of saving their results (PyTorch, ``functorch/_src/partitioners.py``, min-cut)."""
 UPCAST: Mapping[Numbers, Numbers] = {"autocast upcast": "autocast", "narrow upcast": "narrow"}
 """Numbers without their fp32 copies."""
+COMPILED: Mapping[Numbers, Numbers] = {
+    "fp32 compiled": "fp32",
+    "autocast compiled": "autocast",
+    "narrow compiled": "narrow",
+}
+"""Numbers without the compiler."""
 
 _OTHER_ATTENTION = ("GraphAttention", "AdditiveAttention", "LocationAttention")
 """Attention of graphs and of recurrent networks."""
@@ -140,6 +157,8 @@ class Layer:
         """Return the bytes of one sample that are saved for the backward pass at the network's precision."""
         if numbers in UPCAST:
             return self.kept_bytes(UPCAST[numbers]) + self.upcast_bytes(numbers)
+        if numbers in COMPILED:  # of a gate's product, the result of the activation is computed again
+            return self.kept_bytes(COMPILED[numbers]) / (2 if self.kind == "Mul" else 1)
         if numbers == "fp32":
             return self.activation_bytes
         half = self.activation_bytes / 2 if self.activation_bytes_half is None else self.activation_bytes_half

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from paceline.calibration.product_curves import source as products_source
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import RECIPES, WIDE
+from paceline.memory_timeline import COMMUNICATORS, CONTEXT
 from paceline.prediction.answer.division_assumptions import division_assumptions
 from paceline.prediction.answer.exchange_assumptions import exchange_assumptions, local_accuracy, residual_assumptions
 from paceline.prediction.answer.held_out_error import HeldOut
@@ -27,7 +28,7 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.products import product_seconds
 from paceline.prediction.step.costs import slowest
 from paceline.prediction.step.framework_memory import fragments_share
-from paceline.prediction.step.memory import memory_range, numbers_of, reserve_bytes
+from paceline.prediction.step.memory import memory_range, numbers_of
 from paceline.prediction.step.step_inputs import StepInputs
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.memory_format import CHANNELS_LAST, CONTIGUOUS
@@ -45,11 +46,13 @@ _LARGE = 8192.0
 """Side of a large product."""
 
 
-def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: HeldOut | None = None) -> tuple[Assumption, ...]:
+def assumptions(
+    model: StepModel, inputs: StepInputs, memory: Mapping[str, float], missed: HeldOut | None = None
+) -> tuple[Assumption, ...]:
     """Return every assumption behind a prediction.
 
     Args:
-        needed: bytes of memory on one device.
+        memory: bytes by purpose on one device.
         missed: the held-out error of such predictions.
     """
     calibration, overlap, efficiency = model.calibration, model.overlap, model.constants
@@ -59,7 +62,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
     notes = accuracy_notes(exchange.compression.name, exchange.options) if several and not local else ()
     return (
         *_free(model.free),
-        *_fit(cluster, needed),
+        *_fit(cluster, memory),
         *(Assumption("workload", note) for note in workload.notes),
         *_coverage(workload),
         *(_calibrated(strategy, calibration) if calibration else _catalogue(cluster, strategy, efficiency)),
@@ -75,7 +78,7 @@ def assumptions(model: StepModel, inputs: StepInputs, needed: float, missed: Hel
         *(_stragglers(strategy, efficiency) if calibration is None else ()),
         *_input_pipeline(model.loader),
         *_unused(cluster),
-        *_reserve(cluster, fragments_share(strategy, efficiency.framework)),
+        *_beyond_tensors(memory, fragments_share(strategy, efficiency.framework)),
         *_activations(workload, strategy),
         *_tables(workload, strategy),
         *((Assumption("held-out error", str(missed), f"{missed.date}, {missed.commit}"),) if missed else ()),
@@ -92,15 +95,18 @@ def _unused(cluster: Cluster) -> Iterator[Assumption]:
         yield Assumption("unused", f"{cluster.network.name} is not used: there is one node.")
 
 
-def _reserve(cluster: Cluster, fragments: float) -> Iterator[Assumption]:
-    """Yield sentences on the memory that training cannot use."""
-    reserve = reserve_bytes(cluster.device)
-    if reserve and fragments:
+def _beyond_tensors(memory: Mapping[str, float], fragments: float) -> Iterator[Assumption]:
+    """Yield sentences on the memory that no tensor of the training holds."""
+    context, communicators = memory.get(CONTEXT, 0.0), memory.get(COMMUNICATORS, 0.0)
+    if context and fragments:
         about = "Guo et al. 2024, GMLake, arXiv:2401.08156"
         yield Assumption("memory", f"Free pieces take {fragments:.0%} of what a sharded step allocates.", about)
-    if reserve:
+    if context:
+        also = f", the buffers of communicators {format_memory(communicators)}" if communicators else ""
         yield Assumption(
-            "memory", f"The runtime, library workspaces and fragmentation take {format_memory(reserve)} of memory."
+            "memory",
+            f"The runtime with its kernels takes {format_memory(context)} of memory{also}.",
+            "prediction/step/runtime_memory.toml",
         )
     else:
         yield Assumption("memory", "The framework's own memory and workspaces are not counted.")
@@ -135,9 +141,9 @@ def _input_pipeline(loader_samples_per_s: float) -> Iterator[Assumption]:
     yield Assumption("input pipeline", text)
 
 
-def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
-    memory = cluster.device.memory
-    least, most = memory_range(needed, cluster.device)
+def _fit(cluster: Cluster, sizes: Mapping[str, float]) -> Iterator[Assumption]:
+    memory, needed = cluster.device.memory, sum(sizes.values())
+    least, most = memory_range(sizes, cluster.device)
     if needed > memory.value:
         yield Assumption(
             "fit",
@@ -148,7 +154,7 @@ def _fit(cluster: Cluster, needed: float) -> Iterator[Assumption]:
     if least <= memory.value < most:
         yield Assumption(
             "fit",
-            f"May {'fit' if needed > memory.value else 'not fit'}: by workspaces and fragmentation it is "
+            f"May {'fit' if needed > memory.value else 'not fit'}: by fragmentation it is "
             f"{format_memory(least)} to {format_memory(most)} of the {format_memory(memory.value)} of {cluster.device.name}.",
             "Guo et al. 2024, GMLake, arXiv:2401.08156",
         )

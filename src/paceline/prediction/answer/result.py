@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from paceline.errors import UserError, shown
 from paceline.hardware.placement import nodes_text
-from paceline.memory_timeline import MemoryTimeline, fullest, of_rank
+from paceline.memory_timeline import BEYOND, OUTSIDE, MemoryTimeline, fullest, of_rank
 from paceline.prediction.step.memory import FRAGMENTED, Fit
 from paceline.prediction.step.waits import OVERLAP_LOSS
 from paceline.record import Metrics
@@ -113,8 +113,13 @@ class Prediction(Metrics):
 
     @property
     def allocated_bytes(self) -> float:
-        """Peak of the tensors that PyTorch allocates (``torch.cuda.max_memory_allocated``): ``memory`` without the reserve."""
-        return self.memory_bytes - self.memory.get("reserve", 0.0)
+        """Peak of the tensors that PyTorch allocates (``torch.cuda.max_memory_allocated``)."""
+        return self.memory_bytes - sum(self.memory.get(name, 0.0) for name in BEYOND)
+
+    @property
+    def reserved_bytes(self) -> float:
+        """Peak that PyTorch reserves for tensors and fragments (``torch.cuda.max_memory_reserved``)."""
+        return self.memory_bytes - sum(self.memory.get(name, 0.0) for name in OUTSIDE)
 
     def __repr__(self) -> str:
         """Return one line: the network, the cluster, the main choices and the step time. ``explain()`` gives the rest."""

@@ -49,7 +49,7 @@ def step_answer(
             *length_assumptions(workload, strategy),
             *of_task,
             *uneven_stages(step.stage_work_s, step.seconds),
-            *assumptions(model, priced, needed, missed),
+            *assumptions(model, priced, memory, missed),
         )
 
     return Prediction(

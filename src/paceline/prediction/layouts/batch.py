@@ -27,13 +27,13 @@ from paceline.prediction.step.framework_memory import fragments_share, framework
 from paceline.prediction.step.memory import (
     fixed_bytes,
     loss_of,
-    numbers_of,
-    reserve_bytes,
     sample_bytes,
+    saved_numbers,
     update_bytes,
     usable_bytes,
 )
 from paceline.prediction.step.optimizer_state import PAGE, is_paged
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
@@ -318,7 +318,7 @@ class _SameExchange:
         for s, key in zip(self.strategies, of, strict=True):
             if key not in updates:
                 own = update_seconds(workload, s, plan, self.cluster.device, constants, key[-1], share)
-                paging_s = model.paging_seconds(self.cluster.device, s, plan)
+                paging_s = model.paging_seconds(self.cluster, s, plan)
                 updates[key] = sum((*own, paging_s, *outer_seconds(workload, s, self.cluster.device, constants)))
         times = np.array([s.parallelism.micro_batches for s in self.strategies], dtype=np.int64)
         durations = pieces(
@@ -355,20 +355,22 @@ class _SameExchange:
         rows = []
         for s in self.strategies:
             mesh = s.parallelism
-            key = COMPUTING(s), s.weight_update, mesh.recomputation, mesh.host_activations
+            key = COMPUTING(s), s.weight_update, mesh.recomputation, mesh.host_activations, mesh.data, mesh.shard_devices
             row = bytes_of.get(key)
             if row is None:
                 framework = model.constants.framework
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)
                 parts |= framework_bytes(workload, s, framework, parts)
-                reserve = reserve_bytes(self.cluster.device)
-                whole = 1 + fragments_share(s, framework) if reserve else 1.0
-                fixed = whole * sum(parts.values()) + reserve
+                context = context_bytes(self.cluster.device)
+                whole = 1 + fragments_share(s, framework) if context else 1.0
+                fixed = whole * sum(parts.values()) + context
+                if context:
+                    fixed += communicators_bytes(mesh, self.cluster, megatron=framework.megatron)
                 update = whole * (update_bytes(workload, s, framework) - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
                 of_sample = sample_bytes(
                     workload,
-                    numbers_of(s, framework),
+                    saved_numbers(s, framework),
                     mesh.recomputation,
                     s.precision,
                     loss=loss_of(s, framework),

@@ -43,7 +43,8 @@ from paceline.prediction.passes.blocks import after_blocks, block_begins, part_s
 from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
-from paceline.prediction.step.memory import fixed_bytes, numbers_of, reserve_bytes, sample_bytes
+from paceline.prediction.step.memory import fixed_bytes, numbers_of, sample_bytes
+from paceline.prediction.step.runtime_memory import context_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
@@ -277,7 +278,7 @@ class LayoutBounds(Prepared):
         fixed = fixed[:, :, None, most]
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
-        return ((out + reserve_bytes(self.cluster.device)) * (1 - ROUNDING))[:, self._shares.number]
+        return ((out + context_bytes(self.cluster.device)) * (1 - ROUNDING))[:, self._shares.number]
 
     def _present(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the state of each row, numbered among those of all rows, and the first row with each."""

@@ -38,7 +38,7 @@ def memory_timelines(step: Step, ranks: int, device: Device) -> tuple[MemoryTime
             memory=memory,
             step_s=step.seconds,
             available=device.memory.value,
-            span=memory_range(sum(memory.values()), device),
+            span=memory_range(memory, device),
         )
         for number, (memory, (allocations, passes)) in enumerate(parts)
     )
@@ -56,5 +56,5 @@ def _of_task(training: MemoryTimeline, step: TaskStep, device: Device) -> Memory
         passes=(*step.before.bars, *(replace(bar, start_s=bar.start_s + later_s) for bar in training.passes)),
         memory=memory,
         step_s=step.seconds,
-        span=memory_range(sum(memory.values()), device),
+        span=memory_range(memory, device),
     )

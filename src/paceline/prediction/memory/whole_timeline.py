@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from paceline.hardware.precision import BYTES_PER_ELEMENT
-from paceline.memory_timeline import RESERVE, Allocation
+from paceline.memory_timeline import BEYOND, Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
-from paceline.prediction.step.memory import GATHERED, fixed_bytes, loss_of, numbers_of, update_bytes
+from paceline.prediction.step.memory import GATHERED, fixed_bytes, loss_of, saved_numbers, update_bytes
 from paceline.prediction.step.step_model import WholeStep
 from paceline.prediction.step.timeline import LayerPass, layer_passes
 from paceline.record import Event
@@ -24,7 +24,7 @@ PASSING = (ACTIVATIONS, "inputs", "gathered", "update")
 def held(memory: Mapping[str, float]) -> Iterator[Allocation]:
     """Yield the state that is there throughout the step."""
     for purpose, size in memory.items():
-        if size and purpose not in (*PASSING, RESERVE):
+        if size and purpose not in (*PASSING, *BEYOND):
             yield Allocation(purpose, purpose, size)
 
 
@@ -33,7 +33,7 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     memory, strategy = step.memory(), step.strategy
     choice, micro = strategy.parallelism.recomputation, strategy.micro_batch_size
     count, loss = int(step.pieces.micro_steps), loss_of(strategy, step.framework)
-    numbers = numbers_of(strategy, step.framework)
+    numbers = saved_numbers(strategy, step.framework)
     on_host, precision = strategy.parallelism.host_activations, strategy.precision
     saved = saved_tensors(step.workload, numbers, choice, precision, micro, memory[ACTIVATIONS], count, loss, on_host)
     made, bars = [*held(memory)], list[Event]()

@@ -18,6 +18,7 @@ import numpy as np
 
 from paceline.array_types import Array
 from paceline.hardware.cluster import Cluster
+from paceline.memory_timeline import BEYOND, COMMUNICATORS, CONTEXT, FRAGMENTS
 from paceline.prediction.exchange.exchange_seconds import ExchangeSeconds
 from paceline.prediction.exchange.group_view import ACROSS, group_view
 from paceline.prediction.mesh.divided_layers import divide
@@ -31,7 +32,9 @@ from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.expert_replicas import expert_replicas
 from paceline.prediction.step.exposed import exposed_without_exchange, share_wait
+from paceline.prediction.step.framework_memory import fragments_share
 from paceline.prediction.step.memory import numbers_of, sample_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel, WholeStep
 from paceline.record import Event
@@ -241,7 +244,12 @@ class MeshStep(Step):
         on_host = step.strategy.parallelism.host_activations
         of_sample = sample_bytes(step.workload, numbers, again, self.strategy.precision, held, on_host=on_host)
         of_sample["activations"] += self.pipeline.late[number] * weight_bytes(step.workload, numbers, sharers)
-        return sizes | {name: size * micro for name, size in of_sample.items()}
+        sizes |= {name: size * micro for name, size in of_sample.items()}
+        if sizes.get(CONTEXT):
+            tensors = sum(size for name, size in sizes.items() if name not in BEYOND)
+            sizes[FRAGMENTS] = fragments_share(step.strategy, step.framework) * tensors
+            sizes[COMMUNICATORS] = communicators_bytes(mesh, self.cluster, megatron=step.framework.megatron)
+        return sizes
 
     def seconds_with_links(self, between: float, inside: float) -> float:
         """Return the seconds with these factors on the network between nodes and on the link inside them."""

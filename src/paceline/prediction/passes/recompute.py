@@ -23,7 +23,7 @@ from paceline.prediction.passes.layer_roles import forward_product
 from paceline.strategy.parallelism import Parallelism
 from paceline.strategy.recompute import CORE, MODULES, Recompute, SelectiveRecompute
 from paceline.strategy.sharding import block
-from paceline.workload.layers import UPCAST, Layer, Numbers
+from paceline.workload.layers import COMPILED, UPCAST, Layer, Numbers
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
@@ -32,6 +32,8 @@ _SHARED = re.compile(r"(^|\.)shared\.\w+$")
 _WIDE_INPUT = re.compile(r"(^|\.)(router|query_down)$")
 """Products whose saved input keeps 16 bits: the router's, which no recipe quantises, and that of queries of latent attention,
 where two products save a copy of 8 bits each."""
+_ELEMENT_WISE = frozenset({"Add", "Dropout", "GELU", "Mul", "ReLU", "SiLU", "Sigmoid", "Tanh"})
+"""Kinds of layers, besides norms, that are one element-wise kernel."""
 _MLP = re.compile(r"(^|\.)(expand|gate|act|multiply|contract|mlp|feed_forward)(\.|$)")
 
 
@@ -152,6 +154,8 @@ def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]
     """
     layers, recipe = workload.layers, RECIPES.get(precision)
     sizes = [layer.kept_bytes(numbers) for layer in layers]
+    if numbers in COMPILED:
+        _leave_element_wise(layers, sizes)
     if numbers in UPCAST and workload.frozen:  # frozen weights of norms need no normalised input
         sizes = [
             size - layer.activation_bytes / 2 * layer.kind.endswith("RMSNorm")
@@ -167,6 +171,17 @@ def _stored(workload: Workload, numbers: Numbers, precision: str) -> list[float]
         if not sizes[i] and i and layers[i - 1].kind == "Attention" and precision == DELAYED:
             sizes[i] = recipe.operand * product.m * product.k * product.batch
     return sizes
+
+
+def _leave_element_wise(layers: Sequence[Layer], sizes: list[float]) -> None:
+    """Set the bytes to 0 that a compiled network computes again: results of element-wise kernels that products read, and masks
+    of dropout."""
+    before = ""
+    for i, layer in enumerate(layers):
+        if layer.kind == "Dropout" or (layer.kind == "Linear" and (before.endswith("Norm") or before in _ELEMENT_WISE)):
+            sizes[i] = 0.0
+        if layer.kind != "Linear":
+            before = layer.kind
 
 
 def check_recompute(workload: Workload, mesh: Parallelism) -> None:
@@ -246,9 +261,13 @@ def _recompute_block(table: _OperationCosts, name: str, members: Sequence[int]) 
 
 
 def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> None:
-    """Store the input of the block, and the results of attention and of its first, third, ... product."""
-    width = 4.0 if table.numbers == "fp32" else 2.0
+    """Store the input of the block, and the results of attention and of its first, third, ... product.
+
+    A compiled block does not store the result of its last product: the backward pass does not read it.
+    """
+    width = 4.0 if COMPILED.get(table.numbers, table.numbers) == "fp32" else 2.0
     results, again, products = 0.0, [], 0
+    last = max((i for i in members if forward_product(table.layers[i]) is not None), default=-1)
     for i in members:
         fused = next((o for o in table.layers[i].operations if o.kind == "attention" and not o.backward), None)
         product = forward_product(table.layers[i])
@@ -256,7 +275,7 @@ def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> 
         if fused is not None:  # stores its result, and the logarithm of each sum
             results += (width * fused.k + 4.0) * fused.m * fused.batch
         elif product is not None and products % 2:
-            results += width * product.m * product.n
+            results += 0.0 if i == last and table.numbers in COMPILED else width * product.m * product.n
         else:
             again.append(i)
     needed = set(_needed(table, members))
@@ -310,7 +329,7 @@ def _between_products(table: _OperationCosts, experts: Sequence[int]) -> None:
     last = next((i for i in experts if table.layers[i].name.endswith("experts.contract")), None)
     if between and last is not None:
         # Unless it is fused, the gate's product stores both its factors. One of them is the result of the activation.
-        factors = 1 if table.numbers == "fused" else 2
+        factors = 1 if table.numbers == "fused" or table.numbers in COMPILED else 2
         read = table.sizes[between[0]] + sum(table.sizes[i] for i in between[1:]) / factors
         table.drop([*between, last], read, between, table.layers[between[0]].name)
 
@@ -323,7 +342,7 @@ def _latent(table: _OperationCosts, members: Sequence[int]) -> None:
     product = forward_product(table.layers[last["project"]])
     fused = next((o for o in table.layers[last["mix"]].operations if not o.backward), None)
     if product is not None and fused is not None:
-        width = 4.0 if table.numbers == "fp32" else 2.0
+        width = 4.0 if COMPILED.get(table.numbers, table.numbers) == "fp32" else 2.0
         result = width * product.m * product.k + 4.0 * fused.m * fused.batch
         again = [last[name] for name in ("query", "key_value", "rotate", "split") if name in last]
         if result < table.sizes[last["mix"]]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.memory_timeline import POOLS
 from paceline.prediction.step.optimizer_state import embedding_excess
 from paceline.strategy.frameworks import Framework
-from paceline.strategy.sharding import DISTRIBUTED
+from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
+from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
 
@@ -24,6 +26,10 @@ def framework_bytes(
     ``reduce buckets``: buffers for gradients on their way to their owner, at their full size even for few gradients, while each
     replica holds its weights whole. ``gathered``: weights stay gathered up to a number of elements, to be used again soon.
 
+    ``stream pools``: FSDP2 gathers weights and reduces gradients on streams of their own, whose memory PyTorch gives to no
+    other stream. It gathers into one buffer and copies to the weights, and reduces from one buffer in the type of the exchange
+    (PyTorch, ``fsdp/_fully_shard/_fsdp_collectives.py``). Each has the size of the largest unit.
+
     ``optimizer state``: embeddings may keep 32 bits next to 8-bit state.
 
     Args:
@@ -34,6 +40,8 @@ def framework_bytes(
     if not mesh.whole or level is DISTRIBUTED:
         return {}
     found: dict[str, float] = {}
+    if framework.stream_pools and level.weights:
+        found[POOLS] = largest_unit(workload) * (width + (mesh.gradient_bits or 8 * width) / 8)
     if framework.reduce_buckets and level.optimizer and not level.gathers_again:
         found["reduce buckets"] = width * framework.reduce_buckets
     if framework.live_weights and level.gathers_again:
@@ -43,6 +51,16 @@ def framework_bytes(
     if framework.wide_embeddings and (wide := embedding_excess(workload, strategy)):
         found["optimizer state"] = fixed["optimizer state"] + wide / (mesh.sharers if level.optimizer else 1)
     return found
+
+
+@once
+def largest_unit(workload: Workload) -> int:
+    """Return elements of the largest unit of FSDP: a block, or all parameters outside of blocks."""
+    sizes: dict[str, int] = {}
+    for parameter in workload.parameters:
+        name = block(parameter.name)
+        sizes[name] = sizes.get(name, 0) + parameter.size
+    return max(sizes.values(), default=0)
 
 
 def fragments_share(strategy: Strategy, framework: Framework) -> float:

@@ -6,11 +6,14 @@ section 3 (what FSDP holds while it computes).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil, prod
 from typing import Literal
 
+from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
+from paceline.memory_timeline import COMMUNICATORS, CONTEXT, FRAGMENTS
 from paceline.prediction.exchange.exchange_plan import BucketSizes
 from paceline.prediction.exchange.local_steps import local_bytes
 from paceline.prediction.exchange.residual_memory import on_host, residual_bytes
@@ -20,6 +23,7 @@ from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes, workspace_bytes
 from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
 from paceline.strategy.offload import HostActivations
@@ -27,21 +31,17 @@ from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
 from paceline.strategy.strategy import Strategy
 from paceline.strategy.updates.weight_update import EMA_BYTES
-from paceline.workload.layers import Numbers
+from paceline.workload.layers import COMPILED, UPCAST, Numbers
 from paceline.workload.prepared import once
 from paceline.workload.table import Workload
 
-RESERVE = 1.5 * 2**30
-"""Bytes that training cannot use on a device other than a CPU. About half a GiB each goes to the CUDA context with its loaded
-kernels; to NCCL's buffers (NCCL_BUFFSIZE is 4 MiB per channel and peer) with the workspaces of cuBLAS and cuDNN; and to
-fragmentation in the caching allocator. This is an estimate and not fitted."""
-LEAST_RESERVE = 0.5 * 2**30
-"""Least reserve: the context with its kernels alone. Assumed."""
 FRAGMENTED = 0.15
 """Share of a step's allocation that fragments may hold in addition: Guo et al. 2024, GMLake, arXiv:2401.08156, on eight
 large language models (15 % on average, up to 33 %)."""
 Fit = Literal["fits", "may not fit", "does not fit"]
 """``may not fit``: the allocation of a step fits, but its possible fragments (``FRAGMENTED``) do not."""
+WORKSPACE = "workspace"
+"""Purpose of the workspaces of matrix products, which PyTorch's allocator counts."""
 GATHERED = 2  # unsharded FSDP units at once: one computes, one is on the network
 
 
@@ -49,14 +49,15 @@ def memory_breakdown(
     workload: Workload,
     strategy: Strategy,
     plan: BucketSizes,
-    device: Device,
+    cluster: Cluster,
     divided: bool = False,
     *,
     framework: Framework,
 ) -> dict[str, float]:
-    """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and the reserve."""
-    micro = strategy.micro_batch_size
-    mesh, numbers = strategy.parallelism, numbers_of(strategy, framework)
+    """Return bytes by purpose on the fullest device: ``fixed_bytes``, ``sample_bytes`` of a micro batch, and what no tensor
+    holds. Communicators of a divided network are left to its mesh."""
+    device, micro = cluster.device, strategy.micro_batch_size
+    mesh, numbers = strategy.parallelism, saved_numbers(strategy, framework)
     loss = IN_PLACE_LOSS if divided else loss_of(strategy, framework)
     of_sample = sample_bytes(
         workload, numbers, mesh.recomputation, strategy.precision, loss=loss, on_host=mesh.host_activations
@@ -66,8 +67,11 @@ def memory_breakdown(
     passes = {name: size * micro for name, size in of_sample.items()}
     beyond = (0.0 if divided else update_bytes(workload, strategy, framework)) - fixed["gathered"] - sum(passes.values())
     sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}
-    fragments = fragments_share(strategy, framework) * sum(sizes.values()) if reserve_bytes(device) else 0.0
-    sizes["reserve"] = reserve_bytes(device) + fragments
+    context = context_bytes(device)
+    if context:
+        fragments = fragments_share(strategy, framework) * sum(sizes.values())
+        communicators = 0.0 if divided else communicators_bytes(mesh, cluster, megatron=framework.megatron)
+        sizes |= {CONTEXT: context, COMMUNICATORS: communicators, FRAGMENTS: fragments}
     if is_paged(strategy):
         sizes["optimizer state"] -= paged_out(sum(sizes.values()), sizes["optimizer state"], strategy, usable_bytes(device))
     return sizes
@@ -91,23 +95,21 @@ def _stored_bytes(workload: Workload, strategy: Strategy) -> float:
     return 4.0 * (workload.num_parameters - workload.unwidened) + min(4.0, width) * workload.unwidened
 
 
-def reserve_bytes(device: Device) -> float:
-    """Return bytes of the runtime, its libraries and fragmentation; 0 for a CPU."""
-    return 0.0 if device.kind == "cpu" else RESERVE
+def memory_range(memory: Mapping[str, float], device: Device) -> tuple[float, float]:
+    """Return the least and the most bytes of a step with these predicted bytes by purpose. On a CPU both are equal.
 
-
-def memory_range(needed: float, device: Device) -> tuple[float, float]:
-    """Return the least and the most bytes of a step that is predicted to need ``needed``; on a CPU both equal ``needed``."""
-    reserve = reserve_bytes(device)
-    if not reserve:
+    The least has no fragments. The most has ``FRAGMENTED`` more.
+    """
+    needed, context = sum(memory.values()), context_bytes(device)
+    if not context:
         return needed, needed
-    return needed - reserve + LEAST_RESERVE, needed + FRAGMENTED * (needed - reserve)
+    return needed - memory.get(FRAGMENTS, 0.0), needed + FRAGMENTED * (needed - context)
 
 
 def usable_bytes(device: Device) -> float:
     """Return the most predicted bytes that surely fit. The rest is the headroom for fragments."""
-    reserve = reserve_bytes(device)
-    return (device.memory.value + FRAGMENTED * reserve) / (1 + FRAGMENTED) if reserve else device.memory.value
+    context = context_bytes(device)
+    return (device.memory.value + FRAGMENTED * context) / (1 + FRAGMENTED) if context else device.memory.value
 
 
 def fit_of(needed: float, device: Device) -> Fit:
@@ -190,6 +192,7 @@ def fixed_bytes(
         "gradients": of_gradients,
         "optimizer state": left * (state / workers if level.optimizer else state),
         **_rounding_bytes(workload, strategy),
+        **({WORKSPACE: workspace} if (workspace := workspace_bytes(device)) else {}),
         **({"EMA": EMA_BYTES * workload.num_parameters / (workers if level.weights else 1)} if update.ema else {}),
         "buckets": whole if in_buckets else 0.0,
         "unused gradients": width * unused_gradients(workload) if megatron and width < 4 and not level.weights else 0.0,
@@ -270,6 +273,13 @@ def numbers_of(strategy: Strategy, framework: Framework = ORDINARY) -> Numbers:
     if framework.upcasts:
         return "narrow upcast" if narrow else "autocast upcast"
     return "narrow" if narrow else "autocast"
+
+
+def saved_numbers(strategy: Strategy, framework: Framework = ORDINARY) -> Numbers:
+    """Return the numbers by which activations are saved: ``numbers_of``, and what a compiler leaves out."""
+    numbers = numbers_of(strategy, framework)
+    plain = UPCAST.get(numbers, numbers)
+    return next((name for name, base in COMPILED.items() if framework.compiled and base == plain), numbers)
 
 
 def loss_of(strategy: Strategy, framework: Framework) -> Loss:

@@ -144,12 +144,10 @@ class WholeStep(Step):
 
     def _memory(self, divided: bool) -> dict[str, float]:
         if self.experts is None:
-            return memory_breakdown(
-                self.workload, self.strategy, self.plan, self.cluster.device, divided, framework=self.framework
-            )
+            return memory_breakdown(self.workload, self.strategy, self.plan, self.cluster, divided, framework=self.framework)
         plan = exchange_plan(self.workload, self.strategy, self.cluster.places)
         sizes, of_experts = (
-            memory_breakdown(self.workload, self.strategy, plan, self.cluster.device, divided=True, framework=self.framework),
+            memory_breakdown(self.workload, self.strategy, plan, self.cluster, divided=True, framework=self.framework),
             self.experts.fixed_bytes(),
         )
         return {name: size + of_experts.get(name, 0.0) for name, size in sizes.items()}
@@ -351,20 +349,20 @@ class StepModel:
         memory, launch, products, host = update_seconds(
             self.workload, strategy, plan, device, self.constants, backward_s, share
         )
-        host += self.paging_seconds(device, strategy, plan)
+        host += self.paging_seconds(cluster, strategy, plan)
         if self.experts is None:
             return (memory, launch, products), host
         own = self.experts
         more = update_seconds(own.workload, own.strategy, plan, device, self.constants, backward_s, share)
         return (memory + more[0], launch + more[1], products + more[2]), host + more[3]
 
-    def paging_seconds(self, device: Device, strategy: Strategy, plan: BucketSizes) -> float:
+    def paging_seconds(self, cluster: Cluster, strategy: Strategy, plan: BucketSizes) -> float:
         """Return the seconds in which a step moves paged optimizer state; 0 for other optimizers, and if all of it fits."""
         if not is_paged(strategy):
             return 0.0
-        sizes = memory_breakdown(self.workload, strategy, plan, device, framework=self.constants.framework)
-        state = fixed_bytes(self.workload, strategy, plan, device)["optimizer state"]
-        return paging_seconds(state - sizes["optimizer state"], device, self.constants)
+        sizes = memory_breakdown(self.workload, strategy, plan, cluster, framework=self.constants.framework)
+        state = fixed_bytes(self.workload, strategy, plan, cluster.device)["optimizer state"]
+        return paging_seconds(state - sizes["optimizer state"], cluster.device, self.constants)
 
     def feed_s(self, strategy: Strategy) -> float:
         """Return the seconds that the input pipeline needs for the samples of a step."""

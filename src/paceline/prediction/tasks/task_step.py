@@ -15,7 +15,7 @@ from paceline.errors import UserError
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.mesh.mesh_step import MeshStep, mesh_step
 from paceline.prediction.passes.compute import Resource, Seconds
-from paceline.prediction.step.memory import loss_bytes, loss_of, numbers_of, sample_bytes
+from paceline.prediction.step.memory import loss_bytes, loss_of, numbers_of, sample_bytes, saved_numbers
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel, WholeStep
 from paceline.prediction.tasks.forward_only import forward_only, is_adapted, tokens_of, with_logits
@@ -178,7 +178,7 @@ def _activations(model: StepModel, strategy: Strategy) -> float:
     if not mesh.whole:
         return 0.0
     framework = model.constants.framework
-    numbers, loss = numbers_of(strategy, framework), loss_of(strategy, framework)
+    numbers, loss = saved_numbers(strategy, framework), loss_of(strategy, framework)
     of_sample = sample_bytes(model.workload, numbers, mesh.recomputation, strategy.precision, loss=loss)
     return sum(of_sample.values()) * strategy.micro_batch_size
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.memory_timeline import MARGIN, RESERVE, MemoryTimeline
+from paceline.memory_timeline import BEYOND, COMMUNICATORS, CONTEXT, FRAGMENTS, MARGIN, POOLS, MemoryTimeline
 from paceline.reporting.figures.report_figures import PALETTE, canvas, check_format, light, save, to_svg
 from paceline.reporting.figures.timeline import unit_of
 from paceline.reporting.values import clean, memory, seconds
@@ -28,7 +28,7 @@ COLOURS: Mapping[str, str] = {
 }
 """Colours of the purposes, by name in the palette; others follow ``_FURTHER`` in turn."""
 _FURTHER = ("other", "codec-soft", "network-soft", "compute-soft")
-_HATCHES = {MARGIN: "....", RESERVE: "////"}
+_HATCHES = {MARGIN: "....", CONTEXT: "////", COMMUNICATORS: "xxxx", POOLS: "..", FRAGMENTS: "oo"}
 _PASSES = {"forward": "compute", "backward": "codec", "optimizer": "network"}
 _OTHER_PASSES = ("run-3", "run-4", "run-5", "other")
 POINTS, FEW = 480, 120
@@ -104,13 +104,13 @@ def _caption(t: MemoryTimeline) -> str:
 
 
 def _areas(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str], *, named: bool) -> None:
-    """Draw the stacked areas, margin and reserve on top, and the device's memory as a line."""
+    """Draw the stacked areas, what no tensor holds on top, and the device's memory as a line."""
     scale = unit_of(t.step_s)[0]
     curve = t.curve.sampled(POINTS if named else FEW, t.step_s)
     times = np.append(curve.times, t.step_s) / scale
     below = np.zeros(len(times))
     at_peak, further = t.at_peak, cycle(_FURTHER)
-    for name in [*curve.purposes, MARGIN, RESERVE]:
+    for name in [*curve.purposes, MARGIN, *BEYOND]:
         if name not in at_peak and not (name in curve.purposes and curve.sizes[:, curve.purposes.index(name)].any()):
             continue
         if name in curve.purposes:
@@ -118,7 +118,7 @@ def _areas(axes: Axes, t: MemoryTimeline, palette: Mapping[str, str], *, named: 
             sizes = np.append(own, own[-1:]) / GIB
         else:
             sizes = np.full(len(times), at_peak[name] / GIB)
-        beyond = name in (MARGIN, RESERVE)
+        beyond = name in _HATCHES
         colour = palette["other" if beyond else COLOURS.get(name) or next(further)]
         size = at_peak.get(name, 0.0)
         seen = named and (sizes.max() * GIB > SEEN * t.peak_bytes)

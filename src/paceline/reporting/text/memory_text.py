@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.memory_timeline import MARGIN, RESERVE, MemoryTimeline, fullest
+from paceline.memory_timeline import BEYOND, COMMUNICATORS, CONTEXT, FRAGMENTS, MARGIN, POOLS, MemoryTimeline, fullest
 from paceline.record import Metrics
 from paceline.reporting.figures.plot import Scale, tick
 from paceline.reporting.figures.timeline import unit_of
@@ -40,7 +40,10 @@ MARKS: Mapping[str, tuple[str, Style]] = {
     "inputs": ("i", ""),
     "update": ("u", "warning"),
     MARGIN: (":", "faint"),
-    RESERVE: (".", "faint"),
+    CONTEXT: (".", "faint"),
+    COMMUNICATORS: ("c", "faint"),
+    POOLS: ("s", "faint"),
+    FRAGMENTS: ("+", "faint"),
 }
 """Characters of the purposes in the chart. Others get those of ``_OTHERS``."""
 _OTHERS = "xyzvwqkmnp"
@@ -135,13 +138,16 @@ def sentences(t: MemoryTimeline) -> Iterator[str]:
             f"Margin: the prediction adds {memory(t.margin)} for parts that it counts together and that the passes need at "
             "different times."
         )
-    if t.reserve:
-        yield f"Reserve: {memory(t.reserve)} outside PyTorch's allocator, for the runtime, its libraries and fragments."
+    if t.memory.get(CONTEXT):
+        yield (
+            f"Context and communicators: {memory(t.memory[CONTEXT] + t.memory.get(COMMUNICATORS, 0.0))} outside PyTorch's "
+            "allocator, for the runtime with its kernels and for NCCL's buffers."
+        )
 
 
 def marks_of(timeline: MemoryTimeline) -> dict[str, tuple[str, Style]]:
     """Return character and style of each purpose, in the order of the stack."""
-    names = dict.fromkeys([*timeline.curve.purposes, MARGIN, RESERVE])
+    names = dict.fromkeys([*timeline.curve.purposes, MARGIN, *BEYOND])
     others = iter(_OTHERS * 9)
     marks: dict[str, tuple[str, Style]] = {name: MARKS.get(name) or (next(others), "") for name in names}
     return marks
@@ -190,9 +196,9 @@ def _spans(cells: Sequence[tuple[str, Style]]) -> Iterator[tuple[str, Style]]:
 
 
 def stacked(timeline: MemoryTimeline, columns: int) -> Array:
-    """Return the upper ends of the areas in each of ``columns`` intervals, (columns, purposes, then margin and reserve)."""
+    """Return the upper ends of the areas in each of ``columns`` intervals, (columns, purposes, then margin and ``BEYOND``)."""
     sizes = timeline.curve.sampled(columns, timeline.step_s).sizes
-    beyond = np.tile([timeline.margin, timeline.reserve], (len(sizes), 1))
+    beyond = np.tile([timeline.margin, *(timeline.memory.get(name, 0.0) for name in BEYOND)], (len(sizes), 1))
     return np.asarray(np.cumsum(np.concatenate([sizes, beyond], axis=1), axis=1))
 
 

@@ -8,7 +8,7 @@ the constants of its level and differs in what its table states.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -39,6 +39,8 @@ class Framework:
         reduce_buckets: elements of its buffers for gradients on their way to their owner.
         live_weights: most elements of gathered weights that stay gathered to be used again.
         fragments: share of a step's tensors that free pieces of PyTorch's memory hold where weights are sharded.
+        stream_pools: True if it gathers and reduces on streams of their own, with buffers that no other stream can use.
+        megatron: True if it creates Megatron-Core's groups of devices.
         module_host_s: host's seconds to gather and release a module's weights in a pass, where every module has hooks for it.
         host_threads: threads of a process while the host updates offloaded state, if a node has several: ``one`` by default of
             PyTorch's launcher (``OMP_NUM_THREADS=1``), or ``all`` that its cores give each.
@@ -49,6 +51,7 @@ class Framework:
         examples: values of choices that its examples of networks on sequences state, by name. They are taken where a question
             leaves these choices open (``usual_choices``).
         emits: target of ``plan --emit`` that writes for it; empty: none does.
+        compiled: True if ``torch.compile`` runs, which the user or the framework chooses (``under_compiler``).
         sources: where each statement comes from.
         about: sentences that say what the framework does, for ``--why``.
     """
@@ -66,10 +69,13 @@ class Framework:
     reduce_buckets: float = 0.0
     live_weights: float = 0.0
     fragments: float = 0.0
+    stream_pools: bool = False
+    megatron: bool = False
     module_host_s: float = 0.0
     host_threads: HostThreads = "one"
     host_loops: bool = False
     wide_embeddings: bool = False
+    compiled: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
     emits: str = ""
@@ -85,12 +91,16 @@ class Framework:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return framework_of, (self.name,)
+        return _of_name, (self.name, self.compiled)
 
     @property
     def plain(self) -> bool:
         """True for the two plainest frameworks, which are named by their level."""
         return self.name in LEVELS
+
+    def under_compiler(self, compiles: bool = True) -> Framework:
+        """Return the framework with its blocks compiled, or not."""
+        return _of_name(self.name, compiles)
 
     def settles(self, choice: str, value: Any) -> Any:
         """Return the value of a strategy's choice, or the default of the framework if the choice is open."""
@@ -136,3 +146,9 @@ def framework_of(value: object) -> Framework:
         return FRAMEWORKS[value]
     name = known_name("framework", value, tuple(FRAMEWORKS), ALIASES, few=len(FRAMEWORKS))
     return FRAMEWORKS[ALIASES.get(name, name)]
+
+
+@cache
+def _of_name(name: str, compiled: bool) -> Framework:
+    """Return a framework by name, the same object each time."""
+    return replace(FRAMEWORKS[name], compiled=True) if compiled else FRAMEWORKS[name]

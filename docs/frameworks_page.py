@@ -54,6 +54,8 @@ def _lines(framework: Framework) -> Iterator[str]:
     yield f"- Defaults: {', '.join(f'`{name}` {value}' for name, value in framework.defaults.items())}"
     if framework.examples:
         yield f"- As its examples do: {', '.join(f'`{name}` {value}' for name, value in framework.examples.items())}"
+    if framework.compiled_defaults:
+        yield f"- Defaults compiled: {', '.join(f'`{name}` {value}' for name, value in framework.compiled_defaults.items())}"
     if framework.compiles:
         yield "- It compiles by default"
     yield f"- Experts: {framework.experts}"

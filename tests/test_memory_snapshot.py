@@ -26,7 +26,7 @@ KNOWN_OPCODES = {
 
 def step() -> MemoryTimeline:
     """Two tensors at once at most, and one that fits the gap of the first."""
-    sizes = {"weights": 40 * MIB, "activations": 90 * MIB + 2.5, "reserve": 1e9}
+    sizes = {"weights": 40 * MIB, "activations": 90 * MIB + 2.5, "context": 1e9}
     tensors = [
         tensor(40 * MIB, purpose="weights"),
         tensor(60 * MIB, 1, 5),
@@ -53,7 +53,7 @@ def test_the_peak_of_the_trace_is_the_predicted_one() -> None:
     t = step()
     (trace,) = snapshot([t])["device_traces"]
     most = max(size for size, _ in replayed(trace))
-    assert t.margin == 2.5 and most == pytest.approx(t.peak_bytes - t.reserve, abs=4)
+    assert t.margin == 2.5 and most == pytest.approx(t.peak_bytes - sum(t.beyond.values()), abs=4)
     assert [event["time_us"] for event in trace] == sorted(event["time_us"] for event in trace)
 
 

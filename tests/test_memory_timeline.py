@@ -22,7 +22,7 @@ def timeline(allocations: list[Allocation], **changes: Any) -> MemoryTimeline:
         "stages": 1,
         "allocations": tuple(allocations),
         "passes": tuple(Event(name=name, lane="compute", start_s=at, duration_s=long) for name, at, long in bars),
-        "memory": {"activations": 100.0, "reserve": 7.0},
+        "memory": {"activations": 100.0, "context": 7.0},
         "step_s": 10.0,
         "available": 1000.0,
         "span": (90.0, 120.0),
@@ -70,8 +70,8 @@ def test_what_ends_makes_room_for_what_begins_at_the_same_time() -> None:
     """The end of one pass and the start of the next differ by rounding."""
     t = timeline([tensor(60, 0, 0.1 + 0.2), tensor(40, 0.3, 5), tensor(30, 7, 7), tensor(30, 7, 8)])
     assert t.curve.totals.max() == 60 == alive([*t.allocations], 0.1) and t.peak_s == 0
-    assert (t.margin, t.peak_bytes) == (40, 107)  # up to the predicted 100 and the reserve
-    assert t.at_peak == {"activations": 60, "margin": 40, "reserve": 7}
+    assert (t.margin, t.peak_bytes) == (40, 107)  # up to the predicted 100 and the context
+    assert t.at_peak == {"activations": 60, "margin": 40, "context": 7}
     order = [(at, a.bytes, begins) for at, a, begins in t.changes()]
     assert order == [(0, 60, 1), (0.3, 60, 0), (0.3, 40, 1), (5, 40, 0), (7, 30, 1), (7, 30, 1), (7, 30, 0), (8, 30, 0)]
 

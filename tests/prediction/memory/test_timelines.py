@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paceline import Cluster, Predictor, Strategy, Workload, predict
 from paceline.errors import UserError
-from paceline.memory_timeline import MARGIN, RESERVE
+from paceline.memory_timeline import CONTEXT, MARGIN
 from paceline.prediction import Prediction
 from paceline.workload import TransformerShape
 from prediction_toys import make_cluster, make_workload
@@ -42,7 +42,7 @@ def check(p: Prediction) -> None:
     for t in p.memory_timelines:
         predicted = sum(t.memory.values())
         assert t.peak_bytes == pytest.approx(predicted, rel=1e-9) and sum(t.at_peak.values()) == t.peak_bytes
-        assert t.curve.totals.max() + t.margin + t.reserve == pytest.approx(predicted, rel=1e-9)
+        assert t.curve.totals.max() + t.margin + sum(t.beyond.values()) == pytest.approx(predicted, rel=1e-9)
         assert all(a.start_s <= a.end_s for a in t.allocations) and 0 <= t.peak_s <= t.step_s * (1 + 1e-9)
         kept = {name: size for name, size in t.memory.items() if size and name in ("weights", "gradients", "optimizer state")}
         assert kept.items() <= t.at_peak.items()
@@ -157,13 +157,13 @@ def test_a_prediction_from_a_file_has_no_timeline() -> None:
             p.memory_timeline(rank)
 
 
-def test_the_reserve_and_the_range_are_those_of_the_prediction() -> None:
+def test_the_context_and_the_range_are_those_of_the_prediction() -> None:
     from paceline.prediction.step.memory import memory_range
 
     p = predict("gpt2", "4 A100", global_batch_size=32)
     t, device = p.memory_timeline(), Cluster.named("4 A100").device
-    assert (t.at_peak[RESERVE], t.span, t.available) == (
-        p.memory["reserve"],
-        memory_range(p.memory_bytes, device),
+    assert (t.at_peak[CONTEXT], t.span, t.available) == (
+        p.memory["context"],
+        memory_range(p.memory, device),
         device.memory.value,
     )

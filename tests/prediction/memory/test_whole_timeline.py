@@ -84,9 +84,9 @@ def test_the_update_of_plain_pytorch_needs_the_roots_of_the_moments() -> None:
 
 def test_state_is_held_throughout() -> None:
     t = timeline("ddp")
-    held = {a.purpose: a.bytes for a in t.allocations if a.held}
+    held = {a.purpose: a.bytes for a in t.allocations if a.held and a.purpose != "workspace"}
     assert held == {"weights": 5 * UNIT, "gradients": 5 * UNIT, "optimizer state": 10 * UNIT, "buckets": 5 * UNIT}
-    assert t.curve.sizes[0].sum() == t.curve.sizes[-1].sum() == 25 * UNIT
+    assert t.curve.sizes[0].sum() == t.curve.sizes[-1].sum() == 25 * UNIT + 2 * 8.125 * 2**20
 
 
 def test_each_micro_step_saves_its_tensors_again() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from paceline.hardware import cluster as named_cluster
 from paceline.hardware.cluster import Cluster
+from paceline.memory_timeline import BEYOND
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.predictor import Predictor
-from paceline.prediction.step.memory import RESERVE
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -36,8 +36,7 @@ def test_fragments_are_a_share_of_sharded_steps_alone() -> None:
     network = Workload.named("gpt2", 64)
     for devices, sharding, share in ((4, "zero3", 0.15), (4, "ddp", 0.0), (1, "zero3", 0.0)):
         of = sizes("hf-trainer", network, named_cluster("A100", devices, 1), sharding=sharding)
-        rest = sum(of.values()) - of["reserve"]
-        assert of["reserve"] == pytest.approx(RESERVE + share * rest)
+        assert of["fragments"] == pytest.approx(share * sum(size for name, size in of.items() if name not in BEYOND))
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "hf-trainer", "lightning"])

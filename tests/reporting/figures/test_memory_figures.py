@@ -16,7 +16,7 @@ from test_memory_timeline import tensor, timeline
 GIB = 2.0**30
 ONE = timeline(
     [tensor(40 * GIB, purpose="weights"), tensor(50 * GIB, 0, 6)],
-    memory={"weights": 40 * GIB, "activations": 52 * GIB, "reserve": GIB},
+    memory={"weights": 40 * GIB, "activations": 52 * GIB, "context": GIB},
     available=80 * GIB,
     span=(90 * GIB, 99 * GIB),
 )
@@ -29,7 +29,7 @@ def texts(svg: str) -> list[str]:
 def test_a_page_s_figure_names_purposes_with_their_bytes_and_uses_the_page_s_colours() -> None:
     svg = memory_svg([ONE], ONE, "memory")
     said = texts(svg)
-    assert {"weights, 40.0 GiB", "activations, 50.0 GiB", "margin, 2.00 GiB", "reserve, 1.00 GiB"} <= {*said}
+    assert {"weights, 40.0 GiB", "activations, 50.0 GiB", "margin, 2.00 GiB", "context, 1.00 GiB"} <= {*said}
     assert "a device has 80.0 GiB" in said and {"forward", "backward", "optimizer"} <= {*said}
     assert "var(--run-0)" in svg and not any(stand_in in svg for stand_in in PALETTE.values())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import paceline
-from paceline.memory_timeline import MARGIN, RESERVE
+from paceline.memory_timeline import CONTEXT, MARGIN
 from paceline.reporting.text.memory_text import ROWS, chart, marks_of, memory_screen, pass_line, peak_text, stacked
 from paceline.reporting.text.screen import plain
 from test_memory_timeline import tensor, timeline
@@ -16,7 +16,7 @@ GIB = 2.0**30
 def hill(size: float = 60 * GIB):
     """Half of the device is held, and the rest is there in the forward pass alone."""
     tensors = [tensor(40 * GIB, purpose="weights"), tensor(size, 0, 6)]
-    sizes = {"weights": 40 * GIB, "activations": size, "reserve": 0.0}
+    sizes = {"weights": 40 * GIB, "activations": size, "context": 0.0}
     return timeline(tensors, memory=sizes, available=100 * GIB, span=(90 * GIB, 110 * GIB))
 
 
@@ -42,10 +42,10 @@ def test_the_passes_are_below_the_areas() -> None:
     assert pass_line(hill(), 10) == "ffffffbbbo"
 
 
-def test_margin_and_reserve_are_on_top() -> None:
-    t = timeline([tensor(50, 0, 10)], memory={"activations": 60.0, "reserve": 7.0})
+def test_margin_and_context_are_on_top() -> None:
+    t = timeline([tensor(50, 0, 10)], memory={"activations": 60.0, "context": 7.0})
     assert stacked(t, 4).tolist() == [[50, 60, 67]] * 4
-    assert [*marks_of(t)] == ["activations", MARGIN, RESERVE]
+    assert [*marks_of(t)] == ["activations", MARGIN, CONTEXT]
 
 
 def test_marks_are_unlike() -> None:

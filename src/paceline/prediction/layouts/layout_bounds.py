@@ -44,7 +44,7 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, sample_bytes
-from paceline.prediction.step.runtime_memory import context_bytes
+from paceline.prediction.step.runtime_memory import MeshSizes, communicators_bytes, context_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
@@ -278,7 +278,17 @@ class LayoutBounds(Prepared):
         fixed = fixed[:, :, None, most]
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
-        return ((out + context_bytes(self.cluster.device)) * (1 - ROUNDING))[:, self._shares.number]
+        beyond = np.array([self._beyond_tensors(own, shape.stages) for own in self.slices])
+        return ((out + beyond[:, None, None]) * (1 - ROUNDING))[:, self._shares.number]
+
+    def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
+        """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
+        context = context_bytes(self.cluster.device)
+        divided = own.tensor * own.context * stages
+        if not context or self.cluster.world_size % divided:
+            return context
+        mesh = MeshSizes(self.cluster.world_size // divided, own.tensor, own.context, stages, own.expert, own.expert)
+        return context + communicators_bytes(mesh, self.cluster, megatron=self.model.constants.framework.megatron)
 
     def _present(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the state of each row, numbered among those of all rows, and the first row with each."""

@@ -53,7 +53,27 @@ class Group:
     sends: int = 0
 
 
-def groups(mesh: Parallelism, node: int, *, megatron: bool = False) -> Iterator[Group]:
+@dataclass(frozen=True, slots=True)
+class MeshSizes:
+    """Devices along each dimension of a mesh. ``experts``: devices that share the experts of a block, of which ``expert`` have
+    different ones. ``copies``: groups of replicas that each shard a copy."""
+
+    data: int
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    experts: int = 1
+    copies: int = 1
+
+    @classmethod
+    def of(cls, mesh: Parallelism) -> MeshSizes:
+        """Return the sizes of a strategy's mesh."""
+        copies = mesh.replica_count // mesh.shard_devices if mesh.shard_devices else 1
+        return cls(mesh.data, mesh.tensor, mesh.context, mesh.pipeline, mesh.expert, mesh.expert_devices, copies)
+
+
+def groups(mesh: MeshSizes, node: int, *, megatron: bool = False) -> Iterator[Group]:
     """Yield the communicators of a device.
 
     The whole world has one. Each dimension of the mesh that is smaller has its own. Megatron-Core has further ones: for the
@@ -73,11 +93,10 @@ def groups(mesh: Parallelism, node: int, *, megatron: bool = False) -> Iterator[
         if 1 < size < world:
             yield Group(name, size, inside, sends=2 if name == "pipeline" else 0)
     if mesh.expert > 1:
-        inside = min(mesh.expert, max(1, node // (mesh.tensor if mesh.expert_devices > mesh.expert else 1)))
+        inside = min(mesh.expert, max(1, node // (mesh.tensor if mesh.experts > mesh.expert else 1)))
         yield Group("expert", mesh.expert, inside, sends=mesh.expert - 1)
-    if mesh.shard_devices:
-        copies = mesh.replica_count // mesh.shard_devices
-        yield Group("copies of a shard", copies, max(1, node // mesh.shard_devices))
+    if mesh.copies > 1:
+        yield Group("copies of a shard", mesh.copies, max(1, node // (world // mesh.copies)))
     stage = mesh.tensor * mesh.pipeline
     if megatron and stage < world and mesh.tensor > 1 and mesh.pipeline > 1:
         yield Group("model", stage, min(stage, node))
@@ -101,7 +120,7 @@ def communicator_bytes(group: Group, cluster: Cluster) -> float:
     return MIB * float(found)
 
 
-def communicators_bytes(mesh: Parallelism, cluster: Cluster, *, megatron: bool = False) -> float:
+def communicators_bytes(mesh: MeshSizes, cluster: Cluster, *, megatron: bool = False) -> float:
     """Return bytes of all communicators of a device; 0 for other devices than GPUs, whose compiled programs hold their own."""
     if cluster.device.kind != "gpu":
         return 0.0

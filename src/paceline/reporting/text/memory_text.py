@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from paceline.array_types import Array
-from paceline.memory_timeline import BEYOND, COMMUNICATORS, CONTEXT, FRAGMENTS, MARGIN, POOLS, MemoryTimeline, fullest
+from paceline.memory_timeline import COMMUNICATORS, CONTEXT, FRAGMENTS, MARGIN, POOLS, MemoryTimeline, fullest
 from paceline.record import Metrics
 from paceline.reporting.figures.plot import Scale, tick
 from paceline.reporting.figures.timeline import unit_of
@@ -147,7 +147,7 @@ def sentences(t: MemoryTimeline) -> Iterator[str]:
 
 def marks_of(timeline: MemoryTimeline) -> dict[str, tuple[str, Style]]:
     """Return character and style of each purpose, in the order of the stack."""
-    names = dict.fromkeys([*timeline.curve.purposes, MARGIN, *BEYOND])
+    names = dict.fromkeys([*timeline.curve.purposes, MARGIN, *timeline.beyond])
     others = iter(_OTHERS * 9)
     marks: dict[str, tuple[str, Style]] = {name: MARKS.get(name) or (next(others), "") for name in names}
     return marks
@@ -196,9 +196,9 @@ def _spans(cells: Sequence[tuple[str, Style]]) -> Iterator[tuple[str, Style]]:
 
 
 def stacked(timeline: MemoryTimeline, columns: int) -> Array:
-    """Return the upper ends of the areas in each of ``columns`` intervals, (columns, purposes, then margin and ``BEYOND``)."""
+    """Return the upper ends of the areas in each of ``columns`` intervals, (columns, purposes, then what is beyond them)."""
     sizes = timeline.curve.sampled(columns, timeline.step_s).sizes
-    beyond = np.tile([timeline.margin, *(timeline.memory.get(name, 0.0) for name in BEYOND)], (len(sizes), 1))
+    beyond = np.tile([timeline.margin, *timeline.beyond.values()], (len(sizes), 1))
     return np.asarray(np.cumsum(np.concatenate([sizes, beyond], axis=1), axis=1))
 
 

@@ -47,7 +47,8 @@ class Framework:
         host_loops: True if the host updates weights in its memory by one loop for each operation (PyTorch's Adam), not by one
             for all (DeepSpeed's).
         wide_embeddings: True if 8-bit optimizers keep the state of embeddings in 32 bits.
-        defaults: values of open choices of a strategy by name, such as ``loss``.
+        defaults: values of open choices of a strategy by name, such as ``loss``. ``compiled_defaults``: those that differ where
+            it compiles.
         examples: values of choices that its examples of networks on sequences state, by name. They are taken where a question
             leaves these choices open (``usual_choices``).
         emits: target of ``plan --emit`` that writes for it; empty: none does.
@@ -78,6 +79,7 @@ class Framework:
     compiled: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
+    compiled_defaults: Mapping[str, Any] = field(default_factory=dict)
     emits: str = ""
     aliases: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -104,6 +106,8 @@ class Framework:
 
     def settles(self, choice: str, value: Any) -> Any:
         """Return the value of a strategy's choice, or the default of the framework if the choice is open."""
+        if self.compiled and choice in self.compiled_defaults:
+            return value or self.compiled_defaults[choice]
         return value or self.defaults.get(choice, value)
 
 
@@ -122,7 +126,7 @@ def _read() -> Mapping[str, Framework]:
         unknown_keys = table.keys() - known
         assert not unknown_keys, f"frameworks.toml, {name}: no field {sorted(unknown_keys)}"
         values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-        for key in ("defaults", "examples"):
+        for key in ("defaults", "compiled_defaults", "examples"):
             if key in values:
                 values[key] = MappingProxyType(values[key])
         made[name] = Framework(name=name, **values)

@@ -69,5 +69,5 @@ def test_without_a_batch_the_answer_says_which_was_taken(name: str, verb: str, c
 
 
 def test_the_sentence_on_a_batch_of_one_agrees_with_the_headline(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(run(capsys, "predict llama-3-8b --cluster '1 A100' --lora r=16,bits=4 --recompute none")[1].split())
+    text = " ".join(run(capsys, "predict llama-3-8b --cluster '1 A100' --lora r=128,bits=4 --recompute none")[1].split())
     assert text.startswith("MAY NOT FIT") and "the smallest batch, which may not fit its memory." in text

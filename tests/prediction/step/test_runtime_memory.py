@@ -9,45 +9,45 @@ from paceline.hardware import cluster as named_cluster
 from paceline.hardware.cluster import Cluster
 from paceline.prediction.step.runtime_memory import (
     MIB,
-    Group,
-    MeshSizes,
+    Communicator,
     communicator_bytes,
     communicators_bytes,
     context_bytes,
     groups,
     workspace_bytes,
 )
+from paceline.strategy.parallelism import Parallelism
 from paceline.workload.table import Workload
 
 
 def test_communicators_of_a100_have_the_measured_bytes() -> None:
     """544 MiB for two of four A100, 688 for more: an end of the tree, which has three connections (NVIDIA/nccl#964)."""
     four = named_cluster("A100", 4, 1)
-    assert communicator_bytes(Group("pair", 2, 2), four) == 544 * MIB
-    inner = communicator_bytes(Group("world", 4, 4), four)
+    assert communicator_bytes(Communicator("pair", 2, 2), four) == 544 * MIB
+    inner = communicator_bytes(Communicator("world", 4, 4), four)
     assert inner == 688 * MIB + 24 * 6 * MIB  # one connection more on inner devices
 
 
 def test_sending_to_all_takes_what_was_measured_on_eight_h100() -> None:
     """An all-to-all adds 3.28 GB (NVIDIA/nccl#1685)."""
     eight = named_cluster("H100-SXM", 8, 1)
-    plain, sends = (communicator_bytes(Group("experts", 8, 8, sends), eight) for sends in (0, 7))
+    plain, sends = (communicator_bytes(Communicator("experts", 8, 8, sends), eight) for sends in (0, 7))
     assert sends - plain == pytest.approx(3.28e9, rel=0.15)
 
 
 def test_megatron_on_eight_h100_takes_several_gb() -> None:
     """Suspending all communicators frees about 7 GB with tensor, pipeline and data groups of two (verl-project/verl#6408)."""
-    mesh, eight = MeshSizes(data=2, tensor=2, pipeline=2), named_cluster("H100-SXM", 8, 1)
+    mesh, eight = Parallelism(data=2, tensor=2, pipeline=2), named_cluster("H100-SXM", 8, 1)
     names = [group.name for group in groups(mesh, 8, megatron=True)]
     assert names == ["world", "tensor", "data", "pipeline", "model", "embeddings"]
     found = communicators_bytes(mesh, eight, megatron=True)
-    assert 4e9 < found < 7e9 and found > communicators_bytes(mesh, eight) > communicators_bytes(MeshSizes(8), eight) > 0
+    assert 4e9 < found < 7e9 and found > communicators_bytes(mesh, eight) > communicators_bytes(Parallelism(data=8), eight) > 0
 
 
 def test_one_device_and_other_kinds_have_no_communicator() -> None:
-    assert communicators_bytes(MeshSizes(1), named_cluster("A100", 1, 1)) == 0
+    assert communicators_bytes(Parallelism(data=1), named_cluster("A100", 1, 1)) == 0
     tpu = Cluster.named("8 TPU v5e")
-    assert communicators_bytes(MeshSizes(8), tpu) == workspace_bytes(tpu.device) == 0 < context_bytes(tpu.device)
+    assert communicators_bytes(Parallelism(data=8), tpu) == workspace_bytes(tpu.device) == 0 < context_bytes(tpu.device)
 
 
 def test_what_is_counted_by_pytorch_is_less_than_the_device_s_total() -> None:

@@ -33,7 +33,7 @@ from paceline.prediction.step.memory import (
     usable_bytes,
 )
 from paceline.prediction.step.optimizer_state import PAGE, is_paged
-from paceline.prediction.step.runtime_memory import MeshSizes, communicators_bytes, context_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.prediction.step.timeline import columns, pieces, schedule_step, sums
 from paceline.strategy.codec_place import check_fabric
@@ -365,7 +365,7 @@ class _SameExchange:
                 whole = 1 + fragments_share(s, framework) if context else 1.0
                 fixed = whole * sum(parts.values()) + context
                 if context:
-                    fixed += communicators_bytes(MeshSizes.of(mesh), self.cluster, megatron=framework.megatron)
+                    fixed += communicators_bytes(mesh, self.cluster, megatron=framework.megatron)
                 update = whole * (update_bytes(workload, s, framework) - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
                 of_sample = sample_bytes(

@@ -44,7 +44,7 @@ from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, sample_bytes
-from paceline.prediction.step.runtime_memory import MeshSizes, communicators_bytes, context_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
 from paceline.prediction.step.step_model import StepModel
 from paceline.strategy.optimizer import OPTIMIZERS
 from paceline.strategy.parallelism import Parallelism
@@ -279,7 +279,8 @@ class LayoutBounds(Prepared):
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
         beyond = np.array([self._beyond_tensors(own, shape.stages) for own in self.slices])
-        return ((out + beyond[:, None, None]) * (1 - ROUNDING))[:, self._shares.number]
+        needed: Array = (out + beyond[:, None, None]) * (1 - ROUNDING)
+        return needed[:, self._shares.number]
 
     def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
         """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
@@ -287,7 +288,7 @@ class LayoutBounds(Prepared):
         divided = own.tensor * own.context * stages
         if not context or self.cluster.world_size % divided:
             return context
-        mesh = MeshSizes(self.cluster.world_size // divided, own.tensor, own.context, stages, own.expert, own.expert)
+        mesh = replace(own.mesh(), data=self.cluster.world_size // divided, pipeline=stages)
         return context + communicators_bytes(mesh, self.cluster, megatron=self.model.constants.framework.megatron)
 
     def _present(self, rows: Ints) -> tuple[Ints, Ints]:

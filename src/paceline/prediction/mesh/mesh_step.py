@@ -34,7 +34,7 @@ from paceline.prediction.step.expert_replicas import expert_replicas
 from paceline.prediction.step.exposed import exposed_without_exchange, share_wait
 from paceline.prediction.step.framework_memory import fragments_share
 from paceline.prediction.step.memory import numbers_of, sample_bytes
-from paceline.prediction.step.runtime_memory import MeshSizes, communicators_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes
 from paceline.prediction.step.step import Step
 from paceline.prediction.step.step_model import StepModel, WholeStep
 from paceline.record import Event
@@ -248,7 +248,7 @@ class MeshStep(Step):
         if sizes.get(CONTEXT):
             tensors = sum(size for name, size in sizes.items() if name not in BEYOND)
             sizes[FRAGMENTS] = fragments_share(step.strategy, step.framework) * tensors
-            sizes[COMMUNICATORS] = communicators_bytes(MeshSizes.of(mesh), self.cluster, megatron=step.framework.megatron)
+            sizes[COMMUNICATORS] = communicators_bytes(mesh, self.cluster, megatron=step.framework.megatron)
         return sizes
 
     def seconds_with_links(self, between: float, inside: float) -> float:

@@ -23,7 +23,7 @@ from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
-from paceline.prediction.step.runtime_memory import MeshSizes, communicators_bytes, context_bytes, workspace_bytes
+from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes, workspace_bytes
 from paceline.strategy.frameworks import ORDINARY, Framework
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
 from paceline.strategy.offload import HostActivations
@@ -70,7 +70,7 @@ def memory_breakdown(
     context = context_bytes(device)
     if context:
         fragments = fragments_share(strategy, framework) * sum(sizes.values())
-        communicators = 0.0 if divided else communicators_bytes(MeshSizes.of(mesh), cluster, megatron=framework.megatron)
+        communicators = 0.0 if divided else communicators_bytes(mesh, cluster, megatron=framework.megatron)
         sizes |= {CONTEXT: context, COMMUNICATORS: communicators, FRAGMENTS: fragments}
     if is_paged(strategy):
         sizes["optimizer state"] -= paged_out(sum(sizes.values()), sizes["optimizer state"], strategy, usable_bytes(device))

@@ -13,9 +13,11 @@ from typing import Any
 
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
-from paceline.strategy.parallelism import Parallelism
+from paceline.strategy.parallelism import WITHIN_LAYER, Parallelism
 
 MIB = 2.0**20
+_INNERMOST_FIRST = (*WITHIN_LAYER[:2], "data", "pipeline")
+"""Dimensions of a mesh, neighbours first. Those of experts lie across them."""
 
 
 @cache
@@ -43,7 +45,7 @@ def workspace_bytes(device: Device) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Communicator:
     """Devices that share a communicator. ``inside``: how many of them are in one node. ``sends``: neighbours to which a device
     sends with point-to-point calls."""
 
@@ -53,27 +55,7 @@ class Group:
     sends: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MeshSizes:
-    """Devices along each dimension of a mesh. ``experts``: devices that share the experts of a block, of which ``expert`` have
-    different ones. ``copies``: groups of replicas that each shard a copy."""
-
-    data: int
-    tensor: int = 1
-    context: int = 1
-    pipeline: int = 1
-    expert: int = 1
-    experts: int = 1
-    copies: int = 1
-
-    @classmethod
-    def of(cls, mesh: Parallelism) -> MeshSizes:
-        """Return the sizes of a strategy's mesh."""
-        copies = mesh.replica_count // mesh.shard_devices if mesh.shard_devices else 1
-        return cls(mesh.data, mesh.tensor, mesh.context, mesh.pipeline, mesh.expert, mesh.expert_devices, copies)
-
-
-def groups(mesh: MeshSizes, node: int, *, megatron: bool = False) -> Iterator[Group]:
+def groups(mesh: Parallelism, node: int, *, megatron: bool = False) -> Iterator[Communicator]:
     """Yield the communicators of a device.
 
     The whole world has one. Each dimension of the mesh that is smaller has its own. Megatron-Core has further ones: for the
@@ -82,29 +64,31 @@ def groups(mesh: MeshSizes, node: int, *, megatron: bool = False) -> Iterator[Gr
     Args:
         node: devices of a node.
     """
-    world = mesh.data * mesh.tensor * mesh.context * mesh.pipeline
+    world = mesh.data * mesh.model_devices
     if world == 1:
         return
-    yield Group("world", world, min(world, node))
-    inner = 1
-    for name, size in (("tensor", mesh.tensor), ("context", mesh.context), ("data", mesh.data), ("pipeline", mesh.pipeline)):
+    yield Communicator("world", world, min(world, node))
+    inner, (*_, last) = 1, _INNERMOST_FIRST
+    for name in _INNERMOST_FIRST:
+        size = getattr(mesh, name)
         inside = min(size, max(1, node // inner))
         inner *= size
         if 1 < size < world:
-            yield Group(name, size, inside, sends=2 if name == "pipeline" else 0)
+            yield Communicator(name, size, inside, sends=2 if name == last else 0)
     if mesh.expert > 1:
-        inside = min(mesh.expert, max(1, node // (mesh.tensor if mesh.experts > mesh.expert else 1)))
-        yield Group("expert", mesh.expert, inside, sends=mesh.expert - 1)
-    if mesh.copies > 1:
-        yield Group("copies of a shard", mesh.copies, max(1, node // (world // mesh.copies)))
+        inside = min(mesh.expert, max(1, node // (mesh.tensor if mesh.expert_devices > mesh.expert else 1)))
+        yield Communicator("expert", mesh.expert, inside, sends=mesh.expert - 1)
+    if mesh.shard_devices:
+        copies = mesh.replica_count // mesh.shard_devices
+        yield Communicator("copies of a shard", copies, max(1, node // mesh.shard_devices))
     stage = mesh.tensor * mesh.pipeline
     if megatron and stage < world and mesh.tensor > 1 and mesh.pipeline > 1:
-        yield Group("model", stage, min(stage, node))
+        yield Communicator("model", stage, min(stage, node))
     if megatron and mesh.pipeline > 1:
-        yield Group("embeddings", 2, 2 if inner <= node else 1)
+        yield Communicator("embeddings", 2, 2 if inner <= node else 1)
 
 
-def communicator_bytes(group: Group, cluster: Cluster) -> float:
+def communicator_bytes(group: Communicator, cluster: Cluster) -> float:
     """Return bytes of one communicator on each of its devices."""
     device, sizes = cluster.device, _table()["nccl"]
     if device.architecture.startswith(("CDNA", "RDNA")):
@@ -120,7 +104,7 @@ def communicator_bytes(group: Group, cluster: Cluster) -> float:
     return MIB * float(found)
 
 
-def communicators_bytes(mesh: MeshSizes, cluster: Cluster, *, megatron: bool = False) -> float:
+def communicators_bytes(mesh: Parallelism, cluster: Cluster, *, megatron: bool = False) -> float:
     """Return bytes of all communicators of a device; 0 for other devices than GPUs, whose compiled programs hold their own."""
     if cluster.device.kind != "gpu":
         return 0.0

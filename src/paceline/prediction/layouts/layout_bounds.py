@@ -286,9 +286,10 @@ class LayoutBounds(Prepared):
         """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
         context = context_bytes(self.cluster.device)
         divided = own.tensor * own.context * stages
-        if not context or self.cluster.world_size % divided:
+        world = self.cluster.world_size
+        if not context or world % divided or world // stages % own.expert:
             return context
-        mesh = replace(own.mesh(), data=self.cluster.world_size // divided, pipeline=stages)
+        mesh = replace(own.mesh(), data=world // divided, pipeline=stages)
         return context + communicators_bytes(mesh, self.cluster, megatron=self.model.constants.framework.megatron)
 
     def _present(self, rows: Ints) -> tuple[Ints, Ints]:

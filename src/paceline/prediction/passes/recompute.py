@@ -265,7 +265,7 @@ def _by_operation(table: _OperationCosts, name: str, members: Sequence[int]) -> 
 
     A compiled block does not store the result of its last product: the backward pass does not read it.
     """
-    width = 4.0 if COMPILED.get(table.numbers, table.numbers) == "fp32" else 2.0
+    width = 4.0 if table.numbers.startswith("fp32") else 2.0
     results, again, products = 0.0, [], 0
     last = max((i for i in members if forward_product(table.layers[i]) is not None), default=-1)
     for i in members:
@@ -342,7 +342,7 @@ def _latent(table: _OperationCosts, members: Sequence[int]) -> None:
     product = forward_product(table.layers[last["project"]])
     fused = next((o for o in table.layers[last["mix"]].operations if not o.backward), None)
     if product is not None and fused is not None:
-        width = 4.0 if COMPILED.get(table.numbers, table.numbers) == "fp32" else 2.0
+        width = 4.0 if table.numbers.startswith("fp32") else 2.0
         result = width * product.m * product.k + 4.0 * fused.m * fused.batch
         again = [last[name] for name in ("query", "key_value", "rotate", "split") if name in last]
         if result < table.sizes[last["mix"]]:

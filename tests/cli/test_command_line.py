@@ -33,7 +33,7 @@ SLIM = (
     + EXCHANGE
 )
 PREDICT = (
-    "--device --devices-per-node --nodes --cluster --network --leaf-nodes --oversubscription --global-batch --precision"
+    "--device --devices-per-node --nodes --cluster --on --network --leaf-nodes --oversubscription --global-batch --precision"
     " --micro-batch-size"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"
@@ -56,7 +56,7 @@ PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --penalty --why-not --report --emit --out --nic"
     " --aggregation" + SEARCH + TRAINING
 )
-ASK = "--on --by --budget" + SEARCH + TRAINING
+ASK = "--on --cluster --network --by --budget" + SEARCH + TRAINING
 SCHEDULED = (
     "TRACE --where --drop-too-large --cluster --profiles --knowledge --round --restart --interference --checkpoint --outage"
     " --maintenance --failures --repair --price --stop-early --fairness --seed --out --report --brief --why --json --help"
@@ -70,7 +70,7 @@ COMMANDS = {
     "": "--version --help",
     "predict": f"WORKLOAD {PREDICT} {MESH} --asynchronous --server-device --report --brief --why --json --help",
     "memory": f"WORKLOAD {PREDICT} {MESH} --rank --picture --snapshot --report --brief --why --json --help",
-    "plan": f"WORKLOAD {PLAN} --cluster --nodes --devices --brief --why --json --help",
+    "plan": f"WORKLOAD {PLAN} --cluster --on --nodes --devices --brief --why --json --help",
     "diagnose": f"WORKLOAD {PREDICT} {MESH} --measured --log --also --brief --why --json --help",
     "explain": f"WORKLOAD {PREDICT} {MESH} --run --trace --report --brief --why --json --help",
     "whatif": f"WORKLOAD {PREDICT} {MESH} --change --scaling --price --upgrade-price --report --brief --why --json --help",

@@ -176,7 +176,7 @@ def test_cluster() -> None:
 def test_one_node_needs_no_network() -> None:
     machines = cluster("h100", 8, 1, None)
     assert machines.network == machines.intra_link == link("NVLink 4")
-    assert cluster("h100", 8, 1, "HDR").network.name == "InfiniBand HDR"
+    assert cluster("h100", 8, 1, "1x HDR").network.name == "InfiniBand HDR"
 
 
 def test_several_nodes_need_a_network() -> None:

@@ -15,6 +15,7 @@ from paceline.cli.arguments.prediction_inputs import Inputs, job_of, plain_predi
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
 from paceline.hardware.instances import network_of
+from paceline.hardware.node_links import counted_text
 from paceline.planning.search.lighter_jobs import with_lighter
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit, smaller_steps
 from paceline.prediction import Prediction, StepPredictor
@@ -189,7 +190,7 @@ def _command(o: argparse.Namespace, inputs: Inputs, fit: Fitting) -> tuple[list[
 
 def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -> dict[str, Any]:
     """Return options for a cluster in the form that the user chose for the cluster ``asked`` about."""
-    network = machines.network.name if machines.num_nodes > 1 else None
+    network = counted_text(machines.network) if machines.num_nodes > 1 else None
     device, local = machines.device.name, machines.levels[0].size
     if machines.device == asked.device and o.cluster is None:  # the name may be an instance or a probe
         device, local = o.device, local if local != asked.levels[0].size else o.devices_per_node
@@ -199,9 +200,10 @@ def _cluster_options(o: argparse.Namespace, machines: Cluster, asked: Cluster) -
 
 
 def taken(o: argparse.Namespace, inputs: Inputs) -> Iterator[str]:
-    """Return sentences about the default precision and the default batch if they were used."""
+    """Return sentences about what the cluster's words left open, the default precision, and the default batch."""
     workload, cluster, strategy = inputs
     yield from workload.notes
+    yield from cluster.notes
     if o.lora:
         yield from _adapters(o, workload)
     if o.precision is None:

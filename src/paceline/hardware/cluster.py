@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,17 +11,14 @@ from typing import Any
 
 from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
-from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
-from paceline.hardware.instances import instance, node_counts
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.nics import Nic
-from paceline.hardware.node_sizes import check_joined, counted_nodes
-from paceline.hardware.placement import NodeSizes, Placement, Places, equal, parse_sizes, sizes_text
+from paceline.hardware.node_sizes import check_joined, node_counts
+from paceline.hardware.placement import NodeSizes, Placement, Places, equal, sizes_text
 from paceline.hardware.saved_clusters import check_slip, saved_cluster
-from paceline.hardware.spelling import counted, nodes_of
 from paceline.hardware.switches import Aggregation
 
 MOST_DEVICES = 1 << 20
@@ -33,10 +29,6 @@ switches (NVIDIA, GB200 NVL72), 9,216 chips of a TPU pod (Google, Ironwood, 2025
 are assumed. Memory and loopback have no limit but the machine."""
 LONGEST = 200
 """Characters of a cluster's name."""
-_TIMES = r"(?:\s+[x×](?=[\s\d])\s*|[x×]\s*)"  # a Xeon is not eon
-_BEHIND = re.compile(r"^\s*(\D.*?)\s+[x×]\s*(\d{1,9})\s*$", re.IGNORECASE)
-_UNEVEN = re.compile(rf"^\s*(\d{{1,9}}(?:\s*\+\s*\d{{1,9}})+)(?:{_TIMES}|\s+)(\S.*?)\s*$", re.IGNORECASE)
-_COUNTED = re.compile(rf"^\s*(?:(\d{{1,18}}){_TIMES})?(?:(\d{{1,18}})(?:{_TIMES}|\s+))?(\S.*?)\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -97,10 +89,10 @@ class Cluster:
 
     @classmethod
     def named(cls, text: str, network: str | None = None) -> Cluster:
-        """Parse a cluster such as ``2x8 A100`` (two nodes of eight), ``1+7 A100`` (nodes of one and of seven), ``8 A100`` or
-        ``A100``, with a ``network`` between nodes such as ``100Gb/s``. Instances have their own network: ``2x p5.48xlarge``
-        (``instances.toml``). The network may follow a comma, ``2x8 A100, 100Gb/s``. A name in the user's ``clusters.toml``
-        means the text there.
+        """Parse a cluster such as ``2x8 A100`` (two nodes of eight), ``1+7 A100`` (nodes of one and of seven), ``A100:8``,
+        ``16 A100, 2 nodes`` or ``A100`` (``phrases.machine_phrase``), with a ``network`` between nodes such as ``100Gb/s``.
+        Instances have their own network: ``2x p5.48xlarge`` (``instances.toml``). The network may be in the text, ``2x8 A100,
+        100Gb/s``. A name in the user's ``clusters.toml`` means the text there.
 
         The link inside a node is the device's own. A single node needs no network. Devices beyond the largest node that is
         sold are several nodes: ``64 H100, 400Gb/s RoCE`` is ``8x8 H100, 400Gb/s RoCE``; ``1x64 H100`` is one node.
@@ -113,39 +105,18 @@ class Cluster:
             raise UserError(f"cluster {text!r}", "give a text such as '2x8 A100', or a paceline.Cluster")
         if len(text) > LONGEST:
             raise UserError(f"cluster {shown(text)}", "give a text such as '2x8 A100'")
+        from paceline.hardware.phrases.machine_phrase import machine_phrase  # with its vocabulary
+
         own = saved_cluster(text)
-        machines, comma, behind = (own.text if own else text).partition(",")
-        if comma and network is None:
-            network = behind.strip()
-        elif comma and not own:
+        said = machine_phrase(own.text if own else text)
+        if said.network and network is not None and not own:
             raise UserError(f"{text!r} names a network, and so does {network!r}", "give one of them")
-        text = _counts_first(machines)
-        if behind_name := _BEHIND.match(text):  # "H100 x 4"
-            text = f"{behind_name[2]}x {behind_name[1]}"
-        if uneven := _UNEVEN.match(text):
-            sizes = parse_sizes(uneven[1])
-            many = len(sizes) if isinstance(sizes, tuple) else 1
-            check_joined(uneven[2], sizes, many, network)
-            return cluster(uneven[2], sizes, many, network)
-        parts = _COUNTED.match(text)
-        if parts is None:
-            raise UserError("a cluster without a name", "give one such as '2x8 A100'")
-        outer, inner, name = parts.groups()
-        if outer is not None and inner is None:  # "8xA100": devices of one node
-            outer, inner = None, outer
-        if inner is not None and outer is None and is_device(text):  # "2080 Ti" is a name
-            inner, name = None, text
-        if not is_device(name) and instance(name) is None:
-            devices_said, rest = counted(name)
-            if devices_said is not None and inner is None and is_device(rest):  # behind a provider: "1CC 2x H100"
-                inner, name = str(devices_said), rest
-            else:
-                check_slip(text)
-        devices, many = node_counts(name, outer, inner)
-        if outer is None and devices is not None:
-            devices, many = counted_nodes(name, devices, network)
-        check_joined(name, devices, many, network)
-        return cluster(name, devices, many, network)
+        network = said.network if network is None else network
+        if not said.known:
+            check_slip(text)
+        devices, many = node_counts(said, network)
+        check_joined(said.name, devices, many, network)
+        return cluster(said.name, devices, many, network)
 
     @classmethod
     def of_nodes(
@@ -310,6 +281,11 @@ class Cluster:
         return self._tiers[-1].link
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the user's words left open: the ports of a node, or the transport between nodes."""
+        return (self.network.chosen,) if self.num_nodes > 1 and self.network.chosen else ()
+
+    @property
     def outer_link(self) -> Link:
         """Network between nodes, or the link inside the node if there is only one."""
         return self.network if self.num_nodes > 1 else self.intra_link
@@ -350,21 +326,6 @@ class Cluster:
             nic=Nic(**_facts(card)) if card else None,
             aggregation=Aggregation(**_facts(switch)) if switch else None,
         )
-
-
-def _counts_first(text: str) -> str:
-    """Return ``2 nodes with 8 H100`` as ``2x8 H100``; any other text as it is.
-
-    Raises:
-        UserError: nodes of a device without its number.
-    """
-    said = nodes_of(text)
-    if said is None:
-        return text
-    many, each = said
-    if is_device(each):
-        raise UserError(f"{text.strip()!r}: the devices of a node are not said", f"give both numbers, such as {many}x8 {each}")
-    return f"{many}x{' ' if instance(each) else ''}{each}"
 
 
 _OF_NODES = ("device", "devices_per_node", "num_nodes", "intra_link", "network", "leaf_nodes", "oversubscription")

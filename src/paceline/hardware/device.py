@@ -123,6 +123,7 @@ class Link:
             (``Efficiency.link_share``); None if unmeasured.
         shared: bytes/s that all devices of a node reach together, where their messages pass through the host's memory; None
             if devices reach each other directly.
+        chosen: a sentence about what the user's words left open, the number of ports or the transport; else empty.
     """
 
     name: str
@@ -138,3 +139,4 @@ class Link:
     start: Fact | None = None
     reached: Fact | None = None
     shared: Fact | None = None
+    chosen: str = field(default="", compare=False)

@@ -54,7 +54,7 @@ class NamedHardware:
     """Meaning of a user's name of a device or an instance.
 
     ``devices``: one number, or one for each node. ``network``: as ``networks.network`` takes it; None if unknown. ``source``,
-    ``date``: source and date of an instance's own.
+    ``date``: source and date of an instance's own. ``chosen``: what the user's words left open of the network.
     """
 
     device: str
@@ -62,6 +62,7 @@ class NamedHardware:
     network: str | None
     source: str = ""
     date: str = ""
+    chosen: str = ""
 
     def between(self) -> Link | None:
         """Return the network as a link, with the source of its bandwidth. Raises UserError where there is no such network."""
@@ -69,7 +70,7 @@ class NamedHardware:
             return None
         link = network_named(self.network)
         if not self.source:
-            return link
+            return replace(link, chosen=self.chosen) if self.chosen else link
         sourced = Fact(link.bandwidth.value, self.source, self.date or link.bandwidth.date)
         # A provider names what is not TCP.
         return replace(link, bandwidth=sourced, transport=link.transport or ("TCP" if link.kind == "ethernet" else ""))
@@ -153,9 +154,15 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     """
     entry, devices = instance(name), None if devices is None else equal(devices)
     if entry is None and not is_device(name):
-        count, rest = counted(name)
-        if count is not None and is_device(rest) and devices in (None, count):
-            return _on_network(rest, count, network)
+        from paceline.hardware.unmodelled import check_modelled
+
+        check_modelled(name)
+        from paceline.hardware.phrases.machine_phrase import machine_phrase
+
+        said = machine_phrase(name)
+        count = said.count if said.per_node is None else said.per_node
+        if said.known and count is not None and said.nodes is None and devices in (None, count):
+            return node(said.name, count, said.network if network is None else network)
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
         hint = laptop if _LAPTOP.search(name) else ""
@@ -172,8 +179,9 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     if entry.provider in _MAKERS and network is not None:
         return _on_network(entry.device, entry.devices, _node_network(entry, network))
     between = _node_network(entry, network)
-    own = bool(between) and between == entry.network
-    return NamedHardware(entry.device, entry.devices, between, entry.source if own else "", entry.date if own else "")
+    if between and between == entry.network:
+        return NamedHardware(entry.device, entry.devices, between, entry.source, entry.date)
+    return _stated(entry.device, entry.devices, between, cloud=True)
 
 
 def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None) -> tuple[NamedHardware, int]:
@@ -187,16 +195,6 @@ def nodes(name: str, devices: NodeSizes | None, count: int, network: str | None)
         return single, count
     between = None if single.network is None else f"{joined}x {network_named(single.network).name}"
     return replace(single, devices=joined * single.devices, network=between), count // joined
-
-
-def node_counts(name: str, outer: str | None, inner: str | None) -> tuple[int | None, int]:
-    """Return devices per node and number of nodes of a cluster's text such as ``2x8 A100`` or ``2x p5.48xlarge``.
-
-    One number counts the devices of a node, or the nodes of an instance; ``outer`` precedes ``inner``.
-    """
-    if outer is None and instance(name):
-        return None, int(inner or 1)
-    return None if inner is None else int(inner), int(outer or 1)
 
 
 def _node_network(entry: Instance, given: str | None) -> str | None:
@@ -216,20 +214,30 @@ def _on_network(name: str, devices: NodeSizes, given: str | None) -> NamedHardwa
     """Return nodes of a device by name, on the user's network."""
     found = _let_with(given, name, devices)
     if found is None:
-        return NamedHardware(name, devices, given)
+        return _stated(name, devices, given, cloud=False)
     entry, between = found
     return NamedHardware(name, devices, between, entry.source, entry.date)
 
 
+def _stated(name: str, devices: NodeSizes, given: str | None, *, cloud: bool) -> NamedHardware:
+    """Return nodes of a device on the user's network, with what such nodes have where the text leaves it open."""
+    if not isinstance(given, str) or not is_device(name):
+        return NamedHardware(name, devices, given)
+    from paceline.hardware.node_links import stated_link  # with its vocabulary, which most commands do not need
+
+    said = stated_link(given, device(name), devices if isinstance(devices, int) else max(devices), cloud=cloud)
+    return NamedHardware(name, devices, said.text, chosen=said.chosen)
+
+
 def network_of(text: str, name: str, devices: NodeSizes) -> str:
-    """Return a network's text with its speed where ``text`` is a transport of one cloud alone: ``EFA`` of 8 H100 is that of
-    ``p5.48xlarge``, 3,200 Gb/s. Any other text stays as it is.
+    """Return a network's text with what such nodes have: ``EFA`` of 8 H100 is that of ``p5.48xlarge``, 3,200 Gb/s, and
+    ``InfiniBand NDR`` eight ports (``node_links.stated_link``). Any other text stays as it is.
 
     Raises:
         UserError: instances with such devices differ in their speed.
     """
     found = _let_with(text, name, devices)
-    return found[1] if found else text
+    return found[1] if found else _stated(name, devices, text, cloud=False).network or text
 
 
 def _let_with(text: str | None, name: str, devices: NodeSizes) -> tuple[Instance, str] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,11 +12,10 @@ from typing import Any, TypeVar
 from paceline.errors import UserError, shown
 from paceline.hardware.catalogue import device, known_device
 from paceline.hardware.instances import Instance, instance
+from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.saved_clusters import saved_cluster
-from paceline.hardware.spelling import nodes_of
 from paceline.toml_file import read_toml
 
-_COUNT = re.compile(r"^\d{1,9}\s*[x×]\s*|^\d{1,9}\s+", re.IGNORECASE)
 _Price = TypeVar("_Price", bound="float | Price")
 GIVEN = "given by the user"
 """The provider of a price of the user's own."""
@@ -127,10 +125,8 @@ def listing_of_cluster(text: str) -> Price | None:
     """Return the listing of the instance in a cluster's text or a saved cluster, ``2x p5.48xlarge``; None for a device or an
     unlisted instance."""
     own = saved_cluster(text)
-    machines = (own.text if own else text).partition(",")[0].strip()
-    said = nodes_of(machines)
-    names = (machines, _COUNT.sub("", said[1] if said else machines))
-    rented = next((entry for name in names if name and (entry := instance(name))), None)
+    said = machine_phrase(own.text if own else text) if text.strip() else None
+    rented = instance(said.name) if said and said.rented else None
     return listing_of(rented) if rented else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paceline.names import fold
 
-_MAKER = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore)+(?=.)")
+_MAKER = re.compile(r"^(nvidia|tesla|geforce|amd|instinct|radeon|intel|habana|google|cloud|graphcore|huawei|apple)+(?=.)")
 _SELLER = re.compile(
     r"dell|supermicro|smci|hpe?|lenovo|gigabyte|asus|inspur|cisco|fujitsu|qct|quanta|wiwynn|eviden|bull|penguin|"
     r"aws|amazon|ec2|azure|microsoft|gcp|gce|oci|oracle|lambda(?:cloud|labs)?|[0-9]*cc|coreweave|runpod|nebius|vast|crusoe|"
@@ -23,11 +23,6 @@ _MARKS = re.compile(r"[®™]")
 _KIND = re.compile(r"[\s_-]+(accelerator|gpu|chip|board)s?$", re.IGNORECASE)
 _BRACKETS = re.compile(r"\s*\([^()]*\)")
 _COUNT = re.compile(r"^\s*([1-9][0-9]*)\s*[x×]\s*(?=\S)", re.IGNORECASE)
-_NODES = re.compile(
-    r"^\s*([1-9][0-9]{0,8})\s*[x×]?\s*(?:nodes?|servers?|machines?|hosts?|instances?)\s+(?:each\s+)?(?:with|of|[x×])\s*(?=\S)",
-    re.IGNORECASE,
-)
-"""``2 nodes with 8 H100``, ``4 servers of p5.48xlarge``."""
 _WORDS = re.compile(r"[\s_-]+")
 _FORM = re.compile(r"\b(sxm|pcie)[0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[\s_-]*\b([0-9]+)\s*gb?\b", re.IGNORECASE)
@@ -51,12 +46,6 @@ def halves(name: str) -> Iterator[tuple[str, str]]:
     ``Gaudi2 HL-225``."""
     said = name.replace("_", " ").split()
     yield from ((" ".join(said[:first]), " ".join(said[first:])) for first in range(1, len(said)))
-
-
-def nodes_of(text: str) -> tuple[int, str] | None:
-    """Split ``2 nodes with 8 H100`` into the number of nodes and what each has; None for another text."""
-    matched = _NODES.match(text)
-    return (int(matched[1]), text[matched.end() :].strip()) if matched else None
 
 
 def counted(name: str) -> tuple[int | None, str]:

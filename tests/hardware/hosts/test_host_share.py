@@ -17,7 +17,8 @@ def test_every_device_names_a_host_that_exists() -> None:
     assert named <= hosts().keys()
     assert {one.name for one in devices() if missing_host(one)} == {
         *("Gaudi", "Gaudi 2", "Gaudi 3", "IPU GC200", "IPU Bow", "Trainium", "Trainium 2", "Trainium 3"),
-        "Xeon Platinum 8380",
+        *("Ascend 910B", "Ascend 910C", "Xeon Platinum 8380"),
+        *("GB10", "Jetson AGX Orin 64GB", "Jetson AGX Orin 32GB", "Jetson Orin NX 16GB", "Jetson Orin Nano 8GB"),
     }
     for one in hosts().values():
         assert one.devices >= 1 and one.uplink >= 1 and 1e10 < one.memory_bandwidth.value < 2e12 and one.cores >= 8

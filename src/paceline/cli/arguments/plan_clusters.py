@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,11 +10,12 @@ from paceline import hardware
 from paceline.cli.guide.sections import common, section
 from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
-from paceline.hardware.node_sizes import counted_nodes
+from paceline.hardware.node_sizes import counted_nodes, node_counts
+from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.placement import NodeSizes, parse_sizes, sizes_text
+from paceline.hardware.saved_clusters import saved_cluster
 from paceline.planning.search.space import UNEVEN, smaller, worlds
 
-_COUNTS = re.compile(r"^\s*(?:(\d{1,9})\s*[x×]\s*)?(?=\S)", re.IGNORECASE)
 _CLUSTER_OPTIONS = ("device", "devices_per_node", "max_nodes", "devices")
 
 
@@ -23,7 +23,7 @@ def add_plan_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options for the largest cluster, as one text or by its parts."""
     machines = section(parser, "machines")
     largest = "the largest cluster, '8x8 A100' or '4x p5.48xlarge', in place of --device and counts; may be repeated"
-    common(machines.add_argument("--cluster", metavar="C", action="append", help=largest))
+    common(machines.add_argument("--cluster", "--on", metavar="C", action="append", help=largest))
     machines.add_argument("--device", metavar="D", action="append", help="a device that may be used; may be repeated")
     each = "once for all devices, or once for each --device"
     machines.add_argument("--devices-per-node", metavar="N", type=parse_sizes, action="append", help=f"{each} (default 1)")
@@ -58,11 +58,12 @@ def _of_text(text: str, network: str | None) -> Iterator[Cluster]:
     largest = Cluster.named(text, network)
     if not largest.even:
         raise UserError(f"a plan on nodes of {largest.node_text} devices", UNEVEN)
-    counted = _COUNTS.match(text)
-    name = (text[counted.end() :] if counted else text).partition(",")[0].strip()
-    if hardware.instance(name):
-        many = int(counted[1] or 1) if counted else 1
-        yield from (hardware.cluster(name, None, nodes, network) for _, nodes in worlds(1, many))
+    own = saved_cluster(text)
+    said = machine_phrase(own.text if own else text)
+    if said.rented:
+        between = said.network if network is None else network
+        _, many = node_counts(said, between)
+        yield from (hardware.cluster(said.name, None, nodes, between) for _, nodes in worlds(1, many))
     else:
         yield from smaller(largest)
 

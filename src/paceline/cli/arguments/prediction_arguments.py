@@ -30,7 +30,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     machines.add_argument("--nodes", metavar="M", type=int, help="default 1")
     short = "'2x8 A100' (two nodes of eight), '1+7 A100', '8 A100', '2x p5.48xlarge'"
     replaced = "in place of --device, --devices-per-node and --nodes"
-    common(machines.add_argument("--cluster", metavar="C", help=f"{short}: {replaced}"))
+    common(machines.add_argument("--cluster", "--on", metavar="C", help=f"{short}: {replaced}"))
     between = "between nodes, per node and direction: 10Gb/s, 100Gb/s RoCE, or a link's name"
     common(machines.add_argument("--network", metavar="LINK", help=between))
     leaf = "nodes of a leaf switch that has fewer links up than down (default: no switch blocks)"

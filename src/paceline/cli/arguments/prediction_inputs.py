@@ -15,6 +15,7 @@ from paceline.cli.arguments.prediction_arguments import with_fabric
 from paceline.errors import UserError, check_count
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
+from paceline.hardware.phrases.machine_phrase import machine_phrase
 from paceline.hardware.precision import precision_on
 from paceline.planning.search.lighter_jobs import AdjustableJob
 from paceline.prediction import Predictor, StepPredictor, fit
@@ -134,6 +135,8 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
     nodes = o.nodes if o.nodes is not None else len(per_node) if isinstance(per_node, tuple) else 1
     if isinstance(per_node, tuple) and nodes != len(per_node):
         raise UserError(f"--nodes {nodes} and the devices of {len(per_node)} nodes", "leave --nodes out")
+    if o.device and per_node is None and o.nodes is None and _counts_nodes(o.device):
+        return _on_leaves(Cluster.named(o.device, o.network), o)
     if o.device:
         return _on_leaves(hardware.cluster(o.device, per_node, nodes, o.network), o)
     if not o.records:
@@ -145,6 +148,12 @@ def cluster_of(o: argparse.Namespace) -> Cluster:
         raise UserError(f"{nodes} nodes have no network", "name one such as 'InfiniBand HDR' or 10Gb/s")
     between = hardware.network(o.network) if o.network else measured.network
     return _on_leaves(measured.changed(devices_per_node=per_node, num_nodes=nodes, network=between), o)
+
+
+def _counts_nodes(text: str) -> bool:
+    """Return whether a device's text describes a cluster: ``2x8 H100, NDR``."""
+    said = machine_phrase(text)
+    return said.known and (said.nodes is not None or said.network is not None or said.count is not None)
 
 
 def _on_leaves(machines: Cluster, o: argparse.Namespace) -> Cluster:

@@ -20,6 +20,7 @@ from paceline.cli.arguments.prediction_inputs import job_of, predictor
 from paceline.cli.arguments.training_target import add_training_target_arguments, workload_and_target
 from paceline.cli.guide.sections import common, section
 from paceline.cli.parser import Answer, Parser
+from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.prices import GIVEN, Price, listing_of_cluster, of_devices, parse_prices, price
 from paceline.hardware.saved_clusters import saved_cluster
@@ -60,7 +61,9 @@ def add(parser: Parser) -> None:
     parser.runs(_ask, EXAMPLE)
     add_workload_arguments(parser)
     on = "'2x8 A100, 100Gb/s', '4 RTX 4090', '2x p5.48xlarge', or a saved cluster (default: what can be rented)"
-    common(machines.add_argument("--on", metavar="CLUSTER", help=on))
+    common(machines.add_argument("--on", "--cluster", metavar="CLUSTER", help=on))
+    between = "between nodes, if --on does not say it: 100Gb/s RoCE, or a link's name"
+    machines.add_argument("--network", metavar="LINK", help=between)
     add_training_target_arguments(parser)
     common(limits.add_argument("--by", metavar="WHEN", help="when it must be done: 3d, 36h, friday or 2026-12-01"))
     common(limits.add_argument("--budget", metavar="USD", help="most cost, in dollars: $500"))
@@ -73,7 +76,9 @@ def add(parser: Parser) -> None:
 
 def _ask(o: argparse.Namespace) -> Answer:
     network, target = workload_and_target(o, FASTEST)
-    cluster = Cluster.named(o.on) if o.on is not None else None
+    if o.network is not None and o.on is None:
+        raise UserError(f"--network {o.network} of no cluster", "give the cluster too: --on '2x8 A100'")
+    cluster = Cluster.named(o.on, o.network) if o.on is not None else None
     own = saved_cluster(o.on) if o.on is not None else None
     prices: dict[str, float | Price] = dict(
         of_devices(parse_prices(o.price or ()), {cluster.device.name} if cluster else ()) or {}
@@ -95,7 +100,7 @@ def _ask(o: argparse.Namespace) -> Answer:
         micro_batch_sizes=o.micro_batch_size or (),
         job=job_of(o, network),
     )
-    notes = list(network.notes)
+    notes = [*network.notes, *(cluster.notes if cluster else ())]
     notes += [_NO_AMOUNT] if target.curve is None and not any(getattr(o, name) for name in AMOUNTS) else []
     command = deeper(o, asked)
     if "deadline=" in command and asked.budget_usd is not None:
@@ -115,7 +120,8 @@ def _missed(asked: Asked) -> Iterator[str]:
 
 def deeper(o: argparse.Namespace, asked: Asked) -> str:
     """Return the ``plan`` command for the same cluster and training, with the limit that can be kept."""
-    cluster = o.on if o.on is not None and asked.fits else cluster_name(asked.choice.cluster)
+    fits = o.on is not None and asked.fits
+    cluster = o.on if fits else cluster_name(asked.choice.cluster)
     parser: Parser = o.parser
     shared = {name: getattr(o, name) for name in _SHARED}
     shared["price"] = _priced(asked, o.price or [], listing_of_cluster(cluster))
@@ -126,7 +132,8 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
     elif asked.budget_usd is not None and (asked.in_budget or 0) >= LIKELY:
         goal = ["--goal", f"budget={asked.budget_usd:.6g}"]
     name, *options = words
-    return shlex.join(["paceline", "plan", name, "--cluster", cluster, *options, *goal])
+    between = ["--network", o.network] if fits and o.network else []
+    return shlex.join(["paceline", "plan", name, "--cluster", cluster, *between, *options, *goal])
 
 
 def _priced(asked: Asked, given: Sequence[str], of_instance: Price | None) -> list[str]:

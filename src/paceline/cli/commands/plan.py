@@ -92,7 +92,7 @@ def _plan(o: argparse.Namespace) -> Answer:
     best, file, workload = _best(o, target)
     steps = steps_by_transport(predictor(o), workload, best.best.cluster, best.best.strategy)
     commands = [_command(o, run) for run in best.deciding]
-    screen = plan_screen(best, steps, commands).noting(*workload.notes)
+    screen = plan_screen(best, steps, commands).noting(*workload.notes, *best.best.cluster.notes)
     data = {**best.to_json(), "by_transport": figures_by_transport(steps)}
     data["deciding"] = [{**run, "command": command} for run, command in zip(data["deciding"], commands, strict=True)]
     if file:

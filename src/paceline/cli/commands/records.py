@@ -13,6 +13,7 @@ from paceline.calibration.records import COLUMNS
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster
+from paceline.hardware.node_links import counted_text
 from paceline.hardware.placement import sizes_text
 from paceline.planning.compare.strategy_text import describe
 from paceline.prediction import ORDINARY
@@ -133,7 +134,7 @@ def _machine(o: argparse.Namespace) -> dict[str, str]:
     cluster = Cluster.named(o.cluster, o.network)
     sizes = cluster.levels[0].size if not cluster.even else cluster.devices_per_node
     row = {"device": cluster.device.name, "devices_per_node": sizes_text(sizes), "nodes": str(cluster.num_nodes)}
-    between = o.network or ("" if cluster.num_nodes == 1 else cluster.network.name)
+    between = o.network or ("" if cluster.num_nodes == 1 else counted_text(cluster.network))
     return {**row, "network": between}
 
 

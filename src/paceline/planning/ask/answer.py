@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
+from paceline.hardware.node_links import counted_text
 from paceline.hardware.node_sizes import node_sizes
 from paceline.hardware.placement import nodes_text
 from paceline.hardware.prices import Price
@@ -157,4 +158,4 @@ def cluster_name(cluster: Cluster) -> str:
     sold = node_sizes(cluster.device)
     if alone and sold and cluster.world_size > sold[1]:
         size = f"1x{size}"  # the number alone would be several nodes
-    return f"{size} {cluster.device.name}{'' if alone else f', {cluster.network.name}'}"
+    return f"{size} {cluster.device.name}{'' if alone else f', {counted_text(cluster.network)}'}"

@@ -100,6 +100,7 @@ def described(cluster: Cluster) -> dict[str, Any]:
         "num_nodes": cluster.num_nodes,
         "intra_link": cluster.intra_link.name,
         "network": cluster.network.name if cluster.num_nodes > 1 else "none",
+        **({"chosen": cluster.notes[0]} if cluster.notes else {}),
         **({"nic": cluster.nic.name} if cluster.nic else {}),
         **({"aggregation": cluster.aggregation.name} if cluster.aggregation else {}),
     }

@@ -15,7 +15,7 @@ from paceline.cli.arguments.prediction_inputs import Inputs, job_of, plain_predi
 from paceline.cli.parser import Parser
 from paceline.hardware import Cluster, Link
 from paceline.hardware.instances import network_of
-from paceline.hardware.node_links import counted_text
+from paceline.hardware.phrases.node_links import counted_text
 from paceline.planning.search.lighter_jobs import with_lighter
 from paceline.planning.search.nearest_fit import DENSE, Fitting, nearest_fit, smaller_steps
 from paceline.prediction import Prediction, StepPredictor

@@ -193,11 +193,16 @@ def _catalogue_links() -> tuple[Link, ...]:
             note=entry.get("note", ""),
             reduces=entry.get("reduces", False),
             joins=entry.get("joins", 0),
-            **{key: fact(entry[key], sources) for key in ("carried", "start", "reached", "shared") if key in entry},
+            **_link_facts(entry, sources),
             transport=entry.get("transport", "InfiniBand" if entry["kind"] == "infiniband" else ""),
         )
         for entry in data["link"]
     )
+
+
+def _link_facts(entry: Mapping[str, Any], sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers of a link that few links have."""
+    return {key: fact(entry[key], sources) for key in ("carried", "start", "reached", "shared") if key in entry}
 
 
 def _index(entries: Iterable[_Named]) -> dict[str, _Named]:

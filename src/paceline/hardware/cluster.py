@@ -11,8 +11,10 @@ from typing import Any
 
 from paceline.errors import LARGEST_COUNT, UserError, check_count, shown, unknown
 from paceline.hardware.catalogue import device as device_named
+from paceline.hardware.catalogue import is_device
 from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.device import Device, Fact, Link
+from paceline.hardware.instances import instance
 from paceline.hardware.instances import nodes as nodes_named
 from paceline.hardware.levels import LEVELS, Level, leaves, tiers
 from paceline.hardware.nics import Nic
@@ -348,6 +350,8 @@ def cluster(
     Raises:
         UserError: unknown device or network, a count below 1, or several nodes without a network.
     """
+    if isinstance(device_name, str) and device_name.strip() and not is_device(device_name) and instance(device_name) is None:
+        device_name, devices_per_node = _counted(device_name, devices_per_node)
     node, num_nodes = nodes_named(device_name, devices_per_node, num_nodes, network_text)
     device = device_named(node.device)
     between = node.between()
@@ -362,6 +366,16 @@ def cluster(
         leaf_nodes=leaf_nodes,
         oversubscription=oversubscription,
     )
+
+
+def _counted(text: str, devices: NodeSizes | None) -> tuple[str, NodeSizes | None]:
+    """Split ``1CC 2x H100 80GB`` or ``H100:8`` into the device and its number; any other text stays as it is."""
+    from paceline.hardware.phrases.machine_phrase import machine_phrase
+
+    said = machine_phrase(text)
+    count = said.count if said.per_node is None else said.per_node
+    alone = said.known and said.nodes is None and said.network is None and devices in (None, count)
+    return (said.name, count) if alone and count is not None else (text, devices)
 
 
 def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -154,15 +154,9 @@ def node(name: str, devices: NodeSizes | None = None, network: str | None = None
     """
     entry, devices = instance(name), None if devices is None else equal(devices)
     if entry is None and not is_device(name):
-        from paceline.hardware.unmodelled import check_modelled
+        from paceline.hardware.phrases.unmodelled import check_modelled
 
         check_modelled(name)
-        from paceline.hardware.phrases.machine_phrase import machine_phrase
-
-        said = machine_phrase(name)
-        count = said.count if said.per_node is None else said.per_node
-        if said.known and count is not None and said.nodes is None and devices in (None, count):
-            return node(said.name, count, said.network if network is None else network)
         rented = [text for known in instances() for text in (known.name, *known.aliases)]
         laptop = "; a laptop's GPU is slower than the board of its name: measure it (paceline hardware probe)"
         hint = laptop if _LAPTOP.search(name) else ""
@@ -223,7 +217,7 @@ def _stated(name: str, devices: NodeSizes, given: str | None, *, cloud: bool) ->
     """Return nodes of a device on the user's network, with what such nodes have where the text leaves it open."""
     if not isinstance(given, str) or not is_device(name):
         return NamedHardware(name, devices, given)
-    from paceline.hardware.node_links import stated_link  # with its vocabulary, which most commands do not need
+    from paceline.hardware.phrases.node_links import stated_link  # with its vocabulary, which most commands do not need
 
     said = stated_link(given, device(name), devices if isinstance(devices, int) else max(devices), cloud=cloud)
     return NamedHardware(name, devices, said.text, chosen=said.chosen)

@@ -13,7 +13,7 @@ from paceline.calibration.records import COLUMNS
 from paceline.cli.parser import Answer, Parser
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.node_links import counted_text
+from paceline.hardware.phrases.node_links import counted_text
 from paceline.hardware.placement import sizes_text
 from paceline.planning.compare.strategy_text import describe
 from paceline.prediction import ORDINARY

@@ -13,8 +13,8 @@ from paceline.hardware.catalogue import device_names, is_device
 from paceline.hardware.device_rows import VARIABLE
 from paceline.hardware.instances import instance, instances
 from paceline.hardware.phrases.tokens import Token, vocabulary
+from paceline.hardware.phrases.unmodelled import unmodelled_names
 from paceline.hardware.spelling import fold_hardware
-from paceline.hardware.unmodelled import unmodelled_names
 from paceline.names import fold
 
 _LONGEST = 9

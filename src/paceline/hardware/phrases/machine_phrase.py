@@ -1,6 +1,6 @@
 """The grammar of machines: counts, a device or an instance, nodes and a link, in any usual order.
 
-A phrase has these parts, and words without a meaning of their own between them:
+A phrase has these parts, with filler words between them:
 
     COUNT      8, 2x8, 1+7, x8, *8, :8, (8x), eight
     NAME       a device or an instance, with its memory, form, maker or provider
@@ -16,8 +16,8 @@ from functools import cache
 from paceline.errors import UserError, shown
 from paceline.hardware.phrases.machine_names import MachineName, known_name, name_at
 from paceline.hardware.phrases.tokens import Token, spaced, tokens, vocabulary
+from paceline.hardware.phrases.unmodelled import check_modelled
 from paceline.hardware.placement import NodeSizes, parse_sizes
-from paceline.hardware.unmodelled import check_modelled
 
 NO_NAME = "name the device: '8 H100', '2x8 A100, 400Gb/s RoCE', 'p5.48xlarge'"
 
@@ -252,7 +252,7 @@ class _Reader:
         self.place = len(self.said)
         return True
 
-    # What the tokens say.
+    # Tests of tokens, and the result.
 
     def _token(self, place: int | None = None) -> Token | None:
         index = self.place if place is None else place

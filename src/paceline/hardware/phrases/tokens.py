@@ -13,7 +13,7 @@ from paceline.hardware.catalogue import load
 Kind = Literal["count", "sizes", "size", "speed", "times", "colon", "comma", "sign", "open", "close", "word"]
 _SIGNS: Mapping[str, Kind] = {"x": "times", "*": "times", ":": "colon", "=": "colon", ",": "comma", ";": "comma"}
 _TOKEN = re.compile(
-    r"(?P<sizes>(?<![\w.])\d{1,9}(?:(?:\+\d{1,9})+|(?:\s*\+\s*\d{1,9})+(?!\s*[x×]|\s*[KMGT]))(?![\w.]))"
+    r"(?P<sizes>(?:(?<![\w.])\d{1,9}(?:\+\d{1,9})+|^\d{1,9}(?:\s*\+\s*\d{1,9})+)(?![\w.]))"
     r"|(?P<speed>(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(?:[KMGT](?:b/s|bps|bit/s|bits/s|B/s)|Gb?E|GigE|gigabits?(?:/s)?)(?![\w/]))"
     r"|(?P<size>(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(?:GiB|GB|G|T|TB)(?![\w/]))"
     r"|(?P<times>(?<![\w.])[x×](?=[\s\d(])|[×*])"

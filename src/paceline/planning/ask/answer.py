@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.hardware import Cluster
-from paceline.hardware.node_links import counted_text
 from paceline.hardware.node_sizes import node_sizes
+from paceline.hardware.phrases.node_links import counted_text
 from paceline.hardware.placement import nodes_text
 from paceline.hardware.prices import Price
 from paceline.planning.search.choice import Choice

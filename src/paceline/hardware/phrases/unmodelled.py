@@ -35,7 +35,7 @@ class UnmodelledChip:
 @cache
 def unmodelled() -> Mapping[str, UnmodelledChip]:
     """Return the chips by their folded names."""
-    data = load("unmodelled.toml")
+    data = load("phrases/unmodelled.toml")
     index: dict[str, UnmodelledChip] = {}
     for row in data["chip"]:
         facts = {key: fact(row[key], data["sources"]) for key in ("fp32", "memory", "memory_bandwidth")}
@@ -68,7 +68,8 @@ def _nearest(chip: UnmodelledChip) -> Device:
     """Return the GPU whose fp32 rate and memory bandwidth are nearest, as factors."""
 
     def distance(one: Device) -> float:
-        rates = (one.peak_flops["fp32"].value / chip.fp32.value, one.memory_bandwidth.value / chip.memory_bandwidth.value)
+        full = one.peak_flops.get("fp32")
+        rates = (full.value / chip.fp32.value if full else math.inf, one.memory_bandwidth.value / chip.memory_bandwidth.value)
         return sum(math.log(rate) ** 2 for rate in rates)
 
-    return min((one for one in devices() if one.kind == "gpu" and "fp32" in one.peak_flops), key=distance)
+    return min((one for one in devices() if one.kind == "gpu"), key=distance)

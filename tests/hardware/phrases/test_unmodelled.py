@@ -9,7 +9,7 @@ from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device
 from paceline.hardware.catalogue import is_device
-from paceline.hardware.unmodelled import check_modelled, unmodelled, unmodelled_names
+from paceline.hardware.phrases.unmodelled import check_modelled, unmodelled, unmodelled_names
 
 
 @each_row("name", unmodelled_names())

@@ -83,15 +83,12 @@ def stated_link(text: str, device: Device, devices: int, *, cloud: bool = False)
 def _at_node(single: Link, ports: NodePorts | None, device: Device, devices: int) -> StatedLink:
     """Return the ports of a node with that link."""
     count = ports.at(devices) if ports else 1
-    if count == 1:
-        said = f"Network: one port of {single.name} a node, as named (more: --network '4x {single.name}')."
+    if count == 1 or ports is None:
+        said = f"Network: 1x {single.name} a node, as named (else --network '4x {single.name}')."
         return StatedLink(f"1x {single.name}", said if devices > 1 else "")
-    assert ports is not None
-    system = f"as in {ports.system}" if devices == ports.size else f"in proportion to {ports.system}"
-    return StatedLink(
-        f"{count}x {single.name}",
-        f"Network: {count} ports of {single.name} a node, {system} (one alone: --network '1x {single.name}').",
-    )
+    like = "like" if devices == ports.size else "in proportion to"
+    said = f"Network: {count}x {single.name}, {like} {ports.system} (else --network '1x {single.name}')."
+    return StatedLink(f"{count}x {single.name}", said)
 
 
 def _over(text: str, said: LinkPhrase, cloud: bool) -> StatedLink:
@@ -104,8 +101,8 @@ def _over(text: str, said: LinkPhrase, cloud: bool) -> StatedLink:
     carrier, other = ("RoCE", "TCP") if cloud else ("TCP", "RoCE")
     count, rate = said.count or 1, format_bandwidth(link.bandwidth.value / (said.count or 1))
     named, instead = (f"{f'{count}x ' if count > 1 else ''}{rate.replace(' ', '')} {name}" for name in (carrier, other))
-    where = "on GPU instances of a cloud" if cloud else "outside clouds"
-    return StatedLink(named, f"Network: Ethernet is taken over {carrier}, as usual {where} (else: --network '{instead}').")
+    where = "in clouds" if cloud else "outside clouds"
+    return StatedLink(named, f"Network: Ethernet over {carrier}, as usual {where} (else --network '{instead}').")
 
 
 def counted_text(link: Link) -> str:
@@ -119,7 +116,7 @@ def counted_text(link: Link) -> str:
 @cache
 def node_ports() -> Mapping[str, NodePorts]:
     """Return the ports of nodes by the names of their devices."""
-    data = load("node_links.toml")
+    data = load("phrases/node_links.toml")
     return {
         name: NodePorts(row["system"], row["size"], row["ports"], row["port"], source_text(data["sources"][row["source"]]))
         for row in data["node"]

@@ -14,7 +14,7 @@ from each_row import each_row
 from facts import facts
 from paceline.errors import UserError
 from paceline.hardware import Cluster, device, instance, network
-from paceline.hardware.node_links import counted_text, node_ports, stated_link
+from paceline.hardware.phrases.node_links import counted_text, node_ports, stated_link
 
 
 @each_row("name", list(node_ports()))
@@ -31,18 +31,18 @@ def test_ports_are_those_of_the_system_that_is_sold(name: str) -> None:
 
 
 def test_every_source_is_used() -> None:
-    data = tomllib.loads(files("paceline.hardware").joinpath("node_links.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(files("paceline.hardware").joinpath("phrases/node_links.toml").read_text(encoding="utf-8"))
     assert {row["source"] for row in data["node"]} == set(data["sources"])
 
 
 @each_row(
     ("on", "text", "chosen"),
     [
-        ("2x8 H100", "InfiniBand NDR", facts("8 ports of InfiniBand NDR", "DGX H100", "--network '1x InfiniBand NDR'")),
-        ("2x4 H100", "NDR", facts("4 ports", "in proportion to DGX H100")),
-        ("2x4 RTX 4090", "NDR", facts("one port of InfiniBand NDR", "--network '4x InfiniBand NDR'")),
+        ("2x8 H100", "InfiniBand NDR", facts("8x InfiniBand NDR", "like DGX H100", "--network '1x InfiniBand NDR'")),
+        ("2x4 H100", "NDR", facts("4x InfiniBand NDR", "in proportion to DGX H100")),
+        ("2x4 RTX 4090", "NDR", facts("1x InfiniBand NDR", "--network '4x InfiniBand NDR'")),
         ("2x8 A100", "100GbE", facts("over TCP", "outside clouds", "--network '100Gb/s RoCE'")),
-        ("2x ND96asr_v4", "100GbE", facts("over RoCE", "cloud", "--network '100Gb/s TCP'")),
+        ("2x ND96asr_v4", "100GbE", facts("over RoCE", "clouds", "--network '100Gb/s TCP'")),
         ("2x8 A100", "2x 100GbE", facts("over TCP", "--network '2x 100Gb/s RoCE'")),
     ],
 )
@@ -52,6 +52,7 @@ def test_what_was_chosen_is_said_with_the_way_to_state_otherwise(on: str, text: 
     other = re.search("--network '(.*)'", cluster.notes[0])
     assert other is not None and not Cluster.named(on, other[1]).notes
     assert Cluster.named(on, other[1]).network != cluster.network
+    assert len(cluster.notes[0]) <= 110
 
 
 @each_row("text", ["8x InfiniBand NDR", "400Gb/s RoCE", "EFA", "100Gb/s", "1x NDR", "100Gb/s InfiniBand"])

@@ -14,9 +14,8 @@ _ASK = {
     **dict.fromkeys(_LOCAL, _UNRANKED),
     **dict.fromkeys(_BATCH, "write --global-batch B"),
     **dict.fromkeys(_PLANNED, "ask chooses it; paceline plan takes it"),
-    **dict.fromkeys(("--cluster", "--device", "--devices"), "write --on '8 A100'"),
+    **dict.fromkeys(("--device", "--devices"), "write --on '8 A100'"),
     "--nodes": "write --on '2x8 A100, 100Gb/s'",
-    "--network": "write --on '2x8 A100, 100Gb/s'",
     "--deadline": "write --by 3d",
     "--goal": "write --by 3d or --budget 500",
 }
@@ -26,13 +25,11 @@ _PLAN = {
     "--by": "write --goal deadline=6h",
     "--deadline": "write --goal deadline=6h",
     "--budget": "write --goal budget=500",
-    "--on": "write --cluster '8 A100'",
 }
 _STEP = {
     **dict.fromkeys(_BATCH, "write --global-batch B"),
     **dict.fromkeys((*_AMOUNT, *_LIMITS), "this is about one step; paceline ask and paceline plan are about a training"),
     "--devices": "write --devices-per-node N and --nodes M, or --cluster '8 A100'",
-    "--on": "write --cluster '8 A100'",
 }
 _OF: Mapping[str, Mapping[str, str]] = {
     "ask": _ASK,

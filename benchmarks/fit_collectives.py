@@ -250,7 +250,7 @@ def all_reduce(path: Path) -> list[Score]:
     near = collective_seconds(one[0], Cluster.named("8 H100"), TYPICAL)[0] / one[1] - 1
     large = four[0] >= FABRIC_FROM
     rate = float(np.median(2 * 31 / 32 * four[0][large] / four[1][large])) / TYPICAL.link_share["infiniband"]
-    place = Cluster.named("4x8 H100", network="InfiniBand NDR")
+    place = Cluster.named("4x8 H100", network="1x InfiniBand NDR")
     place = place.changed(network=replace(place.network, bandwidth=replace(place.network.bandwidth, value=rate)))
     far = (collective_seconds(four[0], place, TYPICAL)[0] + LAUNCH_S) / four[1] - 1
     return [

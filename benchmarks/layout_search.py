@@ -59,7 +59,7 @@ def space(batches: tuple[int, ...], most_virtual: int, workload: Workload) -> La
 
 def searched(workload: Workload, devices: int, tried: LayoutSpace) -> tuple[LayoutSearch, float, float]:
     """What the search gives, its seconds of the core and of the clock."""
-    place = cluster("H100", PER_NODE, devices // PER_NODE, "InfiniBand NDR")
+    place = cluster("H100", PER_NODE, devices // PER_NODE, "1x InfiniBand NDR")
     start, worked = time.perf_counter(), time.process_time()
     found = search_layouts(workload, place, tried)
     return found, time.process_time() - worked, time.perf_counter() - start

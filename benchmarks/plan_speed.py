@@ -35,7 +35,7 @@ from paceline.strategy import Strategy
 from paceline.workload import Workload
 
 COLUMNS = ("case", "seconds", "predictions")
-NETWORK = "InfiniBand NDR"
+NETWORK = "1x InfiniBand NDR"
 
 
 def planned(workload: str, nodes: int) -> Callable[[], None]:

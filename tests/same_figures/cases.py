@@ -32,7 +32,8 @@ NETWORKS = (
     "inception-v3 --device P100-PCIe-16GB --devices-per-node 4 --nodes 8 --network 25Gb/s --global-batch 2048",
     "resnet-18 --device 'RTX 2080 Ti' --devices-per-node 8 --global-batch 1024 --precision fp16",
     "resnet-50 --device V100 --global-batch 128",
-    "resnet-50 --device A100 --devices-per-node 8 --nodes 64 --network '1x InfiniBand HDR' --global-batch 32768 --precision bf16",
+    "resnet-50 --device A100 --devices-per-node 8 --nodes 64 --network '1x InfiniBand HDR' --global-batch 32768"
+    " --precision bf16",
     "resnet-50 --device H100-SXM --devices-per-node 8 --nodes 512 --network '1x InfiniBand NDR' --global-batch 65536"
     " --precision bf16",
     "resnet-101 --device A10 --devices-per-node 4 --global-batch 256 --precision fp16",

@@ -39,6 +39,11 @@ def test_a_row_is_read_back_as_the_observation(tmp_path: Path) -> None:
     assert place.read_text().splitlines()[0].startswith("workload,device,global_batch,step_s,")
 
 
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "A100-SXM-80GB", "a100", "Some Accelerator"])
+def test_a_device_has_several_names(name: str) -> None:
+    assert job_row(steps(job={"device": name}), GIVEN)[0]["device"] == "A100"
+
+
 def test_a_wait_is_no_longer_than_the_step() -> None:
     assert job_row(steps(sync_s=7.0), GIVEN)[1].sync_s == 2.0
 
@@ -58,7 +63,13 @@ def test_a_wait_is_no_longer_than_the_step() -> None:
             r"a run states global_batch 16 \(line 3: batch 16\), and 64 was given; leave it out to take the file's",
         ),
         ({"job": {"precision": "bf16"}}, GIVEN, "states precision bf16, and fp32 was given"),
-        ({"job": {"device": "NVIDIA H100 80GB HBM3"}}, GIVEN, "states device NVIDIA H100 80GB HBM3, and A100 was given"),
+        (
+            {"job": {"device": "NVIDIA H100 80GB HBM3"}},
+            GIVEN,
+            "states device NVIDIA H100 80GB HBM3, and A100 was given; give the",
+        ),
+        ({"job": {"device": "NVIDIA A100-SXM4-40GB"}}, GIVEN, "states device NVIDIA A100-SXM4-40GB, and A100 was given"),
+        ({"job": {"device": "Z9000 Pro"}}, GIVEN, "states device Z9000 Pro, and A100 was given"),
         ({"processes": 16}, GIVEN, "a run is of 16 processes, the cluster has 8 devices"),
         ({}, {**GIVEN, "colour": "red"}, "unknown column of a job 'colour'"),
         ({}, {**GIVEN, "step_s": "1"}, "unknown column of a job 'step_s'"),

@@ -16,6 +16,7 @@ from paceline.calibration.observation import Observation
 from paceline.calibration.records import COLUMNS, observation
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
+from paceline.hardware.catalogue import device, is_device
 from paceline.names import fold
 from paceline.strategy.strategy import CHOICES
 
@@ -26,6 +27,10 @@ MUST = {
     "precision": "--precision",
 }
 """Required columns of a row, and the options that set them."""
+
+
+_MODEL = re.compile(r"\b(?!hbm|sxm|gddr|\d+gi?b)[a-z]*\d+[a-z]*\b")
+"""Word of a device's name with its model: a100, 4090, mi300x."""
 
 
 class MissingFacts(UserError):
@@ -85,9 +90,11 @@ def job_row(steps: MeasuredSteps, given: Mapping[str, str], warmup: int | None =
 
 
 def _same(name: str, stated: str, given: str) -> bool:
-    """Return whether two cells of a column say the same. Two names of devices do if one contains the model of the other."""
+    """Return whether two cells of a column say the same. A device that the catalogue lacks is compared by its model."""
     if name == "device":
-        models = [set(re.findall(r"[a-z]*\d+[a-z]*", text.casefold())) for text in (stated, given)]
+        if is_device(stated) and is_device(given):
+            return device(stated) == device(given)
+        models = [set(_MODEL.findall(text.casefold())) for text in (stated, given)]
         return stated.casefold() == given.casefold() or bool(models[0] & models[1]) or not all(models)
     try:
         return float(stated) == float(given)

@@ -52,7 +52,8 @@ class RunFormat(Protocol):
 def contradiction(file: str, name: str, fact: RunFact, given: object) -> UserError:
     """Return the error for a given value that differs from the file's."""
     where = f" ({fact})" if str(fact) else ""
-    fix = "leave it out to take the file's, or give the file of the run that you mean"
+    how = "give the --cluster that it ran on" if name in ("device", "world_size") else "leave it out to take the file's"
+    fix = f"{how}, or give the file of the run that you mean"
     return UserError(f"{file} states {name} {fact.value}{where}, and {given} was given", fix)
 
 

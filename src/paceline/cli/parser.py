@@ -24,6 +24,8 @@ _SHAPES = {
     "why": ("with its sources", "print also what the answer rests on, with its sources"),
 }
 """Forms of an answer, in few words and in a sentence."""
+_SETTINGS = (".json", ".yaml", ".yml", ".toml", ".sh", ".py")
+"""Endings of other tools' files of settings."""
 _WORKLOAD = "workload"
 """Operand of commands about a network, whose own options may have values of other tools."""
 BRIEF = ("brief",)
@@ -219,11 +221,13 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
             raise
     if not rest:
         return options
-    option = next((a.partition("=")[0] for a in rest if a.startswith("-")), "")
-    if option:
-        wrong = _unknown_option(option, command, f"{command.prog} --help")
+    wrong_options = [a.partition("=")[0] for a in rest if a.startswith("-")]
+    if wrong_options:
+        wrong = _unknown_option(wrong_options, command, f"{command.prog} --help")
         hint = command.get_default("hint")
         raise UserError(wrong.message, f"{wrong.fix}; {hint}" if hint else wrong.fix)
+    if "--from" in command.options() and rest[0].endswith(_SETTINGS):
+        raise UserError(f"unexpected argument {rest[0]!r}", f"a file of another tool is read by --from {rest[0]}")
     if "--cluster" in command.options() and rest[0][:1].isdigit():
         raise UserError(f"unexpected argument {rest[0]!r}", f"machines are an option: --cluster {rest[0]!r}")
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
@@ -247,10 +251,19 @@ def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[st
     return [*arguments[:place], *words.arguments], words.notes
 
 
-def _unknown_option(option: str, command: Parser, fix: str) -> UserError:
-    """Return the error for an option that ``command`` does not take. It names what to write instead, or the nearest."""
-    if instead := instead_of(option, command.prog.rpartition(" ")[2]):
+def _unknown_option(options: Sequence[str], command: Parser, fix: str) -> UserError:
+    """Return the error for the first option that ``command`` does not take. It names what to write instead, or the nearest."""
+    option, verb = options[0], command.prog.rpartition(" ")[2]
+    if instead := instead_of(option, verb):
         return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
+    if _WORKLOAD in command.operands():
+        from paceline.cli.arguments.unneeded_options import amount, together, unneeded  # only once something went wrong
+
+        if amount(option) and (instead := instead_of("--samples", verb)):
+            return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
+        if advice := unneeded(option):
+            names = together(options, advice)
+            return UserError(f"unknown option{'s' if len(names) > 1 else ''} {', '.join(names)}", advice)
     if len(command.options()) <= _FEW:
         return unknown("option", option, command.options(), fix, few=_FEW)
     bare = {name.removeprefix("--"): name for name in command.options()}  # the dashes must not count as similarity

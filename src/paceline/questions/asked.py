@@ -59,6 +59,8 @@ _KERNELS = {
     **dict.fromkeys(("fused", "cudnn"), "cudnn"),
     **dict.fromkeys(("eager", "unfused", "local", "disabled"), "eager"),
     "sdpa": "sdpa",
+    "2": "fa2",
+    "3": "fa3",
 }
 _LORA_TARGETS = "lora_targets"
 
@@ -67,6 +69,12 @@ def _words(value: object) -> str:
     """Return the layers of a list, or of a text with commas or spaces, joined by ``+``."""
     names = [str(name) for name in value] if isinstance(value, list) else str(value).replace(",", " ").split()
     return "+".join({"all": "all-linear"}.get(name, name) for name in names)
+
+
+def _devices(value: object) -> object:
+    """Return a number of devices as such, any other text as the device."""
+    text = str(value).strip()
+    return {"world_size": int(text)} if text.isdecimal() else text
 
 
 _EVERY = (
@@ -89,7 +97,7 @@ _EVERY = (
             *names_of("sequence_len", (AXOLOTL,), count),
             *names_of("seq_length", CORE, count),
             *names_of("training.seq_len", (TORCHTITAN,), count),
-            *names_of("sequence_length block_size max_seq_len context_length seqlen ctx_len", TYPED),
+            *names_of("seq sequence_length block_size max_seq_len context_length seqlen ctx_len", TYPED),
         ),
     ),
     Statement(
@@ -118,7 +126,7 @@ _EVERY = (
             *names_of("max_steps", (*TRAINERS, LIGHTNING, NEMO), count),
             *names_of("train_iters", CORE, count),
             *names_of("training.steps", (TORCHTITAN,), count),
-            *names_of("num_steps max_iters num_training_steps train_steps", TYPED, count),
+            *names_of("steps num_steps max_iters num_training_steps train_steps", TYPED, count),
         ),
     ),
     Statement(
@@ -138,8 +146,24 @@ _EVERY = (
         ),
     ),
     Statement(name="tokens", title="tokens of the training", options=("tokens",)),
-    Statement(name="cluster", title="the machines", options=("cluster", "on")),
-    Statement(name="device", title="the device", options=("device",)),
+    Statement(
+        name="cluster",
+        title="the machines",
+        options=("cluster", "on"),
+        synonyms=tuple(names_of("hardware machines machine", TYPED)),
+    ),
+    Statement(
+        name="network",
+        title="network between nodes",
+        options=("network",),
+        synonyms=tuple(names_of("interconnect inter_node_network internode", TYPED)),
+    ),
+    Statement(
+        name="device",
+        title="the device",
+        options=("device",),
+        synonyms=tuple(names_of("gpu gpu_type gpu_name accelerator_type device_type", TYPED, _devices)),
+    ),
     Statement(
         name="nodes",
         title="nodes",
@@ -186,7 +210,11 @@ _EVERY = (
             *names_of("eager_attention", (AXOLOTL,), flag("eager")),
             *names_of("use_flash_attn", CORE, flag("fa2")),
             *names_of("attention_backend", CORE, _KERNELS),
-            *names_of("attention", TYPED, _KERNELS),
+            *names_of("attention attention_type attn attn_impl attn_backend", TYPED, _KERNELS),
+            *names_of("flash_attn flash_attention flash use_flash_attention", TYPED, {**flag("fa2"), **_KERNELS}),
+            *names_of("flash2 flash_attention_2 flash_attn_2 use_flash_attention_2 fa2", TYPED, flag("fa2")),
+            *names_of("flash_attention_3 flash_attn_3 fa3", TYPED, flag("fa3")),
+            *names_of("sdpa use_sdpa", TYPED, flag("sdpa")),
         ),
     ),
     Statement(
@@ -198,10 +226,19 @@ _EVERY = (
             *names_of("torch_compile", TRAINERS, {**flag(True, False), "auto": None}),
             *names_of("compile.enable training.compile", (TORCHTITAN,), flag(True, False)),
             *names_of("dynamo_backend", (ACCELERATE,), {"inductor": True, "no": None}),
+            *names_of("compile use_compile", TYPED, flag(True, False)),
         ),
     ),
-    Statement(name="framework", title="software that trains", options=("framework",)),
-    Statement(name="lora", title="adapters", options=("lora",)),
+    Statement(
+        name="framework",
+        title="software that trains",
+        options=("framework",),
+        synonyms=(
+            *names_of("deepspeed use_deepspeed", TYPED, flag("deepspeed")),
+            *names_of("megatron use_megatron", TYPED, flag("megatron")),
+        ),
+    ),
+    Statement(name="lora", title="adapters", options=("lora",), synonyms=tuple(names_of("lora", TYPED, {"true": "lora"}))),
     Statement(
         name="adapter",
         title="kind of adapters",
@@ -209,6 +246,9 @@ _EVERY = (
             *names_of("adapter", (AXOLOTL,), {"lora": "lora", "qlora": "qlora"}),
             *names_of("finetuning_type", (LLAMAFACTORY,), {"lora": "lora", "full": None}),
             *names_of("use_peft use_lora", (HF,), flag("lora")),
+            *names_of("qlora", TYPED, {"true": "qlora"}),
+            *names_of("peft peft_type peft_method", TYPED, {"lora": "lora", "qlora": "qlora", "dora": "dora"}),
+            *names_of("dora", TYPED, {"true": "dora"}),
         ),
     ),
     Statement(

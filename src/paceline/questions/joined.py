@@ -22,7 +22,7 @@ from paceline.strategy.offload import (
 )
 from paceline.strategy.parallelism import MODEL
 from paceline.strategy.recompute import Recompute
-from paceline.strategy.sharding import ALIASES, SHARDINGS, Sharding
+from paceline.strategy.sharding import ALIASES, SHARDINGS, ZERO3, Sharding
 
 Facts = dict[str, StatedFact]
 _HOST = "cpu"
@@ -101,9 +101,16 @@ def _sharding(facts: Facts) -> Sharding:
 def _machines(facts: Facts, notes: list[str]) -> None:
     """Derive nodes, and devices of a node, from the number of all devices."""
     world = facts.pop("world_size", None)
-    if world is None or "cluster" in facts:
+    if world is None:
         return
     many = int(world.value)
+    if "cluster" in facts:
+        known = sizes(facts)
+        if known and known[0] * known[1] != many:
+            raise UserError(
+                f"{world.where}, and {facts['cluster'].where} has {known[0] * known[1]} devices", "give one of them"
+            )
+        return
     nodes, each = facts.get(NODE), facts.get(DEVICES)
     if each is not None and nodes is None:
         count, rest = divmod(many, int(each.value))
@@ -167,6 +174,8 @@ def _groups(facts: Facts, notes: list[str]) -> None:
             facts["shard_devices"] = replace(shared, value=known[1])
             notes.append(f"{shared.words} shares one copy among the {known[1]} devices of a node.")
         return
+    if copies is not None and int(copies.value) > 1 and "sharding" not in facts:
+        facts["sharding"] = replace(copies, name="sharding", value=ZERO3.name, assumed=True)  # as torchtitan does
     if copies is not None and int(copies.value) > 1 and shared is None and _sharding(facts).shares_out:
         replicas = _replicas(facts)
         if replicas is None:

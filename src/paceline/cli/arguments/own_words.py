@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
 from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
 from paceline.questions.joined import joined_facts
-from paceline.strategy.choices.synonyms import folded
+from paceline.questions.typed_words import typed_entry
+from paceline.strategy.choices.choice import StrategyChoice
+from paceline.strategy.choices.synonyms import Synonym, folded
 
 WORKLOAD = "workload"
 
@@ -39,11 +43,30 @@ def in_own_words(arguments: Sequence[str], legal: Collection[str], valued: Colle
     if not foreign:
         return Words(tuple(own))
     stated = _own_facts(own, legal, valued)
+    _check_agreement(foreign, [*stated, *(fact for fact in foreign if _spelled(fact.words.split()[0], legal))])
     facts, overruled = combined([*foreign, *stated])
     found, derived = joined_facts(facts)
     kept = {fact.name for fact in stated}
     words = [*own, *_written(found, kept, legal)]
     return Words(tuple(words), (*notes, *overruled, *derived))
+
+
+def _check_agreement(foreign: Iterable[StatedFact], stated: Iterable[StatedFact]) -> None:
+    """Raise UserError for an option of another tool that contradicts one of the command's own."""
+    own = {fact.name: fact for fact in stated}
+    for fact in foreign:
+        other = own.get(fact.name)
+        if other is not None and not fact.assumed and _settled(fact) != _settled(other):
+            raise UserError(f"{fact.words} and {other.words} contradict each other", "give one of them")
+
+
+def _settled(fact: StatedFact) -> object:
+    """Return the value of a fact in one spelling."""
+    item = STATED[fact.name]
+    if isinstance(item, StrategyChoice) and isinstance(fact.value, str):
+        with suppress(UserError):
+            return item.values.check(item.values.parse(fact.value, fact.name), fact.name)
+    return str(fact.value).casefold()
 
 
 def _divided(
@@ -59,13 +82,15 @@ def _divided(
         if word == "--":
             return [*own, word, *rest], facts, notes
         name, equals, text = word.partition("=")
+        if re.fullmatch(r"-[a-z]{2,}", name, re.IGNORECASE) and _entry(f"-{name}", "", legal) is not None:
+            name = f"-{name}"
         if not name.startswith("--"):
             own.append(word)
             continue
         written = _spelled(name, legal)
         entry = _entry(name, written, legal)
         following = text if equals else rest[0] if rest and not rest[0].startswith("--") else None
-        if entry is None or (written and (following is None or not entry[2].takes(following))):
+        if entry is None or (written and _is_own(entry[2], following, written in valued)):
             own.append(f"{written or name}{equals}{text}")
             if written in valued and not equals and rest and not rest[0].startswith("--"):
                 own.append(rest.pop(0))
@@ -85,6 +110,13 @@ def _divided(
     return own, facts, notes
 
 
+def _is_own(synonym: Synonym, following: str | None, valued: bool) -> bool:
+    """Return whether an option of the command has a value that is not another tool's."""
+    if following is None:
+        return not (valued and synonym.is_flag)
+    return not synonym.takes(following)
+
+
 def _spelled(name: str, legal: Collection[str]) -> str:
     """Return the command's option of this name, with hyphens for underscores; empty if it has none."""
     if name in legal:
@@ -96,7 +128,7 @@ def _spelled(name: str, legal: Collection[str]) -> str:
 def _entry(name: str, written: str, legal: Collection[str]) -> Entry | None:
     """Return the statement of another tool's option that this command takes; None for others, and for its own option unless
     that has values of other tools."""
-    entry = typed_names().get(folded(name))
+    entry = typed_names().get(folded(name)) if written else typed_entry(name)
     if entry is None or (written and not isinstance(entry[2].values, Mapping)):
         return None
     if entry[0] == WORKLOAD:

@@ -294,7 +294,7 @@ def _named(item: StrategyChoice, field_name: str, part: str) -> StrategyChoice:
     option = hyphened if item.option == DERIVED else item.option
     word = (option or hyphened) if item.word == DERIVED else item.word
     column = name if item.column == DERIVED else item.column
-    topic = item.topic or _TOPICS[part]
+    topic = item.topic or _TOPICS.get(part, "run")
     return replace(item, field=field_name, part=part, name=name, option=option, word=word, column=column, topic=topic)
 
 

@@ -7,6 +7,7 @@ other tools, and ``docs/choices.md`` come from there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,7 @@ class Synonym:
         values: how their values become ours; None: they are equal.
         remarks: what to say to a user who typed it, by value; under the empty value for every value.
         added: True if several such names add up to one value, joined by ``+``.
+        alone: True if it may be typed without a value although a function reads its values.
     """
 
     name: str
@@ -58,19 +60,24 @@ class Synonym:
     values: Meaning | None = None
     remarks: Mapping[str, str] = field(default_factory=dict)
     added: bool = False
+    alone: bool = False
 
     @property
     def is_flag(self) -> bool:
         """True if the name may be typed without a value."""
-        return isinstance(self.values, Mapping) and "true" in self.values
+        return self.alone or (isinstance(self.values, Mapping) and "true" in self.values)
 
     def remark(self, value: object) -> str:
         """Return what to say to a user who typed it with a value; empty without anything."""
         return self.remarks.get("", "") or self.remarks.get(worded(value), "")
 
     def takes(self, value: object) -> bool:
-        """Return whether a mapping of values has ``value``; True without a mapping."""
-        return not isinstance(self.values, Mapping) or worded(value) in self.values
+        """Return whether ``value`` has a meaning, as far as a mapping or a name that may be alone says."""
+        if isinstance(self.values, Mapping) or not self.alone:
+            return not isinstance(self.values, Mapping) or worded(value) in self.values
+        with suppress(UserError):
+            return self.read(value) is not None
+        return False
 
     def read(self, value: object) -> Any:
         """Return our value for theirs; None if it leaves the choice open.

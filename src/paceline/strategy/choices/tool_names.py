@@ -46,11 +46,13 @@ def count(value: Any) -> int | None:
 BATCH: Names = (
     *names_of("global_batch_size", (*CORE, TORCHTITAN), count),
     *names_of("train_batch_size", (DEEPSPEED,), count),
+    *names_of("training.global_batch_size", (TORCHTITAN,), count),
     *names_of("gbs total_batch_size total_train_batch_size effective_batch_size", TYPED, count),
 )
 """Samples of a step over all devices."""
 
 _HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}
+_FLOAT8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
 _STORED_BF16 = {"precision": "bf16", "stored_weights": "bf16"}
 _NEMO_PRECISIONS = {
     "bf16": "bf16",
@@ -68,9 +70,9 @@ _NEMO_PRECISIONS = {
     "bf16_with_nvfp4_mixed": "nvfp4",
 }
 PRECISION: Names = (
+    *names_of("tf32", TRAINERS, {**flag("tf32"), "auto": None}),
     *names_of("bf16", (*TRAINERS, *CORE), {**flag("bf16"), "auto": None, "full": "bf16"}),
     *names_of("fp16", (*TRAINERS, *CORE), {**flag("fp16"), "auto": None, "full": "fp16"}),
-    *names_of("tf32", TRAINERS, {**flag("tf32"), "auto": None}),
     *names_of("bf16.enabled bfloat16.enabled", (DEEPSPEED,), flag("bf16")),
     *names_of("fp16.enabled", (DEEPSPEED,), flag("fp16")),
     *names_of("bfloat16 pure_bf16", (AXOLOTL, LLAMAFACTORY), flag(_STORED_BF16)),
@@ -101,7 +103,11 @@ PRECISION: Names = (
         },
     ),
     *names_of("amp mixed-precision", TYPED, {**_HALVES, "true": "bf16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16"}),
-    *names_of("dtype", TYPED, {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32"}),
+    *names_of("float8.recipe_name quantize.linear.float8.recipe_name", (TORCHTITAN,), dict.fromkeys(_FLOAT8, "fp8-current")),
+    *names_of("fp8_hybrid", TYPED, flag("fp8")),
+    *names_of(
+        "dtype torch_dtype", TYPED, {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32"}
+    ),
 )
 """Precision of the arithmetic. ``questions`` takes the narrowest of several."""
 
@@ -123,6 +129,7 @@ OPTIMIZER: Names = (
     *names_of("optimizer.type", (DEEPSPEED,), _optimizer),
     *names_of("optimizer.name", (TORCHTITAN,), _optimizer),
     *names_of("optimizer.optimizer optim.name", (NEMO,), _optimizer),
+    *names_of("adam8bit adam_8bit use_8bit_adam adamw8bit 8bit_optimizer", TYPED, flag("adamw_8bit")),
 )
 UPDATE: Names = (
     *names_of("optimizer.implementation", (TORCHTITAN,), {"fused": "fused", "foreach": "foreach", "for-loop": "looped"}),
@@ -150,11 +157,13 @@ TENSOR: Names = (
     *names_of("tensor_parallel.autotp_size", (DEEPSPEED,), count),
     *names_of("parallelism_config_tp_size", (ACCELERATE,), count),
     *names_of("tensor_parallel_size", (AXOLOTL,), count),
+    *names_of("model_parallel model_parallel_size mp mp_size", TYPED, count),
     *names_of("tp tp_size tensor_parallel tp_degree tensor_parallel_degree", TYPED, count),
 )
 PIPELINE: Names = (
     *names_of("pipeline_model_parallel_size", CORE, count),
     *names_of("parallelism.pipeline_parallel_degree", (TORCHTITAN,), count),
+    *names_of("stages num_stages pipeline_stages", TYPED, count),
     *names_of("pp pp_size pipeline_parallel pipeline_parallel_size pp_degree pipeline_parallel_degree", TYPED, count),
 )
 
@@ -189,7 +198,10 @@ EXPERT_EXCHANGE: Names = (
     *names_of("moe_enable_deepep", CORE, flag("once_per_node")),
 )
 EXPERT_OVERLAP: Names = (*names_of("overlap_moe_expert_parallel_comm", CORE, flag(True, False)),)
-SEQUENCE: Names = (*names_of("sequence_parallel", CORE, flag(True, False)),)
+SEQUENCE: Names = (
+    *names_of("sequence_parallel", CORE, flag(True, False)),
+    *names_of("sp sequence_parallelism", TYPED, flag(True, False)),
+)
 VIRTUAL_STAGES: Names = (
     *names_of("num_virtual_stages_per_pipeline_rank virtual_pipeline_model_parallel_size", CORE, count),
     *names_of("vpp vp_size", TYPED, count),
@@ -280,7 +292,7 @@ SHARDING: Names = (
         {**flag("zero3", "zero2"), **_FSDP},
     ),
     *names_of("distributed_type", (ACCELERATE,), {"fsdp": "zero3", "multi_gpu": "ddp", "no": "ddp", "deepspeed": None}),
-    *names_of("fsdp", (HF, AXOLOTL), _fsdp),
+    *names_of("fsdp", (HF, AXOLOTL), _fsdp, alone=True),
     *names_of("use_distributed_optimizer", CORE, flag("distributed_optimizer")),
     *names_of("use_megatron_fsdp use_custom_fsdp use_torch_fsdp2", CORE, flag("zero3")),
     *names_of(
@@ -296,12 +308,18 @@ SHARDING: Names = (
     ),
     *names_of("strategy trainer.strategy", (LIGHTNING,), _lightning_strategy),
     *names_of(
-        "sharding",
+        "sharding sharding_strategy shard_strategy",
         TYPED,
-        {**_FSDP, "hybrid": HSDP, "zero++": ZEROPP, "zeropp": ZEROPP},
+        {**_FSDP, **_STAGES, "hybrid": HSDP, "zero++": ZEROPP, "zeropp": ZEROPP},
         remarks=dict.fromkeys(("zero++", "zeropp"), _OF_ZEROPP),
     ),
-    *names_of("zero", TYPED, _STAGES),
+    *names_of("zero deepspeed_stage zero_optimization zero_optimization_stage", TYPED, _STAGES),
+    *names_of("zero1", TYPED, flag("zero1")),
+    *names_of("zero2", TYPED, flag("zero2")),
+    *names_of("zero3 fsdp2 full_shard", TYPED, flag("zero3")),
+    *names_of("ddp", TYPED, flag("ddp")),
+    *names_of("hsdp hybrid_shard", TYPED, flag(HSDP)),
+    *names_of("zero++ zeropp", TYPED, flag(ZEROPP), remarks={"": _OF_ZEROPP}),
 )
 SHARD_DEVICES: Names = (
     *names_of("parallelism_config_dp_shard_size", (ACCELERATE,), count),
@@ -323,6 +341,9 @@ OFFLOAD: Names = (
     *names_of("optimizer_cpu_offload", CORE, flag("optimizer"), added=True),
     *names_of("cpu_offloading", CORE, flag("activations"), added=True),
     *names_of("activation_offloading", (AXOLOTL,), {**flag("activations"), "legacy": "checkpoints"}, added=True),
+    *names_of("offload_optimizer offload_adam optimizer_offload", TYPED, flag("optimizer"), added=True),
+    *names_of("offload_param offload_params param_offload", TYPED, flag("weights+optimizer"), added=True),
+    *names_of("offload_activations", TYPED, flag("activations"), added=True),
     *names_of("offload", TYPED, {"cpu": "cpu", "true": "cpu"}),
     *names_of("cpu_offload", TYPED, flag("cpu")),
 )
@@ -353,10 +374,16 @@ RECOMPUTE: Names = (
     *names_of("fsdp_config.activation_checkpointing", (HF, AXOLOTL), flag("full", "none")),
     *names_of("recompute_granularity", CORE, {"full": "full", "selective": "selective", "null": "none", "none": "none"}),
     *names_of("recompute_activations", (MEGATRON,), flag("selective")),
+    *names_of("selective_recompute selective_checkpointing selective_ac", TYPED, flag("selective")),
+    *names_of("full_recompute recomputation", TYPED, {**flag("full", "none"), "full": "full", "selective": "selective"}),
     *names_of("recompute_modules", CORE, _selective),
     *names_of("activations_checkpoint_granularity", (NEMO,), {"full": "full", "selective": "selective", "null": "none"}),
     *names_of("activation_checkpoint.mode", (TORCHTITAN,), {"none": "none", "full": "full", "selective": "selective:op"}),
-    *names_of("activation_checkpointing grad_checkpointing activation_checkpoint ac", TYPED, {**flag("full", "none")}),
+    *names_of(
+        "activation_checkpointing grad_checkpointing activation_checkpoint ac checkpointing checkpoint_activations grad_ckpt",
+        TYPED,
+        {**flag("full", "none"), "full": "full", "selective": "selective"},
+    ),
 )
 GATHER_BITS: Names = (
     *names_of("zero_optimization.zero_quantized_weights", (DEEPSPEED,), flag(8)),

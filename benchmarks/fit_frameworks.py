@@ -29,6 +29,7 @@ from scipy.optimize import minimize_scalar
 from paceline.cli.arguments.prediction_inputs import prediction_inputs
 from paceline.cli.command_line import build_parser, parse
 from paceline.csv_rows import read
+from paceline.exit_codes import ExitCode
 from paceline.hardware import Cluster
 from paceline.prediction import Predictor
 from paceline.prediction.answer import step_range
@@ -130,7 +131,7 @@ def speeds(users: Path) -> list[Reported]:
         if report.kind != "a" or not report.counted or report.framework in ("", *LEVELS):
             continue
         code, out, _ = user_reports.answer([*report.words(as_typed=False), "--json"], users)
-        if code or json.loads(out)["framework"] in LEVELS:
+        if code not in (ExitCode.DONE, ExitCode.NO) or json.loads(out)["framework"] in LEVELS:
             continue
         said, measured = json.loads(out), float(report.truth.split()[0])
         step = said["step_time_s"]

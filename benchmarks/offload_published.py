@@ -23,6 +23,7 @@ from typing import Any
 from rows import append
 
 from paceline.cli import main as paceline
+from paceline.exit_codes import ExitCode
 
 HERE = Path(__file__).parent
 COLUMNS = ("id", "measure", "published", "predicted", "low", "high", "error", "inside", "waits_for", "seen", "url")
@@ -37,7 +38,7 @@ def predicted(command: str) -> dict[str, Any]:
     out = io.StringIO()
     with chdir(HERE), redirect_stdout(out):
         code = paceline(["predict", *shlex.split(command), "--json"])
-    if code:
+    if code not in (ExitCode.DONE, ExitCode.NO):
         raise RuntimeError(f"refused: {command}")
     answer: dict[str, Any] = json.loads(out.getvalue())
     return answer

@@ -22,6 +22,7 @@ from statistics import mean, median
 from rows import append
 
 from paceline.cli import main as paceline
+from paceline.exit_codes import ExitCode
 
 COLUMNS = ("run", "published_s", "predicted_s", "low_s", "high_s", "error", "inside", "command", "source")
 KEMPNER = "KempnerInstitute/KempnerForge, benchmarks/mfu_scaling/mfu_scaling_2026-04-05.md"
@@ -138,7 +139,7 @@ def predicted(run: Run) -> dict[str, object]:
     out = io.StringIO()
     with redirect_stdout(out):
         code = paceline(["predict", *shlex.split(run.command), "--json"])
-    if code:
+    if code not in (ExitCode.DONE, ExitCode.NO):
         raise SystemExit(f"{run.name}: {run.command}")
     answer = json.loads(out.getvalue())
     step_s, low_s, high_s = (float(answer[key]) for key in ("step_time_s", "low_s", "high_s"))

@@ -32,6 +32,7 @@ from statistics import median
 from rows import append
 
 from paceline.cli import main as paceline
+from paceline.exit_codes import ExitCode
 from paceline.memory_timeline import BEYOND, OUTSIDE
 
 HERE = Path(__file__).parent
@@ -66,6 +67,8 @@ BEFORE = {"hf-trainer": "hf-trainer-4", "trl": "hf-trainer-4", "deepspeed": "dee
 """Names of frameworks around transformers 4, for reports from before ``TRANSFORMERS_5``. TRL had the loss of transformers."""
 UNITS = {"GB": 1e9, "GiB": GIB, "MB": 1e6, "MiB": 2.0**20}
 NEAR = 0.15
+CRASHED = 70
+"""Exit code of a crash."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def answer(words: Sequence[str], users: Path) -> tuple[int, str, str]:
         except SystemExit as stop:
             code = int(stop.code or 0)
         except Exception as crash:  # a crash is written down as an answer
-            return 3, "", f"CRASH {type(crash).__name__}: {crash}"
+            return CRASHED, "", f"CRASH {type(crash).__name__}: {crash}"
     return code, out.getvalue(), error.getvalue()
 
 
@@ -185,9 +188,9 @@ def row(report: Report, users: Path, as_typed: bool) -> dict[str, object]:
     if not runs:
         return result | {"answer_now": "", "verdict": "no command"}
     code, out, error = answer([*words, *(["--json"] if plain else ["--brief"])], users)
-    if code:
+    if code not in (ExitCode.DONE, ExitCode.NO):
         text = " ".join((error or out).split()).removeprefix("paceline: ")
-        return result | {"answer_now": f"refused: {text[:160]}", "verdict": "crash" if code == 3 else "refused"}
+        return result | {"answer_now": f"refused: {text[:160]}", "verdict": "crash" if code == CRASHED else "refused"}
     if not plain:
         return result | {"answer_now": " ".join(out.split())[:200], "verdict": "answered"}
     said = json.loads(out)

@@ -242,9 +242,15 @@ def test_k80_and_mi250x_are_per_gpu_not_per_card() -> None:
     assert device("MI250X").peak("bf16").value == pytest.approx(383e12 / 2)
 
 
-@each_row("name", ["K80", "TITAN X", "GTX 1080", "GTX 1080 Ti"])
-def test_no_useful_half_precision_before_p100(name: str) -> None:
+@each_row("name", ["K80", "TITAN X"])
+def test_no_half_precision_before_pascal(name: str) -> None:
     assert list(device(name).peak_flops) == ["fp32"]
+
+
+@each_row("name", ["GTX 1080", "GTX 1080 Ti", "TITAN Xp", "GTX 1070", "Tesla P40"])
+def test_small_pascal_boards_convert_fp16_and_compute_in_fp32(name: str) -> None:
+    half, full = (device(name).peak(precision) for precision in ("fp16", "fp32"))
+    assert half.value == pytest.approx(full.value / 2) and "computed in fp32" in half.source
 
 
 @each_row("name", ["P100 PCIe", "P100 SXM2"])

@@ -107,7 +107,8 @@ class Workload(LayerTable):
                     _named(own, None, True)  # an unknown name is the error then
                     raise _not_code(name, args)
                 own = PREFIX + name.removeprefix(PREFIX)
-            if inputs and own in configurations():
+            other_length = seq_len is not None and own in configurations() and seq_len != kept_table(own).tokens
+            if own in configurations() and (inputs or other_length):
                 source = kept_table(own).source
                 whole = _of_settings(configurations()[own], seq_len, own, source, fused_attention, inputs)
             else:

@@ -57,7 +57,13 @@ def test_many_models_of_every_group_are_found_by_the_names_that_people_write() -
     assert {text: canonical(text) for text in ON_THE_HUB} == ON_THE_HUB
 
 
-def test_another_length_needs_the_library() -> None:
+def test_another_length_is_built_from_the_published_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Workload.named("smollm3-3b", 8192).tokens == 8192
-    with pytest.raises(UserError, match=r"one size \(sequence of 8192 tokens\).*paceline\[hub\]"):
+    t5, longer = Workload.named("google-t5/t5-3b", 128), Workload.named("t5-3b")
+    assert t5.num_parameters == longer.num_parameters == 2_851_598_336  # the released checkpoint
+    assert t5.flops_forward < longer.flops_forward / 3.9  # of 512 tokens
+    monkeypatch.setattr("paceline.workload.table.library_of", lambda settings: "")
+    with pytest.raises(UserError, match=r"paceline\[hub\]"):
         Workload.named("smollm3-3b", 4096)
+    with pytest.raises(UserError, match=r"one size .*paceline\[hub\]"):
+        Workload.named("transformers/bart", 77)

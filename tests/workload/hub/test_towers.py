@@ -37,6 +37,15 @@ LLAVA: dict[str, Any] = {
     },
 }
 
+MISTRAL: dict[str, Any] = {
+    "model_type": "mistral3",
+    "text_config": {"model_type": "mistral", **WORDS, "num_hidden_layers": 2, "max_position_embeddings": 4096},
+    "vision_config": {
+        **{"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "image_size": 1540, "patch_size": 14},
+    },
+}
+
 
 def built(settings: dict[str, Any], inputs: str = "", seq_len: int | None = None) -> LayerTable:
     size = parse_sample(inputs) if inputs else None
@@ -100,6 +109,8 @@ def test_other_samples_are_refused(settings: dict[str, Any], inputs: str, words:
         built(settings, inputs)
     with pytest.raises(UserError, match=r"sequence of 16 tokens.*--seq-len"):
         built(LLAVA, seq_len=16, inputs="images:2")
+    with pytest.raises(UserError, match=r"sequence of 256 tokens with one image.*--seq-len"):
+        built(MISTRAL, seq_len=256)  # not its language model alone
 
 
 def test_a_user_says_it_at_the_command_line(tmp_path: Any) -> None:

@@ -15,11 +15,38 @@ V = TypeVar("V")
 PLAIN_TYPES = (str, int, float, type(None))
 
 
-class Value:
+class Named:
+    """Object that equals its name and formats like it, so scripts that compare or print names keep their meaning."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def name(self) -> str:
+            """Name of the object as the user writes it."""
+
+    else:  # a type checker refuses comparisons with names: the package itself compares values
+
+        def __eq__(self, other: object) -> bool:
+            if isinstance(other, str):
+                return other == self.name
+            return self is other or (type(other) is type(self) and other.name == self.name)
+
+        def __hash__(self) -> int:
+            return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+
+class Value(Named):
     """Legal value of a choice; each class has one object.
 
     A family is a direct subclass. Each final class of a family registers its only object under its name in ``known``.
-    A value equals its name and formats like it, so scripts that compare or print names keep their meaning.
     """
 
     __slots__ = ()
@@ -40,20 +67,6 @@ class Value:
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
-
-    if not TYPE_CHECKING:  # a type checker refuses comparisons with names: the package itself compares values
-
-        def __eq__(self, other: object) -> bool:
-            return self is other or (isinstance(other, str) and other == self.name)
-
-        def __hash__(self) -> int:
-            return hash(self.name)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

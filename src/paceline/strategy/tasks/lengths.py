@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError, check_name, shown
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import Parsed
+from paceline.strategy.choices.values import Named
 
 PADDINGS = ("longest", "max", "packed")
 """Padding to the longest sample of a micro batch (transformers, ``DataCollatorForLanguageModeling``), to the longest of all, or
@@ -30,7 +31,7 @@ _NORMAL = NormalDist()
 
 @final
 @dataclass(frozen=True, eq=False)
-class SampleLengths:
+class SampleLengths(Named):
     """Tokens of samples.
 
     Attributes:
@@ -124,22 +125,6 @@ class SampleLengths:
         mean, deviation = self.longest_of(samples)
         slowest = _NORMAL.inv_cdf((replicas - 0.375) / (replicas + 0.25))  # Blom 1958
         return min(most, mean + deviation / math.sqrt(micro_batches) * slowest)
-
-    if not TYPE_CHECKING:  # a type checker refuses comparisons with names, as of every value (``values.Value``)
-
-        def __eq__(self, other: object) -> bool:
-            if isinstance(other, str):
-                return other == self.name
-            return self is other or (isinstance(other, SampleLengths) and other.name == self.name)
-
-        def __hash__(self) -> int:
-            return hash(self.name)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
 
 
 SAME_LENGTHS = SampleLengths()

@@ -12,12 +12,13 @@ from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 from paceline.errors import UserError, check_name, shown, unknown
 from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import Parsed
+from paceline.strategy.choices.values import Named
 from paceline.units import parse_seconds
 
 REFERENCES = ("model", "none", "precomputed")
@@ -29,7 +30,7 @@ trained weights, or other devices that nothing here pays for."""
 
 
 @dataclass(frozen=True, eq=False)
-class StepTask(ABC):
+class StepTask(Named, ABC):
     """Objective of a step.
 
     Attributes:
@@ -73,20 +74,6 @@ class StepTask(ABC):
     def group(self) -> int:
         """Samples of a global batch that belong together."""
         return 1
-
-    if not TYPE_CHECKING:  # a type checker refuses comparisons with names, as of every value (``values.Value``)
-
-        def __eq__(self, other: object) -> bool:
-            return other == self.name if isinstance(other, str) else isinstance(other, StepTask) and other.name == self.name
-
-        def __hash__(self) -> int:
-            return hash(self.name)
-
-    def __str__(self) -> str:
-        return self.name
-
-    def __format__(self, spec: str) -> str:
-        return format(self.name, spec)
 
 
 @final

@@ -25,6 +25,10 @@ from paceline.workload.sample_size import FROZEN_VISION, SampleSize
 from paceline.workload.tracing.trace import trace
 
 
+class ShortSample(UserError):
+    """Sequence with too few tokens for its images. The language model alone does not replace it."""
+
+
 def hub_table(
     settings: Mapping[str, Any],
     library: str,
@@ -52,6 +56,8 @@ def hub_table(
         if library == TEXT and (size is not None or is_usual(module.config)):
             return _of_images(settings, module, what, seq_len, name, source, fused_attention, usual, size or SampleSize())
         return _traced(module, what, library, seq_len, name, source, fused_attention, usual, size)
+    except ShortSample:
+        raise
     except UserError as error:
         if size is not None:
             raise
@@ -81,7 +87,7 @@ def _of_images(
     taken = seen.count * seen.tokens
     tokens = size.tokens + taken if size.tokens else seq_len or inputs.longest(module.config, usual)
     if tokens <= taken or (size.tokens and seq_len not in (None, tokens)):
-        raise UserError(
+        raise ShortSample(
             f"a sequence of {seq_len or tokens:,} tokens with {seen.text} of {seen.tokens:,} tokens",
             f"give --seq-len {taken + 512} or --input tokens:512",
         )

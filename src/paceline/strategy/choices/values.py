@@ -15,7 +15,7 @@ V = TypeVar("V")
 PLAIN_TYPES = (str, int, float, type(None))
 
 
-class Named:
+class NamedChoice:
     """Object that equals its name and formats like it, so scripts that compare or print names keep their meaning."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class Named:
         return format(self.name, spec)
 
 
-class Value(Named):
+class Value(NamedChoice):
     """Legal value of a choice; each class has one object.
 
     A family is a direct subclass. Each final class of a family registers its only object under its name in ``known``.

@@ -17,7 +17,7 @@ from paceline.array_types import Array
 from paceline.errors import UserError, check_name, shown
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import Parsed
-from paceline.strategy.choices.values import Named
+from paceline.strategy.choices.values import NamedChoice
 
 PADDINGS = ("longest", "max", "packed")
 """Padding to the longest sample of a micro batch (transformers, ``DataCollatorForLanguageModeling``), to the longest of all, or
@@ -31,7 +31,7 @@ _NORMAL = NormalDist()
 
 @final
 @dataclass(frozen=True, eq=False)
-class SampleLengths(Named):
+class SampleLengths(NamedChoice):
     """Tokens of samples.
 
     Attributes:

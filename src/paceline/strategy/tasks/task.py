@@ -18,7 +18,7 @@ from paceline.errors import UserError, check_name, shown, unknown
 from paceline.strategy.choices import tool_names
 from paceline.strategy.choices.choice import EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import Parsed
-from paceline.strategy.choices.values import Named
+from paceline.strategy.choices.values import NamedChoice
 from paceline.units import parse_seconds
 
 REFERENCES = ("model", "none", "precomputed")
@@ -30,7 +30,7 @@ trained weights, or other devices that nothing here pays for."""
 
 
 @dataclass(frozen=True, eq=False)
-class StepTask(Named, ABC):
+class StepTask(NamedChoice, ABC):
     """Objective of a step.
 
     Attributes:

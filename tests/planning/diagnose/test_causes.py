@@ -15,6 +15,7 @@ def test_every_cause_is_complete() -> None:
     for name, cause in causes().items():
         assert cause.sign and cause.proof and cause.fix and cause.title, name
         assert cause.tries or cause.predictor or cause.host or cause.slows or cause.reading, name
+        assert set(cause.usual) <= CONDITIONS.keys(), name
         assert set(cause.when) <= {*CONDITIONS, *SPEED_CONDITIONS}, name
         assert set(cause.of) <= {*RESOURCES, "step", "samples"}, name
         assert not cause.waits or cause.waits in RESOURCES, name

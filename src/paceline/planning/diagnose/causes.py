@@ -33,6 +33,7 @@ class Cause:
         when: conditions that the question meets (``conditions``).
         needs_memory: True if it takes memory, so that a run that would not hold it has another cause.
         settings: choices that rule it out, mostly, where the user states them.
+        usual: conditions that most cases meet. Others weigh less.
         faster: True if it makes the run faster than predicted.
         waits: resource that the predicted step waits for if the cause is already in the question.
         log: texts of a log's lines that show it. ``denied``: those that exclude it.
@@ -53,6 +54,7 @@ class Cause:
     when: tuple[str, ...] = ()
     needs_memory: bool = False
     settings: tuple[str, ...] = ()
+    usual: tuple[str, ...] = ()
     faster: bool = False
     waits: str = ""
     log: tuple[str, ...] = ()

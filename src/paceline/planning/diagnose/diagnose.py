@@ -14,13 +14,16 @@ from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Expl
 from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, variants
 from paceline.planning.diagnose.evidence import Evidence
 from paceline.planning.diagnose.measured import Speed, parse_speed
-from paceline.planning.diagnose.question import RunQuestion, words_of
+from paceline.planning.diagnose.question import CONDITIONS, RunQuestion, words_of
 from paceline.planning.diagnose.score import consistent, density, distance
 
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""
 STATED = 0.3
 """Factor on the weight of a cause that contradicts what the user states about the run. An assumption."""
+UNUSUAL = 0.25
+"""Factor on the weight of a cause in a question that its usual conditions exclude: one of six threads on offload is of a model
+that fits without. An assumption."""
 LEAST_WAIT = 0.1
 """Share of the predicted step from which a wait counts as a cause that is in it already."""
 
@@ -116,6 +119,7 @@ def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase]
     measured = [case.seconds for case in cases]
     likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
     prior = cause.seen(cases[0].question.of_images) * facts.get(cause.name, 1.0)
+    prior *= 1.0 if all(CONDITIONS[name](cases[0].question) for name in cause.usual) else UNUSUAL
     prior *= STATED if cases[0].question.stated.intersection(cause.settings) else 1.0
     best = max(tried, key=lambda variant: variant.weight * math.exp(-(distance(measured, variant.guesses) ** 2) / 2))
     agrees = any(consistent(measured, variant.guesses) for variant in tried)

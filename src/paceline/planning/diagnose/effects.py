@@ -32,6 +32,8 @@ OUT_OF_MEMORY = 0.1
 """Factor on the weight of a change that needs more memory than a device has, since the run did fit. An assumption."""
 MEMORY_ERROR = 1.05
 """Factor by which a prediction of memory may be too large."""
+_BAR = re.compile(r"\bit(er|eration)?s?\s*/\s*s|s\s*/\s*it", re.IGNORECASE)
+"""Forms of a progress bar, which switches from one to the other."""
 _WORD = re.compile(r"\{(\w+)\}")
 
 
@@ -170,7 +172,7 @@ def _reading(reading: str, case: MeasuredCase) -> float:
         return 2.0 if speed.kind == "mfu" and question.cluster.device.architecture.startswith(_SPARSE) else 1.0
     if reading == "micro":
         return 1.0 / question.micro_steps
-    return case.seconds**2 if reading == "inverse" and speed.kind in ("seconds", "steps") else 1.0
+    return case.seconds**2 if reading == "inverse" and _BAR.search(speed.text) else 1.0
 
 
 def _slowed(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:

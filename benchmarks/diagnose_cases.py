@@ -5,7 +5,8 @@
 RESULTS is benchmarks/results. ``diagnose_cases.csv`` here has the cases: the question as the thread states it, the measured
 speed, and the causes that the thread names, of which one has to be found. ``given`` cases come from the reports that set the
 task, ``open`` ones were looked at while causes and their frequencies were written down, ``sealed`` ones were split off at
-random before any code and are run once, ``later`` ones were found after that and are run once. A question's ``$USERS`` is FOLDER/data/users; without it those cases are skipped.
+random before any code and are run once, ``later`` ones were found after that and are run once. A question's ``$USERS`` is
+FOLDER/data/users; without it those cases are skipped.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from paceline.errors import UserError, unknown
+from paceline.errors import UserError, missing_extra, unknown
 
 CODECS = ["fp16", "terngrad", "inceptionn", "topk", "qsgd", "signsgd", "powersgd", "randomk"]
 
@@ -60,3 +60,9 @@ def test_nothing_near_is_said() -> None:
 
 def test_no_choice_at_all_is_said() -> None:
     assert str(unknown("record", "x", [], fix="run paceline train")) == ("unknown record 'x'; legal: none; run paceline train")
+
+
+@pytest.mark.parametrize(("module", "extra"), [("scipy.optimize", "schedule"), ("matplotlib", "report"), ("torch", "train")])
+def test_a_missing_module_names_its_extra(module: str, extra: str) -> None:
+    assert missing_extra(ModuleNotFoundError(name=module)).endswith(f"pip install 'paceline[{extra}]'")
+    assert missing_extra(ModuleNotFoundError(name="other")) == ""

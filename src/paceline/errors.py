@@ -135,6 +135,16 @@ def check_flag(value: object, name: str) -> None:
         raise UserError(f"{name}={shown(value)}", "give True or False")
 
 
+EXTRAS = {"torch": "train", "sklearn": "train", "scipy": "schedule", "matplotlib": "report"}
+"""Extra of the package that installs a module which the plain install lacks."""
+
+
+def missing_extra(error: ModuleNotFoundError) -> str:
+    """Return what a missing module of an extra asks for, as a message of the command line; empty for another module."""
+    module = (error.name or "").partition(".")[0]
+    return f"this needs {module}; pip install 'paceline[{EXTRAS[module]}]'" if module in EXTRAS else ""
+
+
 @contextmanager
 def needs_torch(what: str) -> Iterator[None]:
     """Raise UserError, with the package to install, if PyTorch is missing in this context."""

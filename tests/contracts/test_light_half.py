@@ -122,3 +122,21 @@ def test_help_and_predict_are_quick() -> None:
     programs = (main.format(["--help"]), main.format(predict), "import numpy")
     helped, predicted, numpy = (work_of(program, environment=ENVIRONMENT).calls for program in programs)
     assert helped < numpy and predicted < 6 * numpy
+
+
+PLAIN_INSTALL = """
+import sys
+
+for name in ("torch", "scipy", "matplotlib", "sklearn"):
+    sys.modules[name] = None
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "command",
+    ["ask bert-large --on '8 A100'", "plan bert-large --cluster '4 A100'", "memory gpt2-xl --cluster '8 A100'", "completion bash"],
+)
+def test_the_plain_install_answers(command: str) -> None:
+    done = python(f"{PLAIN_INSTALL}import shlex\nfrom paceline.cli import main\nsys.exit(main(shlex.split({command!r})))")
+    assert done.returncode == 0 and "needs" not in done.stderr, done.stderr

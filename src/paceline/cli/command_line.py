@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
 from paceline.cli.progress import Say, progress
-from paceline.errors import Interrupted, NotMet, UserError
+from paceline.errors import Interrupted, NotMet, UserError, missing_extra
 from paceline.exit_codes import ExitCode
 
 COMMANDS: Mapping[str, str] = {
@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paceline: {with_options(' '.join(str(error).split()))}", file=sys.stderr)
         return ExitCode.NO if isinstance(error, NotMet) else ExitCode.MISTAKE
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "sklearn"):
+        if not (needed := missing_extra(error)):
             raise
-        print(f"paceline: this needs {error.name}; pip install 'paceline[train]'", file=sys.stderr)
+        print(f"paceline: {needed}", file=sys.stderr)
         return ExitCode.MISTAKE
     except KeyboardInterrupt as error:
         print(f"paceline: {str(error) or 'interrupted'}", file=sys.stderr)

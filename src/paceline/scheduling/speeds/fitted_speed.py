@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import minimize
 
 from paceline.array_types import Array, Bools, Ints
 from paceline.scheduling.speeds.goodput import StepSeconds
@@ -51,6 +50,8 @@ class FittedSpeed(StepSeconds):
 
 @lru_cache(maxsize=65536)
 def _fit(seen: Observations) -> FittedSpeed:
+    from scipy.optimize import minimize
+
     keys = np.array([key for key, _ in seen], dtype=float)
     nodes, devices, local = keys.T
     step, exchange = np.array([value for _, value in seen], dtype=float).T

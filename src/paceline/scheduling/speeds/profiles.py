@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.interpolate import LinearNDInterpolator
 
 from paceline.array_types import Array, Ints
 from paceline.csv_rows import Row, read
 from paceline.errors import UserError, unknown
 from paceline.scheduling.speeds.goodput import BatchLimits, Noise, StepSeconds
+
+if TYPE_CHECKING:
+    from scipy.interpolate import LinearNDInterpolator
 
 STEP_COLUMNS = ("cluster", "model", "placement", "num_nodes", "num_gpus", "local_bsz", "step_time", "sync_time")
 EPOCH_COLUMNS = ("model", "batch_size", "epoch", "progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -90,6 +93,8 @@ class MeasuredSpeed(StepSpeed):
 
     @cached_property
     def _interpolator(self) -> LinearNDInterpolator:
+        from scipy.interpolate import LinearNDInterpolator
+
         return LinearNDInterpolator(*self.points)
 
     @cached_property

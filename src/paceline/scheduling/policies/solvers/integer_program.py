@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
 
 from paceline.array_types import Array, Bools, Ints
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 GAP = 1e-4
 """Relative gap to the best sum at which the solver stops."""
@@ -98,6 +100,8 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
             its
         job at these prices. None: no time was left.
     """
+    from scipy.optimize import linprog
+
     by_job = np.argsort(choices.job[indices], kind="stable")
     own = indices[by_job]
     job, devices, types, cost = choices.job[own], choices.devices[own], choices.type_index[own], choices.cost[own]
@@ -131,6 +135,8 @@ def _priced(choices: Choices, indices: Ints, capacity: Ints, deadline: float) ->
 
 def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, csr_array, Array]:
     """Return costs and constraints: at most one choice per job, and at most the capacity of each type."""
+    from scipy.sparse import csr_array
+
     count = len(indices)
     _, job_rows = np.unique(choices.job[indices], return_inverse=True)
     jobs = int(job_rows.max()) + 1
@@ -142,6 +148,8 @@ def _program(choices: Choices, indices: Ints, capacity: Ints) -> tuple[Array, cs
 
 def _solved(choices: Choices, indices: Ints, capacity: Ints, deadline: float) -> Ints | None:
     """Return the best of these choices; None if nothing was found in time."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     if not len(indices):
         return indices
     cost, table, most = _program(choices, indices, capacity)

@@ -8,12 +8,14 @@ interior-point solver (ECOS), which ends in the middle of all optima. ``centred`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csc_array
 
 from paceline.array_types import Array, Bools, Ints
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 SLACK = 1e-3
 """Relative tolerance of the optimum within which the middle is taken."""
@@ -41,6 +43,8 @@ def highest_level(limits: ShareLimits, rates: Array) -> tuple[float, Array]:
     Args:
         rates: progress rates, above 0 if legal; shape (jobs, types).
     """
+    from scipy.sparse import csc_array
+
     jobs, types = rates.shape
     rates = np.where(limits.legal, rates, 0.0)
     scale = float(rates.max(axis=1).min())
@@ -65,6 +69,8 @@ def most_value(limits: ShareLimits, values: Array, needs: Array | None = None) -
         needs: ``(rates, least)`` rows, ``sum over types of rates * x >= least``; shape (jobs, types + 1), the last column
             ``least``; None: no needs.
     """
+    from scipy.sparse import csc_array
+
     jobs, types = values.shape
     rows, columns, entries = _base(limits)
     bounds = np.concatenate([limits.capacity, np.ones(jobs)])
@@ -90,6 +96,8 @@ def _base(limits: ShareLimits) -> tuple[Ints, Ints, Array]:
 
 def _solved(objective: Array, matrix: csc_array, bounds: Array, limits: ShareLimits) -> Array:
     """Return the corner found by HiGHS; NaN if infeasible."""
+    from scipy.optimize import linprog
+
     most = np.concatenate([limits.legal.ravel().astype(float), np.full(len(objective) - limits.legal.size, np.inf)])
     answer = linprog(
         objective, A_ub=matrix, b_ub=bounds, bounds=np.stack([np.zeros_like(most), most], axis=1), method="highs-ds"

@@ -135,7 +135,12 @@ for name in ("torch", "scipy", "matplotlib", "sklearn"):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "command",
-    ["ask bert-large --on '8 A100'", "plan bert-large --cluster '4 A100'", "memory gpt2-xl --cluster '8 A100'", "completion bash"],
+    [
+        "ask bert-large --on '8 A100'",
+        "plan bert-large --cluster '4 A100'",
+        "memory gpt2-xl --cluster '8 A100'",
+        "completion bash",
+    ],
 )
 def test_the_plain_install_answers(command: str) -> None:
     done = python(f"{PLAIN_INSTALL}import shlex\nfrom paceline.cli import main\nsys.exit(main(shlex.split({command!r})))")

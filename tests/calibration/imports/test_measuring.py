@@ -25,6 +25,18 @@ def test_pauses_and_the_start_are_left_out(tmp_path: Path) -> None:
     assert "(1 at the start and 1 as pauses left out), median 500 ms" in run.took()
 
 
+@pytest.mark.parametrize("prefix", ["[rank{}]:", "[default{}]:", "{}: ", " {}: "])
+def test_of_several_processes_one_counts(tmp_path: Path, prefix: str) -> None:
+    lines = (prefix.format(rank) + NANOGPT.format(n, 500 + rank) for n in range(4) for rank in (7, 2, 0))
+    run = read_run(written(tmp_path, "".join(lines)))
+    assert run.step_s == 0.5 and list(run.notes) == ["It has lines of 3 processes: those of process 0 count."]
+
+
+def test_processes_without_names_are_joined(tmp_path: Path) -> None:
+    run = read_run(written(tmp_path, "".join(NANOGPT.format(n, ms) for n in range(4) for ms in (500, 510, 520))))
+    assert run.step_s == 0.51 and "each step 3 times" in run.notes[0]
+
+
 def test_lines_without_a_number_are_counted(tmp_path: Path) -> None:
     text = "".join(NANOGPT.format(n, t) for n, t in enumerate((500, "nan", 500, 500))) + "iter 4: loss 5.4, time 5"
     run = read_run(written(tmp_path, text))

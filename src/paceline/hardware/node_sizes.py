@@ -21,6 +21,7 @@ _JOINED = {
     "GH200 144GB": 32,
     "IPU GC200": 64,  # Graphcore, IPU-POD64 and Bow Pod64 (recalled, not checked)
     "IPU Bow": 64,
+    "Ascend 910C": 384,  # Huawei, CloudMatrix 384 (arXiv:2506.12708)
     "Trainium 3": 64,  # AWS, Trn3 Gen1 UltraServer (recalled, not checked)
     "TPU v2": 256,  # pods of Google Cloud's documentation, one page a generation
     "TPU v3": 1024,

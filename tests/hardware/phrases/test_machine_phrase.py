@@ -31,7 +31,7 @@ def check(row: Row) -> None:
     assert not row["network"] or cluster.network.name == row["network"]
 
 
-@each_row("row", rows("machine_phrasings.csv"))
+@each_row("row", [*rows("machine_phrasings.csv"), *rows("unseen_phrasings.csv")])
 def test_a_phrase_means_its_machines(row: Row) -> None:
     check(row)
 

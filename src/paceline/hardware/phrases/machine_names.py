@@ -44,7 +44,7 @@ class MachineName:
 
 def known_name(text: str) -> bool:
     """Return whether a text is a name in the catalogue as it is, also in the plural."""
-    return _key(text) in _names(os.environ.get(VARIABLE, ""))
+    return _known_key(text) is not None
 
 
 def name_at(said: Sequence[Token], start: int) -> MachineName | None:
@@ -58,7 +58,9 @@ def name_at(said: Sequence[Token], start: int) -> MachineName | None:
         if said[end - 1].kind in ("comma", "sign", "open", "close", "colon"):
             continue
         text = _written(said[start:end])
-        if (key := _key(text)) in names:
+        if said[start].folded == "a" and text[1:2] == " ":  # an article, and no A2
+            continue
+        if (key := _known_key(text)) is not None:
             if vocabulary().of(said[start], "sellers") and end == start + 1 and _another(said, end):
                 return None
             return _with_additions(said, start, end, text if fold_hardware(text) == key else names[key])
@@ -123,11 +125,13 @@ def _written(said: Sequence[Token]) -> str:
     return "".join(f"{gap}{token.text}" for gap, token in zip(gaps, said, strict=True))
 
 
-def _key(text: str) -> str:
-    """Fold a name, without the plural's s."""
-    key = fold_hardware(text).removeprefix("ml.")
-    plural = key.endswith("s") and len(key) >= _FEWEST_PLURAL and key[-2].isdigit()
-    return key[:-1] if plural else key
+def _known_key(text: str) -> str | None:
+    """Return the folded form of a name, which may be in the plural: ``H100s``, but ``L40S`` is a name. None if unknown."""
+    names, key = _names(os.environ.get(VARIABLE, "")), fold_hardware(text).removeprefix("ml.")
+    if key in names:
+        return key
+    plural = key.endswith("s") and len(key) >= _FEWEST_PLURAL
+    return key[:-1] if plural and key[:-1] in names else None
 
 
 def _may_be_slice(text: str) -> bool:

@@ -23,6 +23,9 @@ NO_NAME = "name the device: '8 H100', '2x8 A100, 400Gb/s RoCE', 'p5.48xlarge'"
 
 _PORT_SPEEDS = (1, 10, 25, 40, 50, 56, 100, 200, 400, 800, 1600, 3200, 6400)
 """Gb/s of a port, or of all ports of a node, that people write as ``100G``."""
+_BOARDS = ("hgx", "dgx")
+_BY_NAME = ("laptop", "mobile", "max", "notebook")
+"""Words that make another device of a name."""
 _OF_NAMES = ("radeon", "pro", "geforce", "quadro", "tesla", "instinct")
 """Words that belong to an unknown name behind them."""
 
@@ -87,8 +90,11 @@ class _Reader:
     times_nodes: bool = False
     spread: bool = False
     per_key: bool = False
+    one_node: bool = False
+    board: str = ""
     link: list[str] = field(default_factory=list)
     unknown: list[Token] = field(default_factory=list)
+    remarks: list[Token] = field(default_factory=list)
     seller: bool = False
     depth: int = 0
 
@@ -146,6 +152,13 @@ class _Reader:
             if kind == "per_node":
                 self.per_key, self.place = True, place
                 return True
+        if kinds[0] == "nodes" and self._behind_per():
+            self.per_key, self.place = True, self.place + 1  # "4x GH200 per node"
+            return True
+        if kinds[0] == "nodes" and self._multiplied(self.place + 1):  # "node x 4"
+            self._state("nodes", self.said[self.place + 2].number)
+            self.place += 3
+            return True
         if kinds[0] == "nodes" and self.name and len(self.before) == 1 and not self.after and "nodes" not in self.numbers:
             self._state("nodes", self.before.pop())  # "4 A100 nodes"
         self.place += 1
@@ -167,6 +180,7 @@ class _Reader:
             place += 1
         unit, place = self._unit(place)
         if unit == "nodes":
+            self.one_node = not self.said[place - 1].folded.endswith("s")
             self.times_nodes |= self._behind_times()
             self.nodes_first |= self.name is None and not self.before
         if unit:
@@ -234,13 +248,27 @@ class _Reader:
             self.seller |= words.of(token, "sellers")
             if self._other_network(token):
                 return True
+            if token.folded in _BOARDS and self.depth <= 0:
+                self.board = token.text
+                if self.name is None and len(self.before) == 1:
+                    self._state("nodes", self.before.pop())  # "one DGX box with H100"
             plain = words.of(token, "over", "per", "fillers", "makers", "sellers", "forms", "inside")
             if not plain and self.depth <= 0 and not (self.seller and self.name is None):
-                self.unknown.append(token)
+                (self.remarks if self._is_remark(token) else self.unknown).append(token)
         elif token.kind in ("size", "speed") and self.depth <= 0:
             self.unknown.append(token)
         self.place += 1
         return True
+
+    def _is_remark(self, token: Token) -> bool:
+        """Return whether an unknown word says nothing about the machines: it has no digit and is not next to the name."""
+        before, after = self._token(self.place - 1), self._token(self.place + 1)
+        if any(letter.isdigit() for letter in token.text) or token.folded in _BY_NAME or after is None:
+            return False
+        if self.name is not None or (self.unknown and before is self.unknown[-1]):
+            return False
+        ahead = any(name_at(self.said, place) for place in range(self.place + 1, len(self.said)))
+        return ahead and name_at(self.said, self.place + 1) is None
 
     def _other_network(self, token: Token) -> bool:
         """An unknown word behind a comma, which is where the network stands."""
@@ -266,6 +294,16 @@ class _Reader:
     def _node(self, place: int) -> bool:
         token = self._token(place)
         return token is not None and token.kind == "word" and vocabulary().of(token, "nodes")
+
+    def _behind_per(self) -> bool:
+        before = self._token(self.place - 1)
+        return (
+            before is not None and (before.text == "/" or vocabulary().of(before, "per")) and before.folded not in ("a", "an")
+        )
+
+    def _multiplied(self, place: int) -> bool:
+        times, number = self._token(place), self._token(place + 1)
+        return bool(times and number and times.kind == "times" and number.kind == "count")
 
     def _behind_times(self) -> bool:
         token = self._token(self.place - 1)
@@ -317,6 +355,11 @@ class _Reader:
             raise UserError(f"{self.given!r} has too many numbers", "write 2x8 H100 for two nodes of eight")
         if self.name:
             check_modelled(self.name.text)
+        if self.one_node and nodes and nodes > 1 and not (self.before or self.after or per_node or "devices" in self.numbers):
+            nodes, per_node = 1, nodes  # "MI300X x8 node"
+        if self.board and self.name and not self.name.rented and count is None and per_node is None and self.sizes is None:
+            whole = name_at(tokens(f"{self.board} {self.name.text}", known_name), 0)
+            self.name = whole if whole and whole.rented else self.name
         if self.name is None or self.unknown:
             return self._unknown(count, nodes)
         return MachinePhrase(

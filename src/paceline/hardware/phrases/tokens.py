@@ -14,12 +14,12 @@ Kind = Literal["count", "sizes", "size", "speed", "times", "colon", "comma", "si
 _SIGNS: Mapping[str, Kind] = {"x": "times", "*": "times", ":": "colon", "=": "colon", ",": "comma", ";": "comma"}
 _TOKEN = re.compile(
     r"(?P<sizes>(?:(?<![\w.])\d{1,9}(?:\+\d{1,9})+|^\d{1,9}(?:\s*\+\s*\d{1,9})+)(?![\w.]))"
-    r"|(?P<speed>(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(?:[KMGT](?:b/s|bps|bit/s|bits/s|B/s)|Gb?E|GigE|gigabits?(?:/s)?)(?![\w/]))"
+    r"|(?P<speed>(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(?:[KMGT](?:b/s|bps|bit/s|bits/s|B/s)|Gb?E|GigE|gig(?:abits?)?(?:/s)?)(?![\w/]))"
     r"|(?P<size>(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(?:GiB|GB|G|T|TB)(?![\w/]))"
     r"|(?P<times>(?<![\w.])[x×](?=[\s\d(])|[×*])"
     r"|(?P<count>(?<![\w.])\d{1,18}(?![\w.]))"
-    r"|(?P<colon>[:=])|(?P<comma>[,;，])|(?P<open>[(\[{<])|(?P<close>[)\]}>])|(?P<sign>[+/@&|!?\"'`®™_~-])"
-    r"|(?P<word>[^\s,;，:=*×()\[\]{}<>+/@&|!?\"'`®™_~-]+)",
+    r"|(?P<colon>[:=])|(?P<comma>[,;，])|(?P<open>[(\[{<])|(?P<close>[)\]}>])|(?P<sign>[+/@&|!?#\"'`®™_~-])"
+    r"|(?P<word>[^\s,;，:=*×()\[\]{}<>+/@&|!?#\"'`®™_~-]+)",
     re.IGNORECASE,
 )
 _LED = re.compile(r"(?<![A-Za-z0-9.])(\d+)x(?=[A-Za-z0-9() ,]|$)", re.IGNORECASE)

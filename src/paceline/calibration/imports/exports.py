@@ -275,7 +275,7 @@ def _rate_size(name: str) -> str | None:
 def _columns_like(header: Sequence[str], rows: Sequence[Mapping[str, str]], is_one: Callable[[str], bool]) -> list[str]:
     """Return the columns of a kind, except of evaluations and the range ends that Weights & Biases adds.
 
-    Columns with one value, as of a summary, give way to others. So do several columns of one device to those of all.
+    Columns with one value, as of a summary, give way to others. Columns of one device give way to columns of all devices.
     """
     trained = [name for name in header if not name.endswith(("__MIN", "__MAX")) and not _OF_EVALUATION.search(name)]
     names = [name for name in trained if is_one(name)]

@@ -44,8 +44,7 @@ class _Reading:
         elif form.mark in line:
             self._record(self._values(line))
         for fact in form.facts:
-            if fact.mark in line and (found := fact.pattern.search(line)):
-                text = fact.cell or found[1].strip()
+            if text := fact.read(line):
                 if text.replace(",", "").isdigit():
                     text = text.replace(",", "")
                 known = self.facts.get(fact.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from paceline.calibration.imports.quantities import parse_number
 
@@ -17,23 +18,27 @@ class NumberInLine:
     """A number in a line.
 
     Attributes:
-        pattern: regular expression whose group is the number.
+        pattern: regular expression whose group is the number; it is compiled at its first use.
         scale: factor to the unit of the quantity.
         grouped: True if the writer separates thousands by commas.
     """
 
-    pattern: re.Pattern[str]
+    pattern: str
     scale: float = 1.0
     grouped: bool = False
 
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
     def read(self, line: str) -> float | None:
         """Return the quantity; None if the line lacks it. A number that is not finite is NaN."""
-        found = self.pattern.search(line)
+        found = self._compiled.search(line)
         return None if found is None else parse_number(found[1], self.grouped) * self.scale
 
 
 def _value(pattern: str, scale: float = 1.0, grouped: bool = False) -> NumberInLine:
-    return NumberInLine(re.compile(pattern.replace("<N>", _N)), scale, grouped)
+    return NumberInLine(pattern.replace("<N>", _N), scale, grouped)
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,23 @@ class FactPattern:
     """
 
     mark: str
-    pattern: re.Pattern[str]
+    pattern: str
     name: str
     cell: str = ""
 
+    @cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    def read(self, line: str) -> str:
+        """Return the value; empty if the line lacks it."""
+        if self.mark not in line or not (found := self._compiled.search(line)):
+            return ""
+        return self.cell or found[1].strip()
+
 
 def _fact(mark: str, pattern: str, name: str, cell: str = "") -> FactPattern:
-    return FactPattern(mark, re.compile(pattern), name, cell)
+    return FactPattern(mark, pattern, name, cell)
 
 
 @dataclass(frozen=True, kw_only=True)

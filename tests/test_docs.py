@@ -45,6 +45,7 @@ PAGES = (
     "docs/emit.md",
     "docs/names.md",
     "docs/own-model.md",
+    "docs/files.md",
     "docs/fine-tuning.md",
     "docs/add-a-chip.md",
     "docs/questions.md",

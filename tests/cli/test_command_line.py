@@ -37,7 +37,7 @@ PREDICT = (
     " --micro-batch-size"
     " --compression --exchange --servers"
     " --option --grad-accum --bucket --sharding --recompute --optimizer --framework --software --attention --loader --records"
-    " --seq-len --loss"
+    " --seq-len --loss --from"
     " --args --input --lora"
     " --compile --no-compile --software-year --gather-bits --gradient-bits --nic --aggregation --memory-format --layout"
     " --update --stored-weights --state-bits --task --tokens-per-sample --ema" + EXCHANGE
@@ -49,8 +49,8 @@ SEARCH = (
     " --tokens-per-sample --memory-format --layout"
 )
 TRAINING = (
-    " --target --epochs --samples --tokens --data --price --args --input --lora --seq-len --attention --compile --no-compile"
-    " --framework --software --software-year --records --mtbf --checkpoint-interval --checkpoint-time --restart-time"
+    " --from --target --epochs --samples --tokens --data --price --args --input --lora --seq-len --attention --compile"
+    " --no-compile --framework --software --software-year --records --mtbf --checkpoint-interval --checkpoint-time --restart-time"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --penalty --why-not --report --emit --out --nic"

@@ -16,9 +16,8 @@ PREDICT = build_parser("predict").commands()["predict"]
 
 def words(text: str) -> str:
     """The arguments of ``predict`` in its own words."""
-    return shlex.join(
-        in_own_words(shlex.split(text), (*PREDICT.options(), *PREDICT.operands()), PREDICT.valued_options()).arguments
-    )
+    legal = (*PREDICT.options(), *PREDICT.operands())
+    return shlex.join(in_own_words(PREDICT.prog, shlex.split(text), legal, PREDICT.valued_options()).arguments)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_what_has_no_meaning_is_an_error(typed: str, message: str) -> None:
 def test_what_was_read_is_said() -> None:
     given = parse(build_parser(), shlex.split("predict gpt2 --bs 4 --sharding zero++ --cluster '8 A100'"))
     assert (given.micro_batch_size, given.sharding, given.gather_bits) == (4, "zero3", 8)
-    assert "samples of one device" in given.read_as[0] and "8 bits" in given.read_as[1]
+    assert "samples of one device" in given.read_as.notes[0] and "8 bits" in given.read_as.notes[1]
 
 
 def test_own_options_of_the_same_name_stay() -> None:
@@ -87,4 +86,4 @@ def test_commands_without_the_choice_keep_their_errors() -> None:
     with pytest.raises(UserError, match="unknown option '--budget'; write --goal budget=500"):
         parse(build_parser(), ["plan", "gpt2", "--budget", "4"])
     given = parse(build_parser(), ["lab", "exec", "--", "echo", "--bs", "4"])
-    assert given.read_as == ()
+    assert given.read_as.arguments == ("--", "echo", "--bs", "4") and given.read_as.notes == ()

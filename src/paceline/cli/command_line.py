@@ -12,14 +12,19 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.parser import PREDICT_EXAMPLE, Parser, adder, parse
 from paceline.cli.progress import Say, progress
 from paceline.errors import Interrupted, NotMet, UserError, missing_extra
 from paceline.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from paceline.cli.arguments.own_words import Words
+    from paceline.reporting.text.screen import Screen
 
 COMMANDS: Mapping[str, str] = {
     "ask": "fit, speed, cost and what to do, on one screen",
@@ -128,7 +133,7 @@ def _run(given: Sequence[str]) -> int:
     with nullcontext() if streams else redirect_stdout(sys.stderr), _watched(options) as options.say:
         data, screen = options.run(options)
     if options.read_as:
-        screen = screen.noting(*options.read_as)
+        data, screen = _with_words(options.read_as, data, screen)
     if options.json:
         objects = data if isinstance(data, list) else [data]
         print("\n".join(json.dumps(_strict(o), allow_nan=False) for o in objects), flush=True)
@@ -139,6 +144,19 @@ def _run(given: Sequence[str]) -> int:
     if isinstance(data, dict) and "exit_code" in data:
         return int(data["exit_code"])
     return ExitCode.NO if screen.missed else ExitCode.DONE
+
+
+def _with_words(words: Words, data: Any, screen: Screen) -> tuple[Any, Screen]:
+    """Add to an answer what was read into the words of other tools and their files."""
+    from paceline.reporting.text.screen import GAP, Paragraph
+
+    if isinstance(data, dict) and (words.notes or words.details):
+        data = {**data, "read_as": {"notes": list(words.notes), "details": list(words.details)}}
+    if not screen.title:  # a text for another program
+        print(*words.notes, sep="\n", end="\n" if words.notes else "", file=sys.stderr)
+        return data, screen
+    details = [Paragraph(text) for text in words.details]
+    return data, replace(screen.noting(*words.notes), why=(*screen.why, *([GAP, *details] if details else ())))
 
 
 def _watched(options: argparse.Namespace) -> AbstractContextManager[Say]:

@@ -13,6 +13,7 @@ from paceline.errors import UserError, unknown
 from paceline.names import near_names
 
 if TYPE_CHECKING:
+    from paceline.cli.arguments.own_words import Words
     from paceline.reporting.text.screen import Screen
 
 Answer = tuple[dict[str, Any] | list[dict[str, Any]], "Screen"]
@@ -208,11 +209,11 @@ def adder(parser: Parser, dest: str, metavar: str) -> Callable[[str, str], Parse
 def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parse arguments. Raises UserError, for a misspelt option before the option that is missing because of it."""
     options: argparse.Namespace
-    arguments, notes = _in_own_words(parser, arguments)
+    arguments, words = _in_own_words(parser, arguments)
     try:
         options, rest = parser.parse_known_args(arguments)
         command: Parser = options.parser
-        options.read_as = notes
+        options.read_as = words
     except UsageError as error:
         command = error.parser
         own = arguments[: list(arguments).index("--")] if "--" in arguments else arguments
@@ -233,8 +234,8 @@ def parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     raise UsageError(f"unexpected argument {rest[0]!r}", command)
 
 
-def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Return the arguments with options of other tools in the command's own words, and sentences on them."""
+def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[str], Words | None]:
+    """Return the arguments with options of other tools and files in the command's own words, and what was read into them."""
     place = 0
     while (actions := parser.commands()) and place < len(arguments):
         word = arguments[place]
@@ -244,11 +245,11 @@ def _in_own_words(parser: Parser, arguments: Sequence[str]) -> tuple[Sequence[st
     legal, operands = parser.options(), parser.operands()
     options = {word.partition("=")[0] for word in arguments[place:] if word.startswith("--")}
     if "--json" not in legal or not options or (_WORKLOAD not in operands and options <= {*legal, "--"}):
-        return arguments, ()
+        return arguments, None
     from paceline.cli.arguments.own_words import in_own_words  # what is declared takes time to load
 
-    words = in_own_words(arguments[place:], (*legal, *operands), parser.valued_options())
-    return [*arguments[:place], *words.arguments], words.notes
+    words = in_own_words(parser.prog, arguments[place:], (*legal, *operands), parser.valued_options())
+    return [*arguments[:place], *words.arguments], words
 
 
 def _unknown_option(options: Sequence[str], command: Parser, fix: str) -> UserError:

@@ -290,6 +290,15 @@ _EVERY = (
         ),
     ),
     Statement(
+        name="packing",
+        title="several samples in a sequence",
+        synonyms=(
+            *names_of("packing", (HF, LLAMAFACTORY), flag(True, False)),
+            *names_of("sample_packing", (AXOLOTL,), flag(True, False)),
+        ),
+    ),
+    Statement(name="num_layers", title="layers", synonyms=tuple(names_of("num_layers", CORE, count))),
+    Statement(
         name="layers_per_virtual_stage",
         title="layers of a virtual stage",
         synonyms=tuple(names_of("num_layers_per_virtual_pipeline_stage", CORE, count)),

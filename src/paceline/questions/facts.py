@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry
+from paceline.questions.readers.source import Source
 
 COMMAND = "the command line"
 """Source of facts that a user typed."""
@@ -50,12 +51,16 @@ class Reading:
         unknown: keys that are not understood, with their source: ``ds.json: flops_profiler``.
         ignored: keys that do not matter to a prediction.
         notes: sentences on what was assumed.
+        links: files that a source names, with the source.
+        understood: number of keys that are understood.
     """
 
     facts: list[StatedFact] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    links: list[tuple[str, Source]] = field(default_factory=list)
+    understood: int = 0
 
     def add(self, other: Reading) -> None:
         """Add what another source says."""
@@ -63,6 +68,8 @@ class Reading:
         self.unknown += other.unknown
         self.ignored += other.ignored
         self.notes += other.notes
+        self.links += other.links
+        self.understood += other.understood
 
 
 def facts_of(entry: Entry, value: object, source: str, words: str) -> Iterator[StatedFact]:
@@ -91,7 +98,9 @@ def combined(facts: Iterable[StatedFact]) -> tuple[dict[str, StatedFact], list[s
 
 def _one(facts: list[StatedFact], notes: list[str]) -> StatedFact:
     """Return the fact that holds, by source: what is typed, then files. Raises UserError as ``combined``."""
-    stated = [fact for fact in facts if not fact.assumed] or facts
+    stated = [fact for fact in facts if not fact.assumed]
+    if not stated:
+        return max(facts, key=lambda fact: fact.rank)
     by_source: dict[str, StatedFact] = {}
     for fact in stated:
         before = by_source.get(fact.source)

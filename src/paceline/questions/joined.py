@@ -232,7 +232,7 @@ def _amount(facts: Facts, notes: list[str]) -> None:
     if steps is None or stated:
         return
     epochs = facts.pop("epochs", None)  # steps overrule epochs, as in transformers, training_args.py
-    samples = int(batch.value) if batch and str(batch.value).isdecimal() else _batch(facts)
+    samples = int(batch.value) if batch and str(batch.value).isdecimal() else whole_batch(facts)
     if samples is None:
         notes.append(f"{steps.where} is left out: the batch of all devices is unknown.")
         if epochs is not None:
@@ -241,7 +241,15 @@ def _amount(facts: Facts, notes: list[str]) -> None:
     facts["samples"] = replace(steps, name="samples", value=int(steps.value) * samples)
 
 
-def _batch(facts: Facts) -> int | None:
+def _padded(facts: Facts, notes: list[str]) -> None:
+    """Say that samples which are not packed are taken as long as a sequence."""
+    packing = facts.pop("packing", None)
+    if packing is not None and packing.value is False and "tokens_per_sample" not in facts:
+        notes.append(f"{packing.where}: every sample is taken as long as a sequence (--tokens-per-sample mean=400,max=2048).")
+
+
+def whole_batch(facts: Facts) -> int | None:
+    """Return the samples of a step over all devices; None without their number."""
     replicas = _replicas(facts)
     if replicas is None or "micro_batch_size" not in facts:
         return None
@@ -257,5 +265,6 @@ _RULES: tuple[Callable[[Facts, list[str]], Any], ...] = (
     _offloaded,
     _stages,
     _amount,
+    _padded,
 )
 """Rules in order: later ones read what earlier ones state."""

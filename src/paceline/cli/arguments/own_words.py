@@ -1,4 +1,4 @@
-"""Words of other tools on the command line, in Paceline's own.
+"""Words of other tools on the command line, and files of ``--from``, in Paceline's own words.
 
 ``--per_device_train_batch_size 2`` is ``--micro-batch-size 2``.
 """
@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from paceline.cli.arguments.file_words import WORKLOAD, FileWords, file_words, split_files
 from paceline.errors import UserError
 from paceline.questions.asked import STATED, Entry, is_flag, options_of, typed_names
 from paceline.questions.facts import COMMAND, StatedFact, combined, facts_of
@@ -18,37 +20,66 @@ from paceline.questions.typed_words import typed_entry
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.synonyms import Synonym, folded
 
-WORKLOAD = "workload"
+_FIRST = 1000
+"""Rank of what the command's own options state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Arguments of a command in its own words, with sentences on what was read into them."""
+    """Arguments of a command in its own words, with sentences on what was read into them.
+
+    Attributes:
+        details: further sentences, for ``--why``.
+    """
 
     arguments: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
-def in_own_words(arguments: Sequence[str], legal: Collection[str], valued: Collection[str]) -> Words:
-    """Return the arguments of a command with options of other tools replaced.
+@dataclass(slots=True)
+class _Divided:
+    """Arguments of a command: its own words, what the others state, and remarks."""
+
+    own: list[str] = field(default_factory=list)
+    facts: list[StatedFact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def in_own_words(command: str, arguments: Sequence[str], legal: Collection[str], valued: Collection[str]) -> Words:
+    """Return the arguments of a command with options of other tools replaced, and files by what they state.
 
     Args:
+        command: the command with its program, as a user types it.
         arguments: words after the command's name.
         legal: options of the command, with dashes, and its operands. ``valued``: those that take a value.
 
     Raises:
-        UserError: a value that an option of another tool does not have; options that contradict each other.
+        UserError: a value that an option of another tool does not have; statements that contradict each other; a file that
+            cannot be read; files that leave something open which the command needs.
     """
-    own, foreign, notes = _divided(arguments, legal, valued)
-    if not foreign:
-        return Words(tuple(own))
-    stated = _own_facts(own, legal, valued)
-    _check_agreement(foreign, [*stated, *(fact for fact in foreign if _spelled(fact.words.split()[0], legal))])
-    facts, overruled = combined([*foreign, *stated])
+    rest, paths = split_files(arguments) if "--from" in legal else (list(arguments), [])
+    divided = _divided(rest, legal, valued)
+    if not divided.facts and not paths:
+        return Words(tuple(divided.own))
+    stated = _own_facts(divided.own, legal, valued)
+    typed = [fact for fact in divided.facts if _spelled(fact.words.split()[0], legal)]
+    _check_agreement(divided.facts, [*stated, *typed])
+    of_files = file_words(command, paths, [*divided.facts, *stated], legal) if paths else FileWords()
+    facts, overruled = combined([*divided.facts, *stated, *of_files.facts])
     found, derived = joined_facts(facts)
-    kept = {fact.name for fact in stated}
-    words = [*own, *_written(found, kept, legal)]
-    return Words(tuple(words), (*notes, *overruled, *derived))
+    if paths:
+        found = of_files.settled(found, derived)
+    kept = {fact.name for fact in stated if fact.name in found and found[fact.name].value == fact.value}
+    changed = {fact.name for fact in stated} - kept
+    own = _without(divided.own, changed & found.keys(), valued)
+    written = _written(found, kept, legal, of_files)
+    operand = [str(found[WORKLOAD].value)] if WORKLOAD in found and WORKLOAD not in kept else []
+    words = [*operand, *own, *written, *of_files.comparison(own)]
+    notes = [*divided.notes, *overruled, *derived]
+    if paths:
+        notes = [f"Read as: {shlex.join([*command.split(), *words])}", *of_files.notes(found), *notes]
+    return Words(tuple(words), tuple(notes), tuple(of_files.details))
 
 
 def _check_agreement(foreign: Iterable[StatedFact], stated: Iterable[StatedFact]) -> None:
@@ -69,31 +100,28 @@ def _settled(fact: StatedFact) -> object:
     return str(fact.value).casefold()
 
 
-def _divided(
-    arguments: Sequence[str], legal: Collection[str], valued: Collection[str]
-) -> tuple[list[str], list[StatedFact], list[str]]:
-    """Return the command's own words, what the others state, and remarks."""
-    own: list[str] = []
-    facts: list[StatedFact] = []
-    notes: list[str] = []
+def _divided(arguments: Sequence[str], legal: Collection[str], valued: Collection[str]) -> _Divided:
+    """Divide arguments into the command's own words and those of other tools."""
+    found = _Divided()
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
         if word == "--":
-            return [*own, word, *rest], facts, notes
+            found.own += [word, *rest]
+            break
         name, equals, text = word.partition("=")
         if re.fullmatch(r"-[a-z]{2,}", name, re.IGNORECASE) and _entry(f"-{name}", "", legal) is not None:
             name = f"-{name}"
         if not name.startswith("--"):
-            own.append(word)
+            found.own.append(word)
             continue
         written = _spelled(name, legal)
         entry = _entry(name, written, legal)
         following = text if equals else rest[0] if rest and not rest[0].startswith("--") else None
         if entry is None or (written and _is_own(entry[2], following, written in valued)):
-            own.append(f"{written or name}{equals}{text}")
+            found.own.append(f"{written or name}{equals}{text}")
             if written in valued and not equals and rest and not rest[0].startswith("--"):
-                own.append(rest.pop(0))
+                found.own.append(rest.pop(0))
             continue
         synonym = entry[2]
         if not equals and following is not None:
@@ -104,10 +132,10 @@ def _divided(
         if following is None and not synonym.is_flag:
             raise UserError(f"{name} has no value", f"write {name} and a value")
         given = "true" if following is None else following
-        facts += facts_of(entry, given, COMMAND, name if following is None else f"{name} {given}")
+        found.facts += facts_of(entry, given, COMMAND, name if following is None else f"{name} {given}")
         if remark := synonym.remark(given):
-            notes.append(f"{name} {remark}.")
-    return own, facts, notes
+            found.notes.append(f"{name} {remark}.")
+    return found
 
 
 def _is_own(synonym: Synonym, following: str | None, valued: bool) -> bool:
@@ -158,35 +186,54 @@ def _reach(entry: Entry) -> Iterable[str]:
 
 
 def _own_facts(own: Sequence[str], legal: Collection[str], valued: Collection[str]) -> list[StatedFact]:
-    """Return what the command's own options state."""
+    """Return what the command's own options and its operand state."""
     by_option = {f"--{option}": name for name in STATED for option in options_of(name)}
-    facts = []
-    for number, word in enumerate(own):
-        name, equals, text = word.partition("=")
-        if name == "--":
+    facts: list[StatedFact] = []
+    rest = list(own)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
             break
+        name, equals, text = word.partition("=")
+        if not word.startswith("-"):
+            if WORKLOAD in legal and not any(fact.name == WORKLOAD for fact in facts):
+                facts.append(StatedFact(WORKLOAD, word, COMMAND, word, rank=_FIRST))
+            continue
+        if name in valued and not equals and rest and not rest[0].startswith("--"):
+            text = rest.pop(0)
         if name in by_option and name in legal:
-            if name in valued and not equals:
-                text = own[number + 1] if number + 1 < len(own) and not own[number + 1].startswith("--") else ""
             value: object = text if name in valued else True
             if value != "":
-                facts.append(StatedFact(by_option[name], value, COMMAND, f"{name} {text}".strip(), rank=1000))
+                facts.append(StatedFact(by_option[name], value, COMMAND, f"{name} {text}".strip(), rank=_FIRST))
     return facts
 
 
-def _written(facts: Mapping[str, StatedFact], kept: Collection[str], legal: Collection[str]) -> list[str]:
-    """Return the words for facts that own options do not state already. Raises UserError for those without an option."""
+def _without(own: Sequence[str], names: Collection[str], valued: Collection[str]) -> list[str]:
+    """Return own words without the options of some statements."""
+    dropped = {f"--{option}" for name in names for option in options_of(name)}
+    kept: list[str] = []
+    rest = list(own)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        follows = name in valued and not equals and rest and not rest[0].startswith("--")
+        words = [word, rest.pop(0)] if follows else [word]
+        kept += [] if name in dropped else words
+    return kept
+
+
+def _written(facts: Mapping[str, StatedFact], kept: Collection[str], legal: Collection[str], of_files: FileWords) -> list[str]:
+    """Return the words for facts that own options do not state already. Raises UserError for typed ones without an option."""
     words: list[str] = []
     for name, fact in facts.items():
-        if name in kept:
-            continue
-        if name == WORKLOAD:
-            words.insert(0, str(fact.value))
+        if name in kept or name == WORKLOAD:
             continue
         option = next((f"--{each}" for each in options_of(name) if f"--{each}" in legal), "")
-        if not option:
+        if not option and fact.source != COMMAND:
+            of_files.left(fact)
+        elif not option:
             raise UserError(f"{fact.where} states {name.replace('_', ' ')}, which this command does not take", "leave it out")
-        if is_flag(name):
+        elif is_flag(name):
             words += [option] if fact.value is True else [f"--no-{option[2:]}"] if f"--no-{option[2:]}" in legal else []
         else:
             words += [option, str(fact.value)]

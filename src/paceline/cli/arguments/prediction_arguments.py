@@ -23,6 +23,7 @@ def add_prediction_arguments(parser: argparse.ArgumentParser) -> None:
     machines = section(parser, "machines")
     software = section(parser, "software")
     add_workload_arguments(parser)
+    add_from_argument(parser)
     device = "a device, or an instance with its network (paceline hardware list; default: the device of the --records)"
     machines.add_argument("--device", metavar="D", help=device)
     sizes = "devices of each node: 8, or 1+7 for a node of one and a node of seven (default 1)"
@@ -90,6 +91,16 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--input", metavar="I", default="", help=sample)
     lora = "train adapters alone: r=16 (of attention), r=16,targets=q_proj+v_proj or all-linear, qlora, dora, qdora, int8,r=16"
     common(model.add_argument("--lora", metavar="L", default="", help=lora))
+
+
+def add_from_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option for files of other tools that state the question."""
+    files = (
+        "read the question from files of other tools: DeepSpeed, Accelerate, axolotl, LLaMA-Factory, NeMo, torchtitan, a "
+        "script or a Slurm job; options win over files (docs/files.md)"
+    )
+    option = section(parser, "model").add_argument("--from", dest="from_files", metavar="FILE", nargs="+", help=files)
+    common(option)
 
 
 def add_software_argument(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_arguments, narrowed_choices
 from paceline.cli.arguments.failure_arguments import FAILURES
 from paceline.cli.arguments.prediction_arguments import (
+    add_from_argument,
     add_price_argument,
     add_records_argument,
     add_software_argument,
@@ -60,6 +61,7 @@ def add(parser: Parser) -> None:
     limits = section(parser, "limits")
     parser.runs(_ask, EXAMPLE)
     add_workload_arguments(parser)
+    add_from_argument(parser)
     on = "'2x8 A100, 100Gb/s', '4 RTX 4090', '2x p5.48xlarge', or a saved cluster (default: what can be rented)"
     common(machines.add_argument("--on", "--cluster", metavar="CLUSTER", help=on))
     between = "between nodes, if --on does not say it: 100Gb/s RoCE, or a link's name"

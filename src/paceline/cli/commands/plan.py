@@ -14,6 +14,7 @@ from paceline.cli.arguments.choice_arguments import SEARCHED, add_search_argumen
 from paceline.cli.arguments.plan_clusters import add_plan_cluster_arguments, plan_clusters
 from paceline.cli.arguments.prediction_arguments import (
     add_fabric_arguments,
+    add_from_argument,
     add_price_argument,
     add_records_argument,
     add_software_argument,
@@ -63,6 +64,7 @@ def add(parser: Parser) -> None:
     answers = section(parser, "answer")
     parser.runs(_plan, EXAMPLE)
     add_workload_arguments(parser)
+    add_from_argument(parser)
     add_software_argument(parser)
     add_records_argument(parser)
     add_plan_cluster_arguments(parser)

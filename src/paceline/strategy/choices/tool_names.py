@@ -69,6 +69,15 @@ _NEMO_PRECISIONS = {
     "bf16_with_mxfp8_mixed": "mxfp8",
     "bf16_with_nvfp4_mixed": "nvfp4",
 }
+
+
+def _converted(value: Any) -> str | None:
+    """Return the precision of torchtitan's converters of linear layers: ``float8`` has a scale for each tensor."""
+    meant = {"float8": "fp8-current", "quantize.linear.float8": "fp8-current", "mx": "mxfp8", "quantize.linear.mx": "mxfp8"}
+    names = [str(name).casefold() for name in (value if isinstance(value, list) else str(value).split(","))]
+    return next((meant[name] for name in names if name in meant), None)
+
+
 PRECISION: Names = (
     *names_of("tf32", TRAINERS, {**flag("tf32"), "auto": None}),
     *names_of("bf16", (*TRAINERS, *CORE), {**flag("bf16"), "auto": None, "full": "bf16"}),
@@ -86,6 +95,7 @@ PRECISION: Names = (
     ),
     *names_of("fp4_format", CORE, {"e2m1": "nvfp4"}),
     *names_of("training.mixed_precision_param", (TORCHTITAN,), {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}),
+    *names_of("model.converters", (TORCHTITAN,), _converted),
     *names_of("training.dtype", (TORCHTITAN,), {"float32": None, "bfloat16": _STORED_BF16}),
     *names_of("mixed_precision model.precision trainer.precision", (NEMO,), _NEMO_PRECISIONS),
     *names_of(

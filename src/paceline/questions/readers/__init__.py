@@ -1,0 +1,1 @@
+"""Readers of other tools' files: each turns a text into facts, and runs nothing of it."""

@@ -50,7 +50,8 @@ SEARCH = (
 )
 TRAINING = (
     " --from --target --epochs --samples --tokens --data --price --args --input --lora --seq-len --attention --compile"
-    " --no-compile --framework --software --software-year --records --mtbf --checkpoint-interval --checkpoint-time --restart-time"
+    " --no-compile --framework --software --software-year --records --mtbf --checkpoint-interval --checkpoint-time"
+    " --restart-time"
 )
 PLAN = (
     "--device --devices-per-node --network --max-nodes --goal --max-loss --penalty --why-not --report --emit --out --nic"

@@ -54,7 +54,7 @@ STEP = "gpt2 --micro-batch-size 4 --grad-accum 2 --recompute full --framework hf
         ("predict", "--from job.sbatch --cluster '4 A100'", f"{STEP} --cluster '4 A100'"),
         ("predict", "--from job.sbatch --device A100", f"{STEP} --device A100 --nodes 2 --devices-per-node 8"),
         ("predict", "--from job.sbatch llama-3-8b --device A100 --nodes 1 --bs 2 --recompute none", None),
-        ("ask", "--from job.sbatch --on 'H100, 400Gb/s'", "gpt2 --framework hf-trainer --on '2x8 H100, 400Gb/s'"),
+        ("ask", "--from job.sbatch --on 'H100, 400Gb/s'", f"{STEP} --on '2x8 H100, 400Gb/s'"),
         (
             "plan",
             "--from job.sbatch --cluster H100 --samples 1000",
@@ -80,8 +80,9 @@ def test_what_is_said() -> None:
     assert "Not understood: ds.json: zero_optimization.zero_hpz_partition_size = 8." in found.notes
     assert any(note.startswith("Assumed: --framework deepspeed") for note in found.notes)
     assert any("gradient_clipping" in detail for detail in found.details)
-    asked = read("ask", "--from job.sbatch --on H100")
-    assert any("chooses itself, in spite of the files: --micro-batch-size 4" in note for note in asked.notes)
+    Path("cpu.json").write_text('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}')
+    asked = read("ask", "gpt2 --from cpu.json --on '8 H100'")
+    assert "paceline ask chooses itself, in spite of the files: --offload optimizer." in asked.notes
 
 
 @pytest.mark.usefixtures("files")

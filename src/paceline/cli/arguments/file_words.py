@@ -89,11 +89,8 @@ class FileWords:
         facts = dict(found)
         _compose(facts, self.legal)
         self._check(facts)
-        if BATCH in facts and not self._takes(BATCH) and "global_batch_size" not in facts and self._takes("global_batch_size"):
-            batch = whole_batch(facts)
-            if batch is not None:
-                facts["global_batch_size"] = replace(facts[BATCH], name="global_batch_size", value=batch)
-                facts.pop(BATCH)
+        if _WHY_NOT in self.legal:
+            self._whole_batch(facts)
         if "epochs" in facts and self._takes("epochs") and facts["epochs"].source != COMMAND and "--data" not in self.command:
             epochs = facts.pop("epochs")
             notes.append(f"{epochs.where} is left out: the samples of an epoch are unknown (--epochs with --data).")
@@ -103,6 +100,14 @@ class FileWords:
             if name in facts and not self._takes(name):
                 facts.pop(name)
         return facts
+
+    def _whole_batch(self, facts: dict[str, StatedFact]) -> None:
+        """Give a plan the files' batch of all devices, which it divides itself."""
+        each = facts.get(BATCH)
+        batch = whole_batch(facts) if each is not None and each.source != COMMAND else None
+        if each is not None and batch is not None:
+            del facts[BATCH]
+            facts.setdefault("global_batch_size", replace(each, name="global_batch_size", value=batch))
 
     def _takes(self, name: str) -> bool:
         return any(f"--{each}" in self.legal for each in options_of(name))

@@ -117,6 +117,7 @@ def test_a_file_and_its_options_have_the_same_answer(capsys: pytest.CaptureFixtu
 
 def test_paths_end_where_operands_begin(tmp_path: Path) -> None:
     assert split_files(["--from", "a.json", "b.yaml", "gpt2", "--brief"]) == (["gpt2", "--brief"], ["a.json", "b.yaml"])
+    assert split_files(["x", "--deepspeed", "ds.json", "--deepspeed"]) == (["x", "--deepspeed"], ["ds.json"])
     assert split_files(["x", "--from=a", "--", "--from", "b"]) == (["x", "--", "--from", "b"], ["a"])
     with pytest.raises(UserError, match="names no file"):
         split_files(["--from", "--brief"])

@@ -12,6 +12,8 @@ from paceline.questions.asked import QUESTIONS, options_of
 from paceline.questions.facts import COMMAND, Reading, StatedFact, option
 from paceline.questions.from_files import divided_path, read_files
 from paceline.questions.joined import DEVICES, NODE, sizes, whole_batch
+from paceline.questions.readers.settings import LINKS
+from paceline.strategy.choices.synonyms import folded
 from paceline.strategy.strategy import CHOICES
 
 WORKLOAD, FROM, CLUSTER, DEVICE, BATCH = "workload", "--from", "cluster", "device", "micro_batch_size"
@@ -36,6 +38,9 @@ def split_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if word == "--":
             return [*rest, word, *words], paths
         name, equals, text = word.partition("=")
+        if name != FROM and folded(name) in LINKS and (text or (words and _is_path(words[0]))):
+            paths.append(text or words.pop(0))  # --deepspeed ds_config.json, as scripts have it
+            continue
         if name != FROM:
             rest.append(word)
             continue

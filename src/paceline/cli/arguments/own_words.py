@@ -228,7 +228,9 @@ def _written(facts: Mapping[str, StatedFact], kept: Collection[str], legal: Coll
     for name, fact in facts.items():
         if name in kept or name == WORKLOAD:
             continue
-        option = next((f"--{each}" for each in options_of(name) if f"--{each}" in legal), "")
+        typed = fact.words.partition(" ")[0]
+        takes = [f"--{each}" for each in options_of(name) if f"--{each}" in legal]
+        option = typed if typed in takes else next(iter(takes), "")
         if not option and fact.source != COMMAND:
             of_files.left(fact)
         elif not option:

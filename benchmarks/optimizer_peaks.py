@@ -1,6 +1,6 @@
 """Published peaks of memory against predicted ones, for optimizers, updates and stored weights.
 
-    python benchmarks/optimizer_peaks.py
+    python benchmarks/optimizer_peaks.py [--out results/optimizer_peaks.csv]
 
 No constant was fitted to these rows. Runs of one device are in ``optimizer_peaks.toml`` with their sources. The prediction
 leaves out what PyTorch's counters leave out: the context, and paged state.
@@ -8,6 +8,7 @@ leaves out what PyTorch's counters leave out: the context, and paged state.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import statistics
@@ -18,11 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rows import append
+
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.command_line import build_parser
 from paceline.cli.parser import parse
 from paceline.strategy import OPTIMIZERS
 
+COLUMNS = ("row", "published_gib", "predicted_gib", "error")
 ROWS = Path(__file__).with_suffix(".toml")
 UNITS = {"GB": 1e9, "GiB": 2.0**30, "MiB": 2.0**20}
 """Bytes of the units of published peaks."""
@@ -67,11 +71,18 @@ def predicted_bytes(row: Mapping[str, Any]) -> float:
 
 
 def main() -> None:
-    """Print the table and the median error."""
+    """Print the table and the median error, and append the rows to a file if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    out = parser.parse_args().out
     found = list(peaks())
     print(f"{'row':<26}{'published GiB':>14}{'predicted GiB':>14}{'error':>8}")
     for peak in found:
-        print(f"{peak.name:<26}{peak.published / 2**30:>14.2f}{peak.predicted / 2**30:>14.2f}{peak.error:>+8.1%}")
+        published, predicted = peak.published / 2**30, peak.predicted / 2**30
+        print(f"{peak.name:<26}{published:>14.2f}{predicted:>14.2f}{peak.error:>+8.1%}")
+        if out:
+            values = (peak.name, f"{published:.2f}", f"{predicted:.2f}", f"{peak.error:+.3f}")
+            append(out, COLUMNS, dict(zip(COLUMNS, values, strict=True)))
     print(f"median of absolute errors: {statistics.median(abs(peak.error) for peak in found):.1%}")
 
 

@@ -1,12 +1,13 @@
 """Published steps and verdicts of preference and reward training against predicted ones.
 
-    python benchmarks/task_steps.py
+    python benchmarks/task_steps.py [--out results/task_steps.csv]
 
 No constant was fitted to these rows, which are in ``task_steps.toml`` with their sources.
 """
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import statistics
 import tomllib
@@ -15,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rows import append
+
 from paceline.cli.arguments.prediction_inputs import prediction_inputs, predictor
 from paceline.cli.command_line import build_parser
 from paceline.cli.parser import parse
 
+COLUMNS = ("row", "quantity", "published", "predicted", "error")
 ROWS = Path(__file__).with_suffix(".toml")
 FITS = "fits"
 VERDICTS = {"fits": 1.0, "may not fit": 0.5, "does not fit": 0.0}
@@ -59,12 +63,18 @@ def predicted(row: Mapping[str, Any]) -> float:
 
 
 def main() -> None:
-    """Print the table, the median error and the verdicts."""
+    """Print the table, the median error and the verdicts, and append the rows to a file if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    out = parser.parse_args().out
     found = list(rows())
     print(f"{'row':<22}{'quantity':<12}{'published':>10}{'predicted':>10}{'error':>9}")
     for row in found:
         error = row.verdict if row.quantity == FITS else f"{row.error:+.0%}"
         print(f"{row.name:<22}{row.quantity:<12}{row.published:>10.3g}{row.predicted:>10.3g}{error:>9}")
+        if out:
+            values = (row.name, row.quantity, f"{row.published:.4g}", f"{row.predicted:.4g}", error)
+            append(out, COLUMNS, dict(zip(COLUMNS, values, strict=True)))
     figures = [abs(row.error) for row in found if row.quantity != FITS]
     verdicts = [row.verdict for row in found if row.quantity == FITS]
     print(f"median of {len(figures)} absolute errors: {statistics.median(figures):.0%}")

@@ -56,7 +56,7 @@ def assembled(
         size: size of a sample.
 
     Raises:
-        UserError: a text encoder to train where none is.
+        UserError: a text encoder to train in a model without one.
     """
     trained = [own for own in encoders if own.trains and TRAIN_TEXT in asked.words]
     if TRAIN_TEXT in asked.words and not trained:

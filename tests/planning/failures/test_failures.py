@@ -10,7 +10,7 @@ from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.planning.ask.training_question import PLAIN
-from paceline.planning.failures.failures import MANY, Failures, parse_mtbf, published_s
+from paceline.planning.failures.failures import MANY, Failures, parse_mtbf, published_s, useful_shares
 from paceline.workload import Workload
 
 
@@ -90,3 +90,11 @@ def test_a_plans_time_cost_and_range_have_the_failures_in_them(toy: Workload) ->
         assert getattr(with_failures, name) == pytest.approx(getattr(without, name) * cost.factor), name
     assert with_failures.to_json()["failures"]["mean_s"] == 3600.0
     assert "one each 60 min" in cost.sentence(with_failures.time_s)
+
+
+def test_days_of_published_runs_that_the_rate_does_not_explain_are_stated() -> None:
+    steps = 400e9 / (4224 * 2048)  # GLM-130B: tokens over those of a step, 88.5 s each, in 60 days
+    assert useful_shares()["GLM-130B"] == pytest.approx(steps * 88.5 / (60 * 86400), abs=0.01)
+    usual, own = (Failures(between_s=each).on(Cluster.named("96x8 A100", network="400Gb/s")) for each in (None, 1.5e8))
+    assert usual is not None and own is not None and usual.factor < 1.1
+    assert "GLM-130B 79%" in usual.sentence(1e6) and "GLM-130B" not in own.sentence(1e6)

@@ -37,7 +37,7 @@ class FailureCost:
             the most frequent failures.
         mean_s: mean time between failures of the whole cluster. ``device_s``: of one device.
         interval_s: seconds of work between checkpoints.
-        source: source of the rate.
+        source: source of the rate. ``published``: True if it is that of published runs.
     """
 
     factor: float
@@ -49,6 +49,7 @@ class FailureCost:
     write_s: float
     restart_s: float
     source: str
+    published: bool = False
 
     def failures(self, time_s: float) -> float:
         """Return the expected number of failures in a run that takes ``time_s``, failures included."""
@@ -61,6 +62,7 @@ class FailureCost:
             f"{format_seconds(lost)} of it are failures and checkpoints: about {self.failures(time_s):,.3g} failures, one each "
             f"{format_seconds(self.mean_s)}; a checkpoint each {format_seconds(self.interval_s)} stops for "
             f"{format_seconds(self.write_s)}, a restart takes {format_seconds(self.restart_s)}. {self.source}"
+            f"{_by_hand() if self.published else ''}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -127,6 +129,7 @@ class Failures:
             self.write_s,
             self.restart_s,
             self._source(rates[0], rates[-1], each),
+            self.between_s is None,
         )
         if math.isinf(cost.factor):
             raise UserError(
@@ -172,11 +175,27 @@ def published_s() -> Mapping[str, float]:
 @cache
 def published_runs() -> tuple[Mapping[str, Any], ...]:
     """Return the published runs with their failures and sources."""
+    return tuple(_file()["run"])
+
+
+@cache
+def useful_shares() -> Mapping[str, float]:
+    """Return the share of its days in which a published run trained, by run. Failures at the published rates explain little of
+    what is missing from runs that people restarted by hand."""
+    return {run["name"]: run["share"] for run in _file()["useful"]}
+
+
+def _by_hand() -> str:
+    """Return a sentence on days that this rate does not explain."""
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in useful_shares().items())
+    return f" Restarts by hand and loss spikes are not in it; published runs trained in this part of their days: {shares}."
+
+
+def _file() -> Mapping[str, Any]:
     import tomllib
     from importlib.resources import files
 
-    text = files("paceline.planning.failures").joinpath("failure_rates.toml").read_text(encoding="utf-8")
-    return tuple(tomllib.loads(text)["run"])
+    return tomllib.loads(files("paceline.planning.failures").joinpath("failure_rates.toml").read_text(encoding="utf-8"))
 
 
 def _hours(seconds: float) -> str:

@@ -58,8 +58,8 @@ class Skipped:
         samples: samples of the running pass.
         turns: calls of each module with a builder in the running pass.
         tied: modules with a builder whose weights belong to a module before them.
-        uneven: True if the first of equal blocks reads another type than the others, as it may under autocast. What it saves is
-            then not what they save.
+        uneven: True if the first of equal blocks reads another type than the others, as it may under autocast. It
+            then saves other tensors than they do.
     """
 
     like: dict[str, str] = field(default_factory=dict)

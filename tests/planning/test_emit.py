@@ -232,9 +232,10 @@ def test_deepspeed_and_torchtitan_have_options_for_offload() -> None:
 
 def test_groups_of_experts_and_the_distributed_optimizer_have_options() -> None:
     experts = strategy(expert=8, sharding="distributed_optimizer")
-    assert "--expert-model-parallel-size 8" in emit("megatron", experts, LLAMA)
-    assert "--use-distributed-optimizer" in emit("megatron", experts, LLAMA)
-    assert "model.expert_model_parallel_size=8" in emit("nemo", experts, LLAMA)
+    mixture = Workload.named("mixtral-8x7b")
+    assert "--expert-model-parallel-size 8" in emit("megatron", experts, mixture)
+    assert "--use-distributed-optimizer" in emit("megatron", experts, mixture)
+    assert "model.expert_model_parallel_size=8" in emit("nemo", experts, mixture)
     titan = emit("torchtitan", strategy(expert=8, sharding="zero3"), LLAMA)
     assert of_call(titan, "ParallelismConfig")["expert_parallel_degree"] == 8
     assert of_deepspeed(emit("deepspeed", strategy(sharding="distributed_optimizer"), LLAMA))["sharding"] == "zero1"
@@ -284,6 +285,7 @@ def test_uneven_stages_are_laid_out_block_by_block() -> None:
         ("torchtitan", {"sharding": "zero3", "expert": 2, "expert_tensor": 4, "tensor": 4}, "divided among 4"),
         ("megatron", {"sync_every": 8}, "an exchange every 8 steps"),
         ("nemo", {"expert": 8, "expert_exchange": "once_per_node"}, "expert exchange once_per_node: it is not written here"),
+        ("megatron", {"expert": 8}, "llama-2-7b has no experts"),
         ("jax", {}, "unknown target 'jax'"),
     ],
 )

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from paceline import hardware
 from paceline.hardware.precision import WIDE
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, Tool, torchrun
-from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
+from paceline.planning.emit.megatron_core import (
+    CP_COMM,
+    FSDP,
+    PRECISIONS,
+    SEARCHED,
+    check,
+    environment,
+    layout,
+    recomputed,
+    uneven,
+)
 from paceline.planning.emit.networks.megatron_settings import Settings, model_settings, unstated
 from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.strategy import OPTIMIZERS
@@ -136,7 +146,7 @@ def _left(job: EmittedJob) -> str:
 
 
 def _launch(job: EmittedJob, place: str) -> str:
-    return f"grep -v '^#' {place} | xargs {torchrun(job, 'pretrain_gpt.py')}"
+    return f"grep -v '^#' {place} | {environment(job)}xargs {torchrun(job, 'pretrain_gpt.py')}"
 
 
 MEGATRON = Emitter(

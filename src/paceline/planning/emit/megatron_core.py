@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.planning.emit.job import ONE_ORDER, EmittedJob, Options
+from paceline.planning.emit.networks.megatron_settings import shape_of
 from paceline.planning.search.space import PLAIN_GRADIENTS
 from paceline.strategy import OPTIMIZERS
 from paceline.strategy.context_exchange import CONTEXT_RING, CONTEXT_SWAP
@@ -24,6 +25,16 @@ CP_COMM = {CONTEXT_RING: "p2p", CONTEXT_SWAP: "a2a"}
 """Its names of context exchanges."""
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "fp8-current", "fp8-block", "mxfp8")
 SEARCHED: Mapping[str, Any] = {**PLAIN_GRADIENTS, **ONE_ORDER}
+
+
+def environment(job: EmittedJob) -> str:
+    """Return the variables that Megatron-Core's checks ask for, in front of a command (``arguments.py``, ``validate_args``).
+
+    Kernels of products and of exchanges start in order with one connection, except under Megatron-FSDP.
+    """
+    mesh = job.strategy.parallelism
+    one = mesh.tensor * mesh.context > 1 and mesh.sharding not in FSDP
+    return "CUDA_DEVICE_MAX_CONNECTIONS=1 " if one else ""
 
 
 def uneven(job: EmittedJob) -> bool:
@@ -48,6 +59,9 @@ def check(job: EmittedJob) -> None:
         raise job.refused(f"{mesh.sharding} with a pipeline", "Megatron-FSDP goes with tensor and context alone")
     if mesh.shard_devices and mesh.sharding in FSDP:
         raise job.refused(f"{mesh.sharding} in groups", "Megatron-FSDP is written here without an outer dimension")
+    shape = shape_of(job)
+    if mesh.expert_devices > 1 and shape is not None and shape.experts is None:
+        raise job.refused(f"groups of experts of {mesh.expert_devices}", f"{job.workload.name} has no experts")
     if mesh.recompute.by_operation:
         raise job.refused("recomputation by operation", f"it names modules: {', '.join(MODULES[:-1])}")
     if not (OPTIMIZERS[job.optimizer].is_adam or OPTIMIZERS[job.optimizer].of_torch == "SGD"):

@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from paceline.planning.emit.job import EmittedJob, Emitter, Options, Tool, torchrun
-from paceline.planning.emit.megatron_core import CP_COMM, FSDP, PRECISIONS, SEARCHED, check, layout, recomputed, uneven
+from paceline.planning.emit.megatron_core import (
+    CP_COMM,
+    FSDP,
+    PRECISIONS,
+    SEARCHED,
+    check,
+    environment,
+    layout,
+    recomputed,
+    uneven,
+)
 from paceline.planning.emit.networks.megatron_settings import model_settings, shape_of, unstated
 from paceline.planning.emit.rates import peak_rate, rate_remark
 from paceline.strategy import OPTIMIZERS
@@ -150,7 +160,7 @@ def _left(job: EmittedJob) -> str:
 
 
 def _launch(job: EmittedJob, place: str) -> str:
-    return f"grep -v '^#' {place} | xargs {torchrun(job, 'run_recipe.py')}"
+    return f"grep -v '^#' {place} | {environment(job)}xargs {torchrun(job, 'run_recipe.py')}"
 
 
 NEMO = Emitter(

@@ -207,7 +207,8 @@ def _left(job: EmittedJob) -> str:
     """Name the files that torchtitan reads and the file does not hold."""
     _, _, assets = model_lines(job, "")
     tokenizer = f"Put the network's tokenizer into {assets} (scripts/download_hf_assets.py of torchtitan)."
-    return f"{rate_remark(job)} {tokenizer}"
+    low = "Products of few bits need torchao." if job.strategy.precision in CONVERTERS else ""
+    return " ".join(filter(None, (rate_remark(job), tokenizer, low)))
 
 
 def _launch(job: EmittedJob, place: str) -> str:

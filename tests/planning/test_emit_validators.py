@@ -1,6 +1,6 @@
 """What is emitted, read by the tools themselves; each test skips where its tool is not installed.
 
-Last run with accelerate 1.15.0, DeepSpeed 0.19.8, SkyPilot 0.14.1, dstack 0.22.5, Slurm 22.05.8, torch 2.13.0.
+The releases of the last run stand in the targets (``TOOL``).
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ import os
 import shlex
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from emit_schemas import megatron_arguments
 from paceline import Cluster, Strategy, Workload
+from paceline.errors import UserError
+from paceline.hardware.prices import price
+from paceline.planning.emit.clouds.dstack import FLEET
 from paceline.planning.emit.clouds.names import DSTACK_NAMES, SKYPILOT_NAMES
 from paceline.planning.emit.job import EmittedJob
-from paceline.planning.emit.targets import TARGETS, emit
+from paceline.planning.emit.targets import TARGETS, Emitted, emit, emitted
 
+pytestmark = pytest.mark.long
 NETWORK = Workload.named("gpt2")
-CLUSTERS = (Cluster.named("8 A100"), Cluster.named("2x8 A100", network="100Gb/s"))
+CLUSTERS = (Cluster.named("8 A100"), Cluster.named("2x8 A100", network="3200Gb/s EFA"))
 CHOICES: tuple[dict[str, Any], ...] = (
     {},
     {"compression": "terngrad", "exchange": "sharded"},
@@ -123,17 +130,18 @@ def test_deepspeed_reads_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
         assert config.bfloat16_config.enabled == (chosen.precision == "bf16")
 
 
-def test_skypilot_reads_its_file() -> None:
-    pytest.importorskip("sky", reason="needs SkyPilot: pip install skypilot")
-    import jsonschema
-    import yaml
-    from sky.utils import schemas
-
+def test_skypilot_reads_its_file(tmp_path: Path) -> None:
+    task = pytest.importorskip("sky", reason="needs SkyPilot: pip install skypilot").Task
+    place = tmp_path / "task.yaml"
     for cluster, chosen in cases():
-        config = yaml.safe_load(emit("skypilot", chosen, NETWORK, cluster))
-        jsonschema.Draft202012Validator(schemas.get_task_schema()).validate(config)
-        jsonschema.Draft202012Validator(schemas.get_resources_schema()).validate(config["resources"])
-        assert config["num_nodes"] == cluster.num_nodes and config["run"].count("torchrun") == 1
+        listing = price(cluster.device.name)
+        job = EmittedJob("skypilot", chosen, NETWORK, cluster, price=listing)
+        place.write_text(emitted(job).text)
+        read = task.from_yaml(str(place))
+        (rented,) = read.resources
+        assert read.num_nodes == cluster.num_nodes and read.run.count("torchrun") == 1 and "torch" in read.setup
+        assert rented.accelerators == {"A100-80GB": 8} and str(rented.cloud) == "AWS"
+        assert (rented.network_tier is not None) == (cluster.network.transport == "EFA" and cluster.num_nodes > 1)
 
 
 def test_skypilot_has_the_names_of_devices() -> None:
@@ -151,14 +159,106 @@ def test_dstack_reads_its_file() -> None:
     import yaml
 
     for cluster, chosen in cases():
-        task = configurations.parse_run_configuration(yaml.safe_load(emit("dstack", chosen, NETWORK, cluster)))
+        text = emitted(EmittedJob("dstack", chosen, NETWORK, cluster, price=price(cluster.device.name))).text
+        task = configurations.parse_apply_configuration(yaml.safe_load(text))
         gpu = task.resources.gpu
         assert (task.type, task.nodes, gpu.name, gpu.count.min) == ("task", cluster.num_nodes, ["A100"], 8)
         assert gpu.memory.min == gpu.memory.max == 80
-        assert "torchrun --nnodes" in task.commands[-1]
+        assert "torchrun --nnodes" in task.commands[-1] and "torch" in task.commands[0]
+        lines = [line.removeprefix(FLEET) for line in text.splitlines() if line.startswith(FLEET)]
+        fleet = configurations.parse_apply_configuration(yaml.safe_load("\n".join(lines)))
+        assert (fleet.type, fleet.name, fleet.nodes.max, fleet.backends) == (
+            "fleet",
+            task.fleets[0].name,
+            cluster.num_nodes,
+            task.backends,
+        )
 
 
 def test_dstack_has_the_names_of_devices() -> None:
     gpuhunt = pytest.importorskip("gpuhunt", reason="needs gpuhunt: pip install gpuhunt")
     known = {gpu.name for gpu in (*gpuhunt.KNOWN_NVIDIA_GPUS, *gpuhunt.KNOWN_AMD_GPUS)}
     assert set(DSTACK_NAMES.values()) <= known
+
+
+MESHES: tuple[dict[str, Any], ...] = (
+    {"sharding": "zero3"},
+    {"sharding": "zero2", "recompute": "full", "shard_devices": 8},
+    {"sharding": "zero3", "tensor": 2, "sequence": True, "context": 2},
+    {"sharding": "zero3", "pipeline": 4, "virtual_stages": 2, "grad_accum_steps": 8, "recompute": "selective:op"},
+    {"sharding": "zero1", "tensor": 4, "sequence": True, "pipeline": 2, "grad_accum_steps": 8},
+    {"sharding": "zero1", "pipeline": 4, "virtual_stages": 3, "grad_accum_steps": 8},
+    {"sharding": "zero1", "precision": "fp8", "context": 2, "context_exchange": "all_to_all"},
+    {"sharding": "zero1", "expert": 8},
+    {},
+)
+NAMES = ("llama-3-8b", "llama-2-7b", "gpt2", "qwen-3-30b-a3b", "deepseek-v3", "gpt-oss-20b")
+
+
+def divided(target: str) -> list[Emitted]:
+    """Files of divided networks on 64 devices."""
+    cluster, found = Cluster.named("8x8 H100", network="8x InfiniBand NDR"), []
+    for name in NAMES:
+        for choices in MESHES:
+            usual = {"world_size": 64, "global_batch_size": 512, "precision": "bf16", "optimizer": "adamw"}
+            job = EmittedJob(target, Strategy.of(**{**usual, **choices}), Workload.named(name), cluster, samples=1e6)
+            with suppress(UserError):
+                found.append(emitted(job))
+    assert len(found) >= 20
+    return found
+
+
+def test_torchtitan_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = pytest.importorskip("torchtitan.config", reason="needs torchtitan: pip install torchtitan").ConfigManager
+    monkeypatch.syspath_prepend(tmp_path)
+    for number, file in enumerate(divided("torchtitan")):
+        (tmp_path / f"emitted_{number}.py").write_text(file.text)
+        words = shlex.split(file.launch(f"emitted_{number}.py").partition("torchtitan.train ")[2])
+        config = manager().parse_args(words)
+        mesh, read = file.job.strategy.parallelism, config.parallelism
+        assert (read.tensor_parallel_degree, read.pipeline_parallel_degree) == (mesh.tensor, mesh.pipeline)
+        assert config.training.steps == file.job.steps
+
+
+def test_megatron_parses_and_checks_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks ask for properties of a device and for the environment of a rank."""
+    if "EMIT_SOURCES" not in os.environ:
+        pytest.skip("needs megatron-core: EMIT_SOURCES=FOLDER with its unpacked wheel")
+    arguments = megatron_arguments()
+    device = SimpleNamespace(major=9, minor=0, multi_processor_count=132)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda *_: device)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "64")):
+        monkeypatch.setenv(name, value)
+    for file in divided("megatron"):
+        monkeypatch.setattr("sys.argv", ["pretrain_gpt.py", *shlex.split(file.text, comments=True)])
+        one = "CUDA_DEVICE_MAX_CONNECTIONS=1" in file.launch("FILE")
+        monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1" if one else "8")
+        read = arguments.parse_args()
+        arguments.validate_args(read, {})
+        assert read.data_parallel_size == file.job.strategy.parallelism.data and read.train_iters == file.job.steps
+
+
+def test_hydra_parses_the_overrides_of_nemo() -> None:
+    parser = pytest.importorskip(
+        "hydra.core.override_parser.overrides_parser", reason="needs hydra: pip install hydra-core"
+    ).OverridesParser.create()
+    for file in divided("nemo"):
+        option, recipe, *words = shlex.split(file.text, comments=True)
+        read = {override.key_or_group: override.value() for override in parser.parse_overrides(words)}
+        mesh = file.job.strategy.parallelism
+        assert option == "--recipe" and recipe.endswith("_pretrain_config")
+        assert read["model.tensor_model_parallel_size"] == mesh.tensor and read["model.sequence_parallel"] is mesh.sequence
+
+
+def test_shells_give_the_words_of_a_file_to_xargs(tmp_path: Path) -> None:
+    xargs = shutil.which("xargs")
+    if xargs is None:
+        pytest.skip("needs xargs: apt-get install findutils")
+    for target in ("megatron", "nemo"):
+        file = divided(target)[-1]
+        (tmp_path / "file").write_text(file.text)
+        command = file.launch("file").partition("xargs")[0] + "xargs printf '%s\\n'"
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        assert done.stdout.splitlines() == shlex.split(file.text, comments=True)

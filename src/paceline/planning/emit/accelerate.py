@@ -18,7 +18,7 @@ TOOL = Tool(
     "Accelerate",
     "1.15.0",
     "accelerate/commands/config/config_args.py (ClusterConfig), accelerate/commands/launch.py",
-    "load_config_from_file and the parser of accelerate launch, and a run",
+    "the parser of `accelerate launch`; toys trained",
 )
 Table = dict[str, object]
 

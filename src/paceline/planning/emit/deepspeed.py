@@ -19,7 +19,7 @@ TOOL = Tool(
     "DeepSpeed",
     "0.19.8",
     "https://www.deepspeed.ai/docs/config-json/, https://www.deepspeed.ai/tutorials/autotp-training/",
-    "DeepSpeedConfig, and a run",
+    "`DeepSpeedConfig`; toys trained",
 )
 REMARK = "_comment"
 """Key of the remark: JSON has no comments, and DeepSpeed and the Trainer ignore unknown keys."""

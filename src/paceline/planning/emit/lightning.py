@@ -18,7 +18,7 @@ TOOL = Tool(
     "Lightning",
     "2.6.6",
     "lightning/pytorch/trainer/trainer.py, lightning/pytorch/strategies/fsdp.py and ddp.py",
-    "a run",
+    "a toy trained",
 )
 _PRECISIONS = {"fp32": "32-true", "tf32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 """Values of the Trainer's ``precision``."""
@@ -72,6 +72,8 @@ def _arguments(job: EmittedJob) -> Iterator[tuple[str, str]]:
     yield "precision", f'"{_PRECISIONS[strategy.precision]}"'
     if mesh.micro_batches > 1:
         yield "accumulate_grad_batches", str(mesh.micro_batches)
+    if job.steps:
+        yield "max_steps", str(job.steps)
 
 
 def _strategy(job: EmittedJob) -> str:

@@ -26,7 +26,7 @@ TOOL = Tool(
     "Megatron-LM",
     "0.19.2",
     "megatron/training/arguments.py of megatron-core",
-    "add_megatron_arguments",
+    "`add_megatron_arguments`, `validate_args`; not run",
 )
 FP8: Mapping[str, str] = {"fp8": "delayed", "fp8-current": "tensorwise", "fp8-block": "blockwise", "mxfp8": "mxfp8"}
 """Megatron-Core's recipes of fp8."""

@@ -27,7 +27,7 @@ TOOL = Tool(
     "Megatron-Bridge",
     "0.6.2",
     "megatron/bridge/training/config.py and models/gpt_provider.py, the fields of ConfigContainer",
-    "a kept list of its fields, and Hydra's parser of overrides",
+    "its fields, Hydra's parser; not run",
 )
 MIXED: Mapping[str, str] = {
     "bf16": "bf16_mixed",

@@ -112,6 +112,8 @@ def lines(job: EmittedJob) -> Iterator[str]:
 def _replicated(job: EmittedJob) -> Iterator[str]:
     """Yield DDP, its hook, and an optimizer that may shard its state."""
     strategy, mesh = job.strategy, job.strategy.parallelism
+    if mesh.sharding is ZERO1:
+        yield "import torch.distributed.optim"
     yield f"model = torch.nn.parallel.DistributedDataParallel(model{_buckets(job)})"
     scaled = hardware.PRECISIONS[strategy.precision].scales_loss
     if scaled:
@@ -135,6 +137,7 @@ def _buckets(job: EmittedJob) -> str:
 def _fully_sharded(job: EmittedJob) -> Iterator[str]:
     """Yield FSDP2 calls: one unit per block, and one for all other layers."""
     strategy, mesh = job.strategy, job.strategy.parallelism
+    yield "import torch.distributed.fsdp"
     arguments = [f"reshard_after_forward={mesh.sharding.gathers_again}"]
     if mesh.shard_devices:
         sizes = (mesh.data // mesh.shard_devices, mesh.shard_devices)

@@ -8,7 +8,7 @@ from paceline.planning.emit.job import PORT, SCRIPT, EmittedJob, Emitter, Tool
 from paceline.planning.emit.script import PRECISIONS
 from paceline.planning.emit.torchrun import SEARCHED, checked, remarks
 
-TOOL = Tool("Slurm", "22.05.8", "https://slurm.schedmd.com/sbatch.html", "sbatch --test-only")
+TOOL = Tool("Slurm", "22.05.8", "https://slurm.schedmd.com/sbatch.html", "`sbatch --test-only`")
 _USUAL_CORES = 8
 """Cores for each device if its host is unknown: assumed, as many nodes of eight devices have 64 or more."""
 

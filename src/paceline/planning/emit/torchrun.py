@@ -12,7 +12,10 @@ from paceline.strategy.recompute import FULL_RECOMPUTE, NO_RECOMPUTE
 from paceline.strategy.sharding import TORCH_SHARDINGS
 
 TOOL = Tool(
-    "PyTorch", "2.13.0", "https://docs.pytorch.org/docs/stable/elastic/run.html", "torch.distributed.run.parse_args, and a run"
+    "PyTorch",
+    "2.13.0",
+    "https://docs.pytorch.org/docs/stable/elastic/run.html",
+    "`torch.distributed.run.parse_args`; toys trained by two processes",
 )
 SEARCHED: Mapping[str, Any] = {
     **ONE_ORDER,

@@ -24,7 +24,7 @@ TOOL = Tool(
     "torchtitan",
     "0.3.0",
     "torchtitan/trainer.py (Trainer.Config), torchtitan/config/configs.py, torchtitan/distributed/parallel_dims.py",
-    "ConfigManager.parse_args",
+    "`ConfigManager.parse_args`; not run",
 )
 FUNCTION = "config"
 """Function of the file."""
@@ -40,7 +40,7 @@ _SKIPPED: Mapping[str, str] = {
     "nvfp4": 'fqns=["layers"], ',
 }
 _REMARKS: Mapping[str, str] = {"fp8-current": "Its fp8 has a scale for each row, not for each tensor."}
-"""Where its precisions differ from the plan's."""
+"""Differences of its precisions from the plan's."""
 _UPDATES: Mapping[str, str] = {"looped": "for-loop", "foreach": "foreach", "fused": "fused"}
 """Its names of the ways to run an optimizer's kernels."""
 _IMPORTS = (

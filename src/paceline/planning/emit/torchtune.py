@@ -20,7 +20,7 @@ TOOL = Tool(
     "torchtune",
     "0.6.1",
     "recipes/configs, recipes/full_finetune_distributed.py and full_finetune_single_device.py",
-    "a kept list of the names of its configurations",
+    "names of its configurations; not run",
 )
 CONFIGURATIONS: Mapping[str, str] = {
     "gemma-2b": "gemma/2B_full",

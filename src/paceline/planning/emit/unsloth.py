@@ -18,7 +18,7 @@ TOOL = Tool(
     "2026.10.9",
     "unsloth/models/loader.py (FastLanguageModel.from_pretrained); trl 1.16, trl/trainer/sft_config.py; transformers, "
     "training_args.py (OptimizerNames)",
-    "a kept list of the names of its arguments",
+    "names of its arguments; not run",
 )
 
 

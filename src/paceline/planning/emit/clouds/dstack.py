@@ -16,7 +16,7 @@ TOOL = Tool(
     "dstack",
     "0.22.5",
     "dstack/_internal/core/models; https://dstack.ai/docs/reference/dstack.yml/task/",
-    "parse_apply_configuration",
+    "`parse_apply_configuration`, names of devices",
 )
 _TWO_MEMORIES = ("A100", "V100")
 """Devices for which dstack uses one name for two sizes of memory."""

@@ -11,7 +11,7 @@ TOOL = Tool(
     "SkyPilot",
     "0.14.1",
     "sky/utils/schemas.py; https://docs.skypilot.co/en/latest/reference/yaml-spec.html",
-    "Task.from_yaml and the schemas of tasks and resources",
+    "`Task.from_yaml`, names of devices",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -94,7 +94,7 @@ class Price:
 
 
 def listings(name: str) -> tuple[Price, ...]:
-    """Return all listings of a device, with the one in use first; empty if it is not listed. ``name``: as in the catalogue. A
+    """Return all listings of a device, the user's own first; empty if it is not listed. ``name``: as in the catalogue. A
     pair that a bridge joins has the listings of its board unless it has its own.
 
     Raises:
@@ -137,11 +137,32 @@ def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
     return {listing.device: listing for listing in listed if devices.count(listing.device) == 1}
 
 
-def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> Price | None:
-    """Return the price of a device: the user's own, else the first listing, else None.
+def cheapest(name: str, node_sizes: Sequence[int] = (1,)) -> Price | None:
+    """Return the cheapest listing that lets nodes of these sizes, of the user's own file if that has the device; None without one.
 
-    ``own_prices``: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the
-    listing that is taken of a device.
+    Several nodes need a network between them, so they are let by those who let whole machines; where none does, by any.
+    """
+    every = listings(name)
+    own = every[: _own_listings(every)] or every
+    joined = [x for x in own if x.machines and (len(node_sizes) == 1 or x.machines[-1][0] >= max(node_sizes))]
+    able = joined or list(own) if len(node_sizes) > 1 else own
+    return min(able, key=lambda listing: listing.usd_per_hour(node_sizes), default=None)
+
+
+def _own_listings(every: Sequence[Price]) -> int:
+    """Return how many of the listings are of the user's own file, which come first."""
+    file = os.environ.get(VARIABLE, "")
+    mine = _read(file) if file else ()
+    return sum(listing in mine for listing in every)
+
+
+def price(name: str, own_prices: Mapping[str, float | Price] | None = None, node_sizes: Sequence[int] = (1,)) -> Price | None:
+    """Return the price of a device: the user's own, else the cheapest listing that lets such nodes, else None.
+
+    Args:
+        own_prices: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the listing that
+            is taken of a device.
+        node_sizes: devices of each node.
     """
     chosen, board = _catalogue_names(name)
     if own_prices is not None and not isinstance(own_prices, Mapping):
@@ -159,7 +180,7 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None) -> P
     for owner in (chosen, board):
         if owner in given_prices:
             return Price(usd_per_device_hour=given_prices[owner], **given)
-    return next((taken[owner] for owner in (chosen, board) if owner in taken), None) or next(iter(listings(chosen)), None)
+    return next((taken[owner] for owner in (chosen, board) if owner in taken), None) or cheapest(chosen, node_sizes)
 
 
 def of_devices(own_prices: Mapping[str, _Price] | None, devices: Iterable[str]) -> Mapping[str, _Price] | None:

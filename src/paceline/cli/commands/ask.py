@@ -140,11 +140,15 @@ def deeper(o: argparse.Namespace, asked: Asked) -> str:
 
 def _priced(asked: Asked, given: Sequence[str], of_instance: Price | None) -> list[str]:
     """Return texts for ``--price``: the user's prices, and the price of the choice unless ``plan`` would use it anyway. By
-    default ``plan`` uses the listing of the instance, or the first."""
+    default ``plan`` uses the listing of the instance, or the cheapest."""
     named = asked.named.device.name if asked.named else ""
     texts = [text if "=" in text or not named else f"{named}={text}" for text in given]
     device, listing = asked.choice.cluster.device.name, asked.listing
-    if listing is None or listing == (of_instance or price(device)) or (listing.provider == GIVEN and given):
+    if (
+        listing is None
+        or listing == (of_instance or price(device, node_sizes=asked.choice.cluster.node_sizes))
+        or (listing.provider == GIVEN and given)
+    ):
         return texts
     each = listing.usd_per_hour(asked.choice.cluster.node_sizes) / asked.choice.cluster.world_size
     return [*texts, f"{device}={each:.6g}"]

@@ -97,7 +97,7 @@ def ask(
         in_time=chance(by_s, choice.time_s, choice.time_low_s, choice.time_high_s),
         in_budget=chance(budget_usd, choice.usd, choice.usd_low, choice.usd_high),
         price=str(rental.listing) if rental else next((x for x in best.prices if choice.cluster.device.name in x), ""),
-        listing=price(choice.cluster.device.name, at.prices),
+        listing=price(choice.cluster.device.name, at.prices, choice.cluster.node_sizes),
         upgrades=more,
         keeping=_keeping(question, choice, more, by_s),
         said=said(question),

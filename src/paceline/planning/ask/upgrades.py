@@ -9,7 +9,7 @@ from dataclasses import replace
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import GIVEN, every_listing, listings, price
+from paceline.hardware.prices import GIVEN, cheapest, every_listing, listings, price
 from paceline.planning.ask.answer import Upgrade, cluster_text
 from paceline.planning.ask.rentals import rentals
 from paceline.planning.ask.training_question import FEW, TrainingQuestion
@@ -115,16 +115,12 @@ def _cheaper_provider(question: TrainingQuestion, choice: Choice) -> Upgrade | N
 
     None if the user gave the price. A provider that rents single devices joins no nodes.
     """
-    cluster, now = choice.cluster, price(choice.cluster.device.name, question.prices)
+    cluster = choice.cluster
+    now = price(cluster.device.name, question.prices, cluster.node_sizes)
     if now is None or now.provider == GIVEN:
         return None
     sizes = cluster.node_sizes
-    offers = [
-        listing
-        for listing in listings(cluster.device.name)
-        if (listing.machines[-1][0] >= cluster.devices_per_node if listing.machines else cluster.num_nodes == 1)
-    ]
-    least = min(offers, key=lambda listing: listing.usd_per_hour(sizes), default=now)
+    least = cheapest(cluster.device.name, sizes) or now
     share = least.usd_per_hour(sizes) / now.usd_per_hour(sizes)
     if share >= 1 - TIE:
         return None
@@ -138,7 +134,7 @@ def _other_provider(question: TrainingQuestion, choice: Choice, cluster: Cluster
     Both prices are of one provider, since prices of two providers say little about two devices.
     """
     name, sizes = choice.cluster.device.name, choice.cluster.node_sizes
-    now, other = price(name, question.prices), price(cluster.device.name, question.prices)
+    now, other = price(name, question.prices, sizes), price(cluster.device.name, question.prices, cluster.node_sizes)
     seller = now.seller if now else ""
     if other is None or other.seller in ("", seller) or cluster.device == choice.cluster.device:
         return "", choice.usd

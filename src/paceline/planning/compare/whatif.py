@@ -246,14 +246,14 @@ class _Asked:
         ):  # only the network changed: a better link cannot make the step slower
             low = max(low, min(1.0, ratio)) if _no_worse(c.network, cluster.network) else low
             high = min(high, max(1.0, ratio)) if _no_worse(cluster.network, c.network) else high
-        listing, upgraded = price(c.device.name, self.prices), is_upgrade(chosen, cluster, c)
+        listing, upgraded = price(c.device.name, self.prices, c.node_sizes), is_upgrade(chosen, cluster, c)
         listed = listing.usd_per_hour(c.node_sizes) if listing else math.nan
         hourly, text = listed, str(listing) if listing else f"no price of {c.device.name} is known"
         pays_below = math.nan
         if upgraded and self.upgrade:
             hourly, text = listed + self.upgrade.hourly(c.world_size), f"{text}; {self.upgrade}"
         elif upgraded:
-            before = price(cluster.device.name, self.prices)
+            before = price(cluster.device.name, self.prices, cluster.node_sizes)
             pays_below = before.usd_per_hour(cluster.node_sizes) * ratio - listed if before else math.nan
             hourly, text = math.nan, f"{title}: the price of the upgrade is unknown"
         samples = epoch_samples(self.workload.name) or MILLION

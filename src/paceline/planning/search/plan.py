@@ -101,7 +101,8 @@ def plan(
         usual = examples.get("optimizer") or usual_optimizer(workload)
         space = replace(space, optimizer=target.optimizer(space.batches) or usual)
     prices = of_devices(prices, {c.device.name for c in space.clusters})
-    listed = {c.device.name: price(c.device.name, prices) for c in space.clusters}
+    largest = {c.device.name: c for c in sorted(space.clusters, key=lambda c: c.world_size)}
+    listed = {name: price(name, prices, largest[name].node_sizes) for name in {c.device.name: c for c in space.clusters}}
     if goal.needs_price and (unknown := [name for name, listing in listed.items() if listing is None]):
         raise UserError(
             f"goal {goal} needs prices, and no price of {unknown[0]} is known",

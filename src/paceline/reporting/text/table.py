@@ -10,7 +10,7 @@ from typing import Any
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware.placement import nodes_text, parse_sizes
-from paceline.hardware.prices import price
+from paceline.hardware.prices import Price, price
 from paceline.record import Metrics, RunRecord
 from paceline.reporting.learning import sentences
 from paceline.reporting.text.screen import (
@@ -154,10 +154,9 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
     if p.wire_bytes_per_device:
         less = f", {ratio(p.compression_ratio)} less than dense" if p.compression_ratio != 1 else ""
         yield Pair("exchange", f"{size(p.wire_bytes_per_device)} per step per worker{less}")
-    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    listing, nodes = _listing(p)
     if listing:
-        devices, each = int(p.strategy["world_size"]), parse_sizes(str(_cluster(p)["devices_per_node"]))
-        nodes = each if isinstance(each, tuple) else (each,) * int(_cluster(p)["num_nodes"])
+        devices = int(p.strategy["world_size"])
         terms = f", {listing.terms}" if sum(nodes) * listing.usd_per_device_hour < listing.usd_per_hour(nodes) * 0.99 else ""
         hourly = f"${listing.usd_per_hour(nodes):,.2f} an hour for {count(devices, 'device')}"
         yield Pair("cost", f"{hourly} ({listing.listed}){terms}")
@@ -169,6 +168,15 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
             yield Paragraph(assumption, "warning")
 
 
+def _listing(p: Metrics) -> tuple[Price | None, tuple[int, ...]]:
+    """Return the listing of a prediction's devices, None without one, and the devices of each node."""
+    if not _cluster(p).get("device"):
+        return None, ()
+    each = parse_sizes(str(_cluster(p)["devices_per_node"]))
+    nodes = each if isinstance(each, tuple) else (each,) * int(_cluster(p)["num_nodes"])
+    return price(_device_name(p), node_sizes=nodes), nodes
+
+
 def _reason_blocks(p: Metrics) -> Iterator[Block]:
     yield Pair("strategy", strategy_text(p.strategy))
     uses: Mapping[str, float] = getattr(p, "memory", {})
@@ -176,7 +184,7 @@ def _reason_blocks(p: Metrics) -> Iterator[Block]:
         yield GAP
         yield heading("Memory of a device:")
         yield from (Bar(name, used / p.memory_bytes, (memory(used),), style="work") for name, used in uses.items() if used)
-    listing = price(_device_name(p)) if _cluster(p).get("device") else None
+    listing, _ = _listing(p)
     yield GAP
     yield heading("It rests on:")
     yield from map(item, p.assumptions)

@@ -14,6 +14,7 @@ from paceline.hardware import devices
 from paceline.hardware.prices import (
     VARIABLE,
     Price,
+    cheapest,
     dollars_text,
     listing_of_cluster,
     listings,
@@ -38,12 +39,12 @@ def test_every_listing_has_its_date_and_its_source() -> None:
 def test_machines_are_rented_whole() -> None:
     """AWS lets p4de as eight A100, p5 as one H100 or eight, p3 as one V100, four or eight."""
     for name, hourly in (
-        ("A100", {1: 27.44705, 2: 27.44705, 8: 27.44705}),
+        ("A100 SXM 80GB", {1: 27.44705, 2: 27.44705, 8: 27.44705}),
         ("H100", {1: 6.88, 2: 55.04, 8: 55.04}),
         ("V100", {1: 3.06, 2: 12.24, 4: 12.24, 8: 24.48}),
     ):
-        listing = price(name)
-        assert listing and "a node of fewer devices costs a whole one" in str(listing)
+        listing = next(x for x in listings(name) if x.seller == "AWS" and x.machines)
+        assert "a node of fewer devices costs a whole one" in str(listing)
         assert {n: listing.usd_per_hour([n]) for n in hourly} == pytest.approx(hourly)
         assert listing.usd_per_hour([8] * 3) == pytest.approx(3 * hourly[8])
         assert listing.usd_per_hour([1] * 4) == pytest.approx(4 * hourly[1])
@@ -83,7 +84,17 @@ def test_the_users_price_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(VARIABLE, str(mine))
     one = price("A100")
     assert one and (one.usd_per_device_hour, one.provider) == (0.7, "us")
-    assert price("H100") == listings("H100")[0] != one
+    assert price("H100") == cheapest("H100") != one
+
+
+def test_the_cheapest_that_lets_such_nodes_is_taken() -> None:
+    single, eight, nodes = (cheapest("H100", sizes) for sizes in ((1,), (8,), (8, 8)))
+    assert single and eight and nodes
+    assert single.usd_per_hour([1]) == min(x.usd_per_hour([1]) for x in listings("H100"))
+    assert eight.usd_per_hour([8]) == min(x.usd_per_hour([8]) for x in listings("H100"))
+    joined = [x.usd_per_hour([8, 8]) for x in listings("H100") if x.machines and x.machines[-1][0] >= 8]
+    assert nodes.machines and nodes.usd_per_hour([8, 8]) == min(joined)
+    assert cheapest("RTX 3090") is None or price("RTX 3090") == cheapest("RTX 3090")
 
 
 @pytest.mark.parametrize("text", ["free", "-1", "H100=", "=3", "nan", "inf"])

@@ -138,7 +138,7 @@ def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
 
 
 def cheapest(name: str, node_sizes: Sequence[int] = (1,)) -> Price | None:
-    """Return the cheapest listing that lets nodes of these sizes, of the user's own file if that has the device; None without one.
+    """Return the cheapest listing that lets nodes of these sizes; None without one. The user's own file comes first.
 
     Several nodes need a network between them, so they are let by those who let whole machines; where none does, by any.
     """
@@ -160,8 +160,8 @@ def price(name: str, own_prices: Mapping[str, float | Price] | None = None, node
     """Return the price of a device: the user's own, else the cheapest listing that lets such nodes, else None.
 
     Args:
-        own_prices: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the listing that
-            is taken of a device.
+        own_prices: dollars by device, or by instance for all of it (``of_devices`` resolves the empty name); or the listing
+            that is taken of a device.
         node_sizes: devices of each node.
     """
     chosen, board = _catalogue_names(name)

@@ -74,7 +74,7 @@ def test_the_hosts_memory_then_more_devices_then_a_larger_one() -> None:
 def test_as_many_of_the_smallest_device_that_holds_it_unchanged() -> None:
     *_, larger = offers("gpt2-xl", "8 V100", 64, precision="fp16")
     needed = predict(Workload.named("gpt2-xl"), larger.cluster, larger.strategy).memory_bytes
-    assert larger.kinds == ("larger device",) and larger.cluster.device.name == "A100 SXM 80GB"
+    assert larger.kinds == ("larger device",) and larger.cluster.device.name == "H100 SXM"
     assert needed > usable_bytes(Cluster.named("L40S").device)  # the largest below it that is let
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from paceline import hardware
 from paceline.errors import UserError
-from paceline.hardware import Cluster
+from paceline.hardware import Cluster, Device
 from paceline.hardware.networks import by_transport, transport_unsaid
 from paceline.planning.compare.changes import Change, apply, changed_predictor
 from paceline.prediction import Prediction, StepPredictor
@@ -170,11 +170,17 @@ def _compiled(question: RunQuestion) -> bool:
     return bool(plain.typical.framework.compiles if plain.compile is None else plain.compile)
 
 
+def _faster_in_16_bits(device: Device) -> bool:
+    """Return whether 16 bits have a higher peak than fp32."""
+    wide = device.peak("fp32").value
+    return any(device.peak(name).value > wide for name in {"bf16", "fp16"} & set(device.precisions))
+
+
 CONDITIONS: Mapping[str, Callable[[RunQuestion], bool]] = {
     "replicated": lambda q: q.strategy.parallelism.data > 1 and not q.strategy.parallelism.sharding.shares_out,
     "several": lambda q: q.strategy.parallelism.data > 1,
     "tight": lambda q: q.step.memory_bytes > TIGHT * q.cluster.device.memory.value,
-    "no 16 bits": lambda q: not {"bf16", "fp16"} & set(q.cluster.device.precisions),
+    "no 16 bits": lambda q: not _faster_in_16_bits(q.cluster.device),
     "tokens": lambda q: not q.of_images,
     "constant lengths": lambda q: not q.strategy.tokens_per_sample.vary,
     "compiled": _compiled,

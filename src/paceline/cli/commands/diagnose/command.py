@@ -34,7 +34,7 @@ def add(parser: Parser) -> None:
     logs = "log, trace, export or event file of the run, log of NCCL_DEBUG=INFO, output of nvidia-smi; may be repeated"
     common(measured.add_argument("--log", metavar="FILE", action="append", default=[], help=logs))
     also = "another measurement of it with changed options, 'nodes=1, global-batch=8: 0.31 s'; may be repeated"
-    common(measured.add_argument("--also", metavar="CHANGES:SPEED", action="append", default=[], help=also))
+    measured.add_argument("--also", metavar="CHANGES:SPEED", action="append", default=[], help=also)
 
 
 def _diagnose(o: argparse.Namespace) -> Answer:

@@ -54,6 +54,6 @@ def test_a_link_in_the_node_is_a_change() -> None:
 
 def test_conditions() -> None:
     assert CONDITIONS["tokens"](TWO) and CONDITIONS["several"](TWO) and CONDITIONS["replicated"](TWO)
-    assert not CONDITIONS["no 16 bits"](TWO) and not CONDITIONS["compiled"](TWO)
+    assert not CONDITIONS["slow 16 bits"](TWO) and not CONDITIONS["compiled"](TWO)
     old = question("gpt2", "2 TITAN Xp", global_batch_size=16)
-    assert CONDITIONS["no 16 bits"](old)
+    assert CONDITIONS["slow 16 bits"](old)

@@ -6,7 +6,6 @@ import math
 from statistics import NormalDist
 
 import pytest
-from scipy.stats import multivariate_normal
 
 from paceline.planning.compare.speedup_range import SHARED
 from paceline.planning.diagnose.effects import Guess
@@ -21,6 +20,7 @@ def test_one_step_is_normal() -> None:
 def test_two_steps_share_their_error() -> None:
     shared = SHARED["same"] * 0.2 * 0.3
     covariance = [[0.04 + NOISE**2, shared], [shared, 0.09 + NOISE**2]]
+    multivariate_normal = pytest.importorskip("scipy.stats").multivariate_normal
     expected = multivariate_normal([0, 0], covariance).pdf([0.2, 0.25])
     guesses = [Guess(1.0, 0.2), Guess(2.0, 0.3)]
     assert density([math.exp(0.2), 2 * math.exp(0.25)], guesses) == pytest.approx(expected)

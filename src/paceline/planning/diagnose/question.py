@@ -8,7 +8,7 @@ from functools import cached_property
 
 from paceline import hardware
 from paceline.errors import UserError
-from paceline.hardware import Cluster, Device
+from paceline.hardware import Cluster
 from paceline.hardware.networks import by_transport, transport_unsaid
 from paceline.planning.compare.changes import Change, apply, changed_predictor
 from paceline.prediction import Prediction, StepPredictor
@@ -170,17 +170,17 @@ def _compiled(question: RunQuestion) -> bool:
     return bool(plain.typical.framework.compiles if plain.compile is None else plain.compile)
 
 
-def _faster_in_16_bits(device: Device) -> bool:
-    """Return whether 16 bits have a higher peak than fp32."""
-    wide = device.peak("fp32").value
-    return any(device.peak(name).value > wide for name in {"bf16", "fp16"} & set(device.precisions))
+def _slow_16_bits(question: RunQuestion) -> bool:
+    """Return whether the device computes in fp16 at a lower rate than in fp32."""
+    peaks = question.cluster.device.peak_flops
+    return peaks["fp16"].value < peaks["fp32"].value if {"fp16", "fp32"} <= peaks.keys() else False
 
 
 CONDITIONS: Mapping[str, Callable[[RunQuestion], bool]] = {
     "replicated": lambda q: q.strategy.parallelism.data > 1 and not q.strategy.parallelism.sharding.shares_out,
     "several": lambda q: q.strategy.parallelism.data > 1,
     "tight": lambda q: q.step.memory_bytes > TIGHT * q.cluster.device.memory.value,
-    "no 16 bits": lambda q: not _faster_in_16_bits(q.cluster.device),
+    "slow 16 bits": _slow_16_bits,
     "tokens": lambda q: not q.of_images,
     "constant lengths": lambda q: not q.strategy.tokens_per_sample.vary,
     "compiled": _compiled,

@@ -138,7 +138,8 @@ class Efficiency:
         """Return the standard deviation of the logarithm of that bandwidth: ``estimate``, and the uncertainty of TCP or of the
         path through a host."""
         carried = link.carried.value if link.carried and self.level == "ordinary" else 1.0
-        return math.hypot(estimate, math.log(carried) / Z80, HOST_SIGMA if link.shared else 0.0)
+        spread = SOCKETS_SPREAD if link.transport == "TCP" else 1.0
+        return math.hypot(estimate, spread * math.log(carried) / Z80, HOST_SIGMA if link.shared else 0.0)
 
     def factor_on(self, board: str) -> float:
         """Return the factor on the seconds of layers and optimizer on a device, by its board (``Device.board``)."""
@@ -206,6 +207,10 @@ class Efficiency:
         return replace(self, time_factor=self.time_factor * factor)
 
 
+SOCKETS_SPREAD = 0.5
+"""Width of the range of a network whose transport is TCP, in parts of that of one whose transport is open. NCCL's sockets reached
+0.8 to 1.8 of the carried share: 4 to 6 GB/s of 100 Gb/s (NVIDIA/nccl issue 450), 15 to 31 Gb/s of 32 (issue 209), 41 of 50
+(lm-sys/FastChat pull request 9). Chosen in sight of these."""
 HOST_SIGMA = 1.0
 """Standard deviation of the logarithm of the bandwidth through a host. Three machines reached 0.3, 0.9 and 3.6 of what one link
 carries (``host-path`` in ``hardware/links.toml``)."""

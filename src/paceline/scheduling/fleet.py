@@ -22,6 +22,7 @@ from paceline.hardware.catalogue import link as link_named
 from paceline.hardware.cluster import MOST_IN_NODE
 from paceline.hardware.instances import instance, network_of
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
+from paceline.hardware.phrases.node_links import counted_text
 from paceline.hardware.prices import of_devices, price
 from paceline.scheduling.placement import Placement, racks_of
 from paceline.units import format_seconds
@@ -172,7 +173,8 @@ class NodeGroup:
             cluster = self.cluster.changed(devices_per_node=tuple(shape), num_nodes=nodes, leaf_nodes=0, oversubscription=1.0)
         else:
             text = "+".join(map(str, shape)) if len(set(shape)) > 1 else f"{nodes}x{shape[0]}"
-            cluster = Cluster.named(f"{text} {self.device}", self.network or None if nodes > 1 else None)
+            between = counted_text(self.cluster.network) if self.network and nodes > 1 else None
+            cluster = Cluster.named(f"{text} {self.device}", between)
         least = max(racks, self.least_racks(nodes))
         if least <= 1 or self.oversubscription == 1:
             return cluster

@@ -118,6 +118,10 @@ def test_tcp_may_get_all_of_a_fast_ethernet_or_one_flow_of_it():
     assert TYPICAL.bandwidth(ten) == 0.94 * 1.25e9 and tuned.bandwidth(fast) == line
     got, off = TYPICAL.bandwidth(fast), math.exp(Z80 * TYPICAL.link_sigma(fast, 0.0))
     assert got * off == pytest.approx(line) and got / off == pytest.approx(0.94 * 10e9 / 8, rel=0.01)
+    named = hardware.network("100Gb/s TCP")
+    assert TYPICAL.link_sigma(named, 0.0) == pytest.approx(TYPICAL.link_sigma(hardware.network("100Gb/s"), 0.0) / 2)
+    for reached in (4.0e9, 6.0e9):  # NVIDIA/nccl issue 450, 100 Gb/s, eight V100 a node
+        assert abs(math.log(reached / (named.bandwidth.value * named.carried.value))) < Z80 * TYPICAL.link_sigma(named, 0.0)
     assert (tuned.link_sigma(fast, 0.35), TYPICAL.link_sigma(ten, 0.35)) == (0.35, 0.35)
     assert tuned.link_sigma(hardware.link("PCIe 4.0 x16 via host"), 0.3) > 3 * tuned.link_sigma(hardware.link("PCIe 4"), 0.3)
     speeds = (9, 10, 11, 15, 25, 30, 50, 99, 100, 101, 140, 199, 200, 201)

@@ -208,7 +208,7 @@ class Efficiency:
 
 
 SOCKETS_SPREAD = 0.5
-"""Width of the range of a network whose transport is TCP, in parts of that of one whose transport is open. NCCL's sockets reached
+"""Width of the range of a network that is named TCP, in parts of that of one whose transport is open. NCCL's sockets reached
 0.8 to 1.8 of the carried share: 4 to 6 GB/s of 100 Gb/s (NVIDIA/nccl issue 450), 15 to 31 Gb/s of 32 (issue 209), 41 of 50
 (lm-sys/FastChat pull request 9). Chosen in sight of these."""
 HOST_SIGMA = 1.0

@@ -43,7 +43,7 @@ def answer_page(asked: Question) -> tuple[Page, list[str]]:
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
     p = explained.prediction
-    findings = [p.headline, _capital(explained.sentence), steps_text(explained.by_transport)]
+    findings = [p.headline, _capital(explained.sentence), steps_text(explained.by_transport), *asked.cluster.notes]
     page = Page("what if", title(asked), _choices(asked), [*filter(None, findings)])
     page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
     slow, fast = rate_bounds(p)

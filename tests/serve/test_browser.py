@@ -267,3 +267,14 @@ def test_a_report_fits_a_phone(browser: Any, reports: dict[str, Path], problems:
     broken = page.evaluate("[...document.querySelectorAll('.n')].map(n => n.getClientRects().length).filter(n => n > 1)")
     assert broken == [] and barriers(page) == [] and problems == []
     page.context.close()
+
+
+@pytest.mark.long
+def test_a_plan_is_on_two_screens(browser: Any, reports: dict[str, Path], problems: list[str]) -> None:
+    """The rest is folded, and opens."""
+    page = visit(browser, reports["plan"].as_uri(), problems)
+    folded = page.evaluate("document.documentElement.scrollHeight")
+    assert folded < 2400 and problems == []
+    page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
+    assert page.evaluate("document.documentElement.scrollHeight") > 1.5 * folded
+    page.context.close()

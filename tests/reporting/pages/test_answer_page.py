@@ -10,6 +10,7 @@ import pytest
 
 from paceline.errors import UserError
 from paceline.hardware import cluster
+from paceline.hardware.prices import price
 from paceline.planning import Goal, Space, TrainingTarget, explain, parse_change, plan, whatif
 from paceline.planning.search.goal import money
 from paceline.planning.search.space import worlds
@@ -118,6 +119,26 @@ def test_a_page_is_whole_and_needs_nothing_else(kind: str, answers: dict[str, tu
     wanted = {"plan": ["Time against money"], "whatif": ["Gain of each change"]}.get(kind, ["if it vanished"])
     for title in (*wanted, "How it scales", "One step, bar by bar", "To paste"):
         assert title in html
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_shows_the_question_the_answer_and_one_picture(kind: str, answers: dict[str, tuple[str, str, Page]]) -> None:
+    page = answers[kind][2]
+    html, asked = render(page), dict(page.asked)
+    assert asked["model"] == page.title and any(name in asked["machines"] for name in ("A100", "V100"))
+    without_numbers = re.sub(r'<details id="numbers.*?</details>', "", html, flags=re.DOTALL)
+    opened = re.sub(r"<details.*?</details>", "", without_numbers, flags=re.DOTALL)
+    assert opened.count("<svg") == opened.count("<h2>") == 1 and "It rests on" not in opened
+    assert "<h2>It rests on</h2></summary>" in html
+
+
+def test_a_prediction_shows_what_its_machines_cost() -> None:
+    machines = cluster("A100", 8, 2, "100Gb/s")
+    page = explained_page(explain(RESNET, machines, PLAIN, scale=False), "prediction")
+    (cost,) = (card for card in page.cards if card["name"] == "cost")
+    hourly = price("A100", node_sizes=(8, 8))
+    assert hourly and f"{hourly.usd_per_hour((8, 8)):.2f}" in cost["value"] and "for a million samples" in cost["note"]
+    assert dict(page.asked)["machines"].startswith("2 x 8 A100")
 
 
 def test_it_goes_into_a_directory_or_a_file(tmp_path: Path) -> None:

@@ -165,8 +165,9 @@ def curves(runs: Mapping[str, Sequence[tuple[float, float]]], name: str, label: 
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if percent:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))
-        axes.tick_params(length=0)
-        axes.spines["left"].set_visible(False)
+        axes.tick_params(length=3)
+        if all(len(points) == 1 for points in runs.values()):
+            axes.set_xticks(sorted({points[0][0] for points in runs.values()}))
         axes.legend(handlelength=3)
         return to_svg(figure, name, label)
 

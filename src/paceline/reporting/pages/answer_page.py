@@ -34,6 +34,7 @@ from paceline.reporting.text.planning_text import (
     whatif_table,
 )
 from paceline.reporting.text.screen import text_of
+from paceline.reporting.text.table import hourly_cost, machines_text
 from paceline.reporting.text.transport_text import gains_text, steps_text
 from paceline.reporting.values import clean, memory, number, percent, rate_bounds, ratio, seconds, strategy_text, time_range
 
@@ -43,7 +44,7 @@ HINT = "Point at a bar, tap it, or step through them with the arrow keys for the
 
 @dataclass
 class Section:
-    """Part of a page: text, figures (SVG), a table, text to copy, and a list, all optional."""
+    """Part of a page: text, figures (SVG), a table, text to copy, and a list, all optional. ``folded``: shown when opened."""
 
     title: str
     text: str = ""
@@ -54,11 +55,12 @@ class Section:
     rows: Sequence[Sequence[str]] = ()
     pre: str = ""
     items: Sequence[str] = ()
+    folded: bool = False
 
 
 @dataclass
 class Page:
-    """Contents of a page for the template."""
+    """Contents of a page for the template. ``asked``: the question, as names and values."""
 
     kind: str
     title: str
@@ -67,6 +69,12 @@ class Page:
     ranges: str = "Ranges hold 80 %."
     cards: list[dict[str, str]] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
+    asked: Sequence[tuple[str, str]] = ()
+
+    def fold(self, first: int) -> None:
+        """Fold all sections but the first ones, which show the answer."""
+        for section in self.sections[first:]:
+            section.folded = True
 
     def card(self, name: str, value: str, note: str) -> None:
         """Add a number at the top."""
@@ -104,26 +112,38 @@ def explained_page(explained: Explained, kind: str = "explanation", would_fit: S
     """
     p = explained.prediction
     findings = [*filter(None, [p.headline]), explained.sentence, *filter(None, [steps_text(explained.by_transport)])]
-    page = Page(kind, clean(p.workload), strategy_text(p.strategy), findings)
-    page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
+    page = Page(kind, clean(p.workload), "", findings)
+    page.asked = question_rows(p)
+    supposed = "" if p.fits else "; as if it fitted"
+    page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s) + supposed)
     slow, fast = rate_bounds(p)
-    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
+    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}{supposed}")
     fits = "" if p.fit == "fits" else f"; it {p.fit}"
     page.card("memory of a device", memory(p.memory_bytes), f"{memory(explained.available)} available{fits}")
+    if hourly := hourly_cost(p):
+        million = [hourly.usd / 3600 / rate * 1e6 for rate in (p.samples_per_s, fast, slow)]
+        each = f"{money(million[0])} for a million samples ({money(million[1])} to {money(million[2])}{supposed})"
+        page.card("cost", f"{money(hourly.usd)} an hour", f"{each}; {hourly.listed}{hourly.terms}")
     rows = [[name, seconds(s), f"{s / p.step_time_s:.1%}", explained.speedup_text(name)] for name, s in explained.waits]
     heads = ["resource", "the step waits", "share", "if it vanished"]
     page.sections += [
         *would_fit_sections(would_fit),
-        Section("Time by resource", explained.path, heads=heads, rows=rows),
         timeline_section(
             {"predicted": p, **({"measured": explained.measured} if explained.measured else {})}, explained.measured_timeline
         ),
+        Section("Time by resource", explained.path, heads=heads, rows=rows),
         *(_layout(explained.layout) or [memory_section(explained)]),
         *scaling_sections(explained.scaling, int(p.strategy["world_size"])),
         Section("To paste", pre=text_of([explain_table(explained)])),
         Section("It rests on", items=[clean(a, 1000) for a in p.assumptions]),
     ]
+    page.fold(len(would_fit_sections(would_fit)) + 1)
     return page
+
+
+def question_rows(p: Metrics) -> list[tuple[str, str]]:
+    """Return the question of a prediction: model, machines and strategy."""
+    return [("model", clean(p.workload)), ("machines", machines_text(p)), ("strategy", strategy_text(p.strategy))]
 
 
 def would_fit_sections(would_fit: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -187,7 +207,11 @@ def _first_steps(prediction: AsyncPrediction) -> Section:
 def plan_page(plan: Plan) -> Page:
     """Return the page of a plan: the best strategy, the Pareto front of time and cost, the ranking, the exclusions."""
     best = plan.best
-    page = Page("plan", clean(plan.workload), f"{plan.target}; goal {plan.goal}")
+    page = Page("plan", clean(plan.workload), "")
+    page.asked = [("model", clean(plan.workload)), ("training", plan.target), ("goal", str(plan.goal))]
+    largest = max((best, *plan.by_devices), key=lambda choice: choice.cluster.world_size)
+    page.asked += [("machines", f"up to {machines_text(largest.prediction)}")]
+    page.asked += [("weighed", f"{plan.considered:,} strategies. {plan.layouts}".strip())]
     why_not = f"Why not: {plan.why_not}" if plan.why_not else ""
     rates = f"Learning rates: {plan.learning_rates}." if plan.learning_rates else ""
     page.findings = [*filter(None, (plan.notice, f"Best: {best.title}.", rates, plan.compression, why_not))]
@@ -207,16 +231,19 @@ def plan_page(plan: Plan) -> Page:
     if best.meets is not None:
         page.card("goal", likely(best.meets), f"how likely it takes at most {plan.goal.amount(plan.goal.limit)}")
     rows = [[choice.title, seconds(choice.time_s), cost(choice), choice.reason] for choice in plan.ranking]
-    page.sections += [
-        *_by_devices(plan),
+    picture, *others = [
         *front_sections(plan),
         *_layout(plan.layout),
         *scaling_sections(plan.scaling, best.cluster.world_size),
-        Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
         timeline_section({best.title: p}, ()),
+    ]
+    page.sections += [
+        picture,
+        *_by_devices(plan),
+        *others,
+        Section("Ranking", heads=["strategy", "time", "cost", "against the best"], rows=rows),
         Section(
             "Left out",
-            f"{plan.considered:,} strategies were weighed. {plan.layouts}".strip(),
             heads=["reason", "strategies", "one of them"],
             rows=[[x.reason, f"{x.count:,}", clean(x.example)] for x in plan.excluded],
         ),
@@ -224,6 +251,7 @@ def plan_page(plan: Plan) -> Page:
         Section("Prices", items=plan.prices),
         Section("It rests on", items=[clean(a, 1000) for a in plan.assumptions]),
     ]
+    page.fold(1)
     return page
 
 
@@ -259,7 +287,12 @@ def _layout(view: LayoutView | None) -> list[Section]:
 def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> Page:
     """Return the page of changes: gains with ranges, steps before and after, costs. ``would_fit``: as ``explained_page``."""
     base = whatif.base.prediction
-    page = Page("what if", clean(base.workload), strategy_text(base.strategy))
+    page = Page("what if", clean(base.workload), "")
+    page.asked = [
+        ("model", clean(base.workload)),
+        ("machines", machines_text(base)),
+        ("strategy", strategy_text(base.strategy)),
+    ]
     page.findings = [f"{outcome.title}: {verdict(outcome, whatif.base)}" for outcome in whatif.outcomes[1:]]
     page.findings += [*impossible_lines(whatif), *filter(None, [gains_text(whatif)])]
     page.card("today", seconds(base.step_time_s), f"one step; {time_range(base.low_s, base.high_s, base.step_time_s)}")
@@ -280,6 +313,7 @@ def whatif_page(whatif: WhatIf, would_fit: Sequence[Mapping[str, Any]] = ()) -> 
         Section("Prices", items=list(dict.fromkeys(outcome.price for outcome in whatif.outcomes))),
         Section("It rests on", items=list(whatif.assumptions)),
     ]
+    page.fold(len(would_fit_sections(would_fit)) + 1)
     return page
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from paceline import hardware
@@ -154,12 +155,9 @@ def _answer(p: Metrics, waits: str) -> Iterator[Block]:
     if p.wire_bytes_per_device:
         less = f", {ratio(p.compression_ratio)} less than dense" if p.compression_ratio != 1 else ""
         yield Pair("exchange", f"{size(p.wire_bytes_per_device)} per step per worker{less}")
-    listing, nodes = _listing(p)
-    if listing:
-        devices = int(p.strategy["world_size"])
-        terms = f", {listing.terms}" if sum(nodes) * listing.usd_per_device_hour < listing.usd_per_hour(nodes) * 0.99 else ""
-        hourly = f"${listing.usd_per_hour(nodes):,.2f} an hour for {count(devices, 'device')}"
-        yield Pair("cost", f"{hourly} ({listing.listed}){terms}")
+    if hourly := hourly_cost(p):
+        each = f"${hourly.usd:,.2f} an hour for {count(int(p.strategy['world_size']), 'device')}"
+        yield Pair("cost", f"{each} ({hourly.listed}){hourly.terms}")
     yield GAP
     yield from _breakdown(p)
     yield GAP
@@ -175,6 +173,33 @@ def _listing(p: Metrics) -> tuple[Price | None, tuple[int, ...]]:
     each = parse_sizes(str(_cluster(p)["devices_per_node"]))
     nodes = each if isinstance(each, tuple) else (each,) * int(_cluster(p)["num_nodes"])
     return price(_device_name(p), node_sizes=nodes), nodes
+
+
+@dataclass(frozen=True)
+class HourlyCost:
+    """Dollars of an hour on the machines of a run. ``listed``: provider and date. ``terms``: how it is let."""
+
+    usd: float
+    listed: str
+    terms: str
+
+
+def hourly_cost(p: Metrics) -> HourlyCost | None:
+    """Return what the machines of a run cost by the listings; None if no price of the device is listed."""
+    listing, nodes = _listing(p)
+    if not listing:
+        return None
+    terms = f", {listing.terms}" if sum(nodes) * listing.usd_per_device_hour < listing.usd_per_hour(nodes) * 0.99 else ""
+    return HourlyCost(listing.usd_per_hour(nodes), listing.listed, terms)
+
+
+def machines_text(p: Metrics) -> str:
+    """Describe the machines of a run: ``2 x 8 H100 SXM, InfiniBand NDR between nodes``."""
+    on = _cluster(p)
+    nodes = int(on.get("num_nodes", 1))
+    text = f"{nodes_text(str(on.get('devices_per_node', 1)), nodes)} {_device_name(p)}"
+    network = on.get("network")
+    return f"{text}, {clean(network)} between nodes" if nodes > 1 and network else text
 
 
 def _reason_blocks(p: Metrics) -> Iterator[Block]:

@@ -8,9 +8,11 @@ from pathlib import Path, PurePath
 
 from paceline.errors import UserError
 from paceline.questions.facts import Reading, StatedFact
+from paceline.questions.readers.clouds import is_cloud, read_cloud
 from paceline.questions.readers.keys import tool_keys, tool_of
 from paceline.questions.readers.launches import STARTERS, read_commands
 from paceline.questions.readers.python_settings import python_module, read_python
+from paceline.questions.readers.remarks import read_remarks
 from paceline.questions.readers.settings import read_settings
 from paceline.questions.readers.source import Source, json_tree, leaves, printed_tree, read_source, toml_tree, yaml_tree
 
@@ -70,9 +72,19 @@ def divided_path(path: str) -> tuple[str, str]:
 
 
 def read_one(source: Source, path: str = "", function: str = "") -> Reading:
-    """Return what one file states. Raises UserError as ``read_files``."""
+    """Return what one file states, with the remarks of an emitted one. Raises UserError as ``read_files``."""
+    found = _read(source, path, function)
+    found.add(read_remarks(source))
+    return found
+
+
+def _read(source: Source, path: str, function: str) -> Reading:
     text = source.text
     tree = json_tree(text) or printed_tree(text) or toml_tree(text)
+    if tree is None and re.search(r"^resources:", text, re.MULTILINE):
+        tree = yaml_tree(source)
+    if tree is None and _are_overrides(text):
+        return _commands(source)
     if tree is None and _SHELL.search(text) and not _starts_python(text):
         return _commands(source)
     if tree is None and (module := python_module(text)) is not None and not _SHELL.search(text.split("\n", 1)[0]):
@@ -87,11 +99,21 @@ def read_one(source: Source, path: str = "", function: str = "") -> Reading:
         raise UserError(f"{source.name} is {run}", fix)
     if any(key in tree for key in _MODEL_KEYS) and any(key in tree for key in _SIZES):
         return Reading([StatedFact("workload", path or source.name, source.name, "a network")], understood=1)
+    if is_cloud(tree):
+        return read_cloud(tree, source)
     paths = [path for path, _ in leaves(tree, source.name)]
     tool = tool_of(paths)
     if not tool:
         raise UserError(f"{source.name} has no settings that are known", f"give {_KINDS}")
     return read_settings(tool, tree, source)
+
+
+def _are_overrides(text: str) -> bool:
+    """Return whether every line is an override of Hydra or OmegaConf: ``dataset.packed=True``."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "--"))]
+    return any("." in line.partition("=")[0] for line in lines) and all(
+        re.match(r"\"?\+{0,2}[\w.]+=\S", line) for line in lines
+    )
 
 
 def _starts_python(text: str) -> bool:

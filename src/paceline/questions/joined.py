@@ -10,7 +10,7 @@ from typing import Any
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.questions.facts import StatedFact
+from paceline.questions.facts import COMMAND, StatedFact
 from paceline.strategy.choices.synonyms import PER_NODE
 from paceline.strategy.choices.values import chosen
 from paceline.strategy.offload import (
@@ -188,10 +188,11 @@ def _groups(facts: Facts, notes: list[str]) -> None:
             )
         facts["shard_devices"] = replace(copies, name="shard_devices", value=replicas * context // int(copies.value))
         shared = facts["shard_devices"]
-    if shared is not None and (all_of := _replicas(facts)) is not None and int(shared.value) >= all_of:
-        context = int(facts["context"].value) if "context" in facts else 1
-        if int(shared.value) == all_of * context:
-            del facts["shard_devices"]
+    context = int(facts["context"].value) if "context" in facts else 1
+    if shared is not None and "data_parallel_shard_degree" in shared.words and context > 1:
+        shared = facts["shard_devices"] = replace(shared, value=int(shared.value) * context)  # contexts share too
+    if shared is not None and (all_of := _replicas(facts)) is not None and int(shared.value) == all_of * context:
+        del facts["shard_devices"]
 
 
 def _pipelined(facts: Facts, notes: list[str]) -> None:
@@ -241,6 +242,16 @@ def _amount(facts: Facts, notes: list[str]) -> None:
     facts["samples"] = replace(steps, name="samples", value=int(steps.value) * samples)
 
 
+def _fitting(facts: Facts, notes: list[str]) -> None:
+    """Leave out what has no effect next to other facts: sequence parallelism alone, kernels of an update that the host does."""
+    tensor = int(facts["tensor"].value) if "tensor" in facts else 1
+    if "sequence" in facts and tensor == 1 and facts["sequence"].source != COMMAND:
+        del facts["sequence"]
+    offload = str(facts["offload"].value) if "offload" in facts else ""
+    if OFFLOAD_OPTIMIZER.name in offload.split("+") and "update" in facts and facts["update"].source != COMMAND:
+        del facts["update"]
+
+
 def _padded(facts: Facts, notes: list[str]) -> None:
     """Say that samples which are not packed are taken as long as a sequence."""
     packing = facts.pop("packing", None)
@@ -266,5 +277,6 @@ _RULES: tuple[Callable[[Facts, list[str]], Any], ...] = (
     _stages,
     _amount,
     _padded,
+    _fitting,
 )
 """Rules in order: later ones read what earlier ones state."""

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any
 
 from paceline.questions.asked import looked_up
-from paceline.strategy.choices.synonyms import folded
+from paceline.strategy.choices.synonyms import MEGATRON, folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,7 @@ def tool_of(paths: Collection[Sequence[str]]) -> str:
         tool: (keys.marks(paths), sum(looked_up(tool, path) is not None for path in paths))
         for tool, keys in tool_keys().items()
     }
+    if any(len(path) > 1 for path in paths):
+        del scores[MEGATRON]  # its arguments have no levels; NeMo has the same names in tables
     best = max(scores, key=lambda tool: scores[tool])
     return best if scores[best][0] else ""

@@ -82,7 +82,7 @@ def read_commands(source: Source) -> tuple[Reading, dict[str, str]]:
     starts = [command for words in script.commands if (command := _start(words))]
     bare = [] if starts else words_of(source.text)
     if bare and (bare[0].startswith("--") or all(re.match(r"[\w.+]+=", word) for word in bare)):
-        starts = [("python", bare)]
+        starts = [("", bare)]
     if starts:
         found.add(_training(*starts[-1], source))
     elif not directives:
@@ -97,7 +97,7 @@ def _slurm(text: str, source: Source, found: Reading, given: dict[str, str]) -> 
         stated = _DIRECTIVES.get(key)
         if stated is None:
             if key == "constraint" and isinstance(value, str):
-                _device(value, source, f"--constraint={value}", found)
+                add_device(value, source, f"--constraint={value}", found)
             found.ignored.append(f"{source.name}: --{name}")
             continue
         words = f"--{name}={value}"
@@ -109,7 +109,7 @@ def _slurm(text: str, source: Source, found: Reading, given: dict[str, str]) -> 
         found.understood += 1
         found.facts.append(StatedFact(stated, many, source.name, words))
         if kind:
-            _device(kind, source, words, found)
+            add_device(kind, source, words, found)
         if stated == "nodes":
             given |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(many))
         elif stated == "devices_per_node":
@@ -128,7 +128,7 @@ def _counted(text: str) -> tuple[str, int | None]:
     return (names[-1] if names else ""), int(first)
 
 
-def _device(name: str, source: Source, words: str, found: Reading) -> None:
+def add_device(name: str, source: Source, words: str, found: Reading) -> None:
     """Add a device, if the catalogue has it."""
     try:
         device = hardware.device(name.replace("_", " ")).name
@@ -161,14 +161,14 @@ def _start(words: Sequence[str]) -> tuple[str, list[str]] | None:
 def _training(starter: str, words: Sequence[str], source: Source) -> Reading:
     """Return what a starter's options and its script's arguments state."""
     found = Reading()
-    place, name = _script(words)
-    before, after = words[:place], words[place + 1 :]
+    place, name = _script(words) if starter else (-1, "")
+    before, after = words[: max(place, 0)], words[place + 1 :]
     if starter in ("llamafactory-cli", "axolotl"):
         before, after = [], list(words)
     for key, value in _options(before):
         _of_starter(starter, key, value, source, found)
     options = list(_options(after))
-    tool = STARTERS[starter] if STARTERS[starter] in (LLAMAFACTORY, AXOLOTL) else ""
+    tool = STARTERS[starter] if STARTERS.get(starter) in (LLAMAFACTORY, AXOLOTL) else ""
     tool = tool or next((tool for part, tool in _MODULES.items() if part in name.casefold()), "")
     paths = [tuple(folded(key).split(".")) for key, _ in options]
     tool = tool or tool_of(paths) or HF

@@ -16,7 +16,8 @@ from paceline.questions.facts import Reading, StatedFact
 from paceline.questions.readers.launches import read_options
 from paceline.questions.readers.settings import add_defaults, read_leaves, read_settings
 from paceline.questions.readers.source import Source, leaves
-from paceline.strategy.choices.synonyms import HF, LIGHTNING, TORCHTITAN, folded
+from paceline.questions.readers.torch_calls import TORCH_CALLS, torch_facts
+from paceline.strategy.choices.synonyms import ACCELERATE, HF, LIGHTNING, TORCHTITAN, folded
 
 Values = dict[str, Any]
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -67,6 +68,18 @@ def read_python(module: ast.Module, source: Source, function: str = "") -> Readi
         found.add(read_options(HF, [(name, value) for name, value in typed if _is_plain(value)], source))
     if not found.facts:
         raise UserError(f"{source.name} has no settings of a training", "give a configuration, or a script with its arguments")
+    return found
+
+
+def read_statements(text: str, source: Source) -> Reading:
+    """Return what the calls of some statements state; nothing for a text that is no Python."""
+    found = Reading()
+    try:
+        module = ast.parse(text)
+    except SyntaxError:
+        return found
+    for call in (node for node in ast.walk(module) if isinstance(node, ast.Call)):
+        _call(call, {}, source, found)
     return found
 
 
@@ -192,7 +205,15 @@ def _call(call: ast.Call, names: Values, source: Source, found: Reading) -> None
         found.add(read_leaves(HF, leaves(known, source.name), source))
     elif name == "from_pretrained":
         _pretrained(call, known, names, source, found)
+    elif name in TORCH_CALLS:
+        found.facts += torch_facts(name, call, known, source)
+    elif name == "Accelerator":
+        found.add(read_leaves(ACCELERATE, leaves(known, source.name), source))
     elif name == "Trainer" and {"devices", "strategy", "precision", "accelerator"} & known.keys():
+        strategy = next((word.value for word in call.keywords if word.arg == "strategy"), None)
+        if isinstance(strategy, ast.Call):
+            known["strategy"] = None
+            _call(strategy, names, source, found)
         found.add(read_leaves(LIGHTNING, leaves({"trainer": known}, source.name), source))
         add_defaults(LIGHTNING, found, source)
 
@@ -207,7 +228,7 @@ def _pretrained(call: ast.Call, known: Values, names: Values, source: Source, fo
     if isinstance(model, str) and not any(fact.name == "workload" for fact in found.facts):
         found.facts.append(StatedFact("workload", model, source.name, f"{loader}.from_pretrained({model})"))
         found.understood += 1
-    kept = ("attn_implementation", "load_in_4bit", "load_in_8bit", "max_seq_length")
+    kept = ("attn_implementation", "load_in_4bit", "load_in_8bit", "max_seq_length", "use_gradient_checkpointing")
     found.add(read_leaves(HF, leaves({key: known[key] for key in kept if key in known}, source.name), source))
     if loader.startswith("Fast"):
         found.facts.append(StatedFact("framework", "unsloth", source.name, loader, 4, assumed=True))

@@ -15,6 +15,7 @@ from paceline.errors import UserError, shown, unknown
 
 HF, DEEPSPEED, ACCELERATE, MEGATRON = "hf", "deepspeed", "accelerate", "megatron"
 TORCHTITAN, AXOLOTL, LLAMAFACTORY, LIGHTNING, NEMO = "torchtitan", "axolotl", "llamafactory", "lightning", "nemo"
+TORCHTUNE = "torchtune"
 TOOLS: Mapping[str, str] = {
     HF: "Hugging Face Trainer",
     DEEPSPEED: "DeepSpeed",
@@ -25,6 +26,7 @@ TOOLS: Mapping[str, str] = {
     LLAMAFACTORY: "LLaMA-Factory",
     LIGHTNING: "Lightning",
     NEMO: "NeMo",
+    TORCHTUNE: "torchtune",
 }
 """Tools whose names are declared, with their titles."""
 TRAINERS = (HF, AXOLOTL, LLAMAFACTORY)

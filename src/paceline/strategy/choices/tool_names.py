@@ -24,6 +24,7 @@ from paceline.strategy.choices.synonyms import (
     NEMO,
     PER_NODE,
     TORCHTITAN,
+    TORCHTUNE,
     TRAINERS,
     TYPED,
     Synonym,
@@ -114,6 +115,7 @@ PRECISION: Names = (
     ),
     *names_of("amp mixed-precision", TYPED, {**_HALVES, "true": "bf16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16"}),
     *names_of("float8.recipe_name quantize.linear.float8.recipe_name", (TORCHTITAN,), dict.fromkeys(_FLOAT8, "fp8-current")),
+    *names_of("dtype", (TORCHTUNE,), {"bf16": "bf16", "fp32": "fp32"}),
     *names_of("fp8_hybrid", TYPED, flag("fp8")),
     *names_of(
         "dtype torch_dtype", TYPED, {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32"}
@@ -133,12 +135,20 @@ def _optimizer(value: Any) -> Any:
     )
 
 
+def _decoupled(value: Any) -> Any:
+    """Return Megatron-Core's optimizer, whose Adam decays weights as AdamW does (``adam_w_mode`` of its kernels)."""
+    meant = _optimizer(value)
+    return {"adam": "adamw"}.get(meant, meant) if isinstance(meant, str) else meant
+
+
 OPTIMIZER: Names = (
     *names_of("optim", (HF, LLAMAFACTORY), _optimizer),
-    *names_of("optimizer", (AXOLOTL, MEGATRON), _optimizer),
+    *names_of("optimizer", (AXOLOTL,), _optimizer),
+    *names_of("optimizer", (MEGATRON,), _decoupled),
     *names_of("optimizer.type", (DEEPSPEED,), _optimizer),
     *names_of("optimizer.name", (TORCHTITAN,), _optimizer),
-    *names_of("optimizer.optimizer optim.name", (NEMO,), _optimizer),
+    *names_of("optimizer._component_", (TORCHTUNE,), lambda value: _optimizer(str(value).rpartition(".")[2])),
+    *names_of("optimizer.optimizer optim.name", (NEMO,), _decoupled),
     *names_of("adam8bit adam_8bit use_8bit_adam adamw8bit 8bit_optimizer", TYPED, flag("adamw_8bit")),
 )
 UPDATE: Names = (
@@ -210,6 +220,7 @@ EXPERT_EXCHANGE: Names = (
 EXPERT_OVERLAP: Names = (*names_of("overlap_moe_expert_parallel_comm", CORE, flag(True, False)),)
 SEQUENCE: Names = (
     *names_of("sequence_parallel", CORE, flag(True, False)),
+    *names_of("parallelism.enable_sequence_parallel", (TORCHTITAN,), flag(True, False)),
     *names_of("sp sequence_parallelism", TYPED, flag(True, False)),
 )
 VIRTUAL_STAGES: Names = (
@@ -292,6 +303,7 @@ def _sharded_degree(value: Any) -> Any:
 
 
 SHARDING: Names = (
+    *names_of("distributed_type", (ACCELERATE,), {"fsdp": "zero3", "multi_gpu": "ddp", "no": "ddp", "deepspeed": None}),
     *names_of("zero_optimization.stage", (DEEPSPEED,), _STAGES),
     *names_of("zero_stage", (ACCELERATE,), _STAGES),
     *names_of("fsdp_sharding_strategy", (ACCELERATE, AXOLOTL), _FSDP | _BY_NUMBER),
@@ -301,8 +313,8 @@ SHARDING: Names = (
         (ACCELERATE, *TRAINERS),
         {**flag("zero3", "zero2"), **_FSDP},
     ),
-    *names_of("distributed_type", (ACCELERATE,), {"fsdp": "zero3", "multi_gpu": "ddp", "no": "ddp", "deepspeed": None}),
     *names_of("fsdp", (HF, AXOLOTL), _fsdp, alone=True),
+    *names_of("fsdp_reshard_after_forward", (TORCHTUNE,), flag("zero3", "zero2")),
     *names_of("use_distributed_optimizer", CORE, flag("distributed_optimizer")),
     *names_of("use_megatron_fsdp use_custom_fsdp use_torch_fsdp2", CORE, flag("zero3")),
     *names_of(
@@ -347,6 +359,8 @@ OFFLOAD: Names = (
     *names_of(
         "fsdp_offload_params fsdp_config.offload_params", (ACCELERATE, HF, AXOLOTL), flag("weights+optimizer"), added=True
     ),
+    *names_of("fsdp_cpu_offload", (TORCHTUNE,), flag("weights+optimizer"), added=True),
+    *names_of("enable_activation_offloading", (TORCHTUNE,), flag("activations"), added=True),
     *names_of("training.enable_cpu_offload", (TORCHTITAN,), flag("weights+optimizer"), added=True),
     *names_of("optimizer_cpu_offload", CORE, flag("optimizer"), added=True),
     *names_of("cpu_offloading", CORE, flag("activations"), added=True),
@@ -360,7 +374,7 @@ OFFLOAD: Names = (
 """``cpu`` is what the sharding lets: ``questions`` settles it."""
 OFFLOAD_LAYERS: Names = (*names_of("cpu_offloading_num_layers", CORE, count),)
 ACCUMULATION: Names = (
-    *names_of("gradient_accumulation_steps", (HF, DEEPSPEED, ACCELERATE, AXOLOTL, LLAMAFACTORY), count),
+    *names_of("gradient_accumulation_steps", (HF, DEEPSPEED, ACCELERATE, AXOLOTL, LLAMAFACTORY, TORCHTUNE), count),
     *names_of("accumulate_grad_batches trainer.accumulate_grad_batches", (LIGHTNING,), count),
     *names_of("ga gas grad_accum_steps accumulation accum accumulation_steps grad_acc", TYPED, count),
 )
@@ -369,7 +383,7 @@ _OFFLOADED = MappingProxyType({"recompute": "full", "offload": "checkpoints"})
 
 def _selective(value: Any) -> str:
     """Return selective recomputation of the parts in a list, or in a text of words."""
-    parts = [str(part) for part in value] if isinstance(value, list) else str(value).replace(",", " ").split()
+    parts = [str(part) for part in value] if isinstance(value, list) else str(value).strip("[]").replace(",", " ").split()
     return f"selective:{','.join(parts)}"
 
 
@@ -379,6 +393,8 @@ RECOMPUTE: Names = (
         TRAINERS,
         {**flag("full", "none"), "unsloth": _OFFLOADED, "offload": _OFFLOADED, "offload_disk": None},
     ),
+    *names_of("enable_activation_checkpointing", (TORCHTUNE,), flag("full", "none")),
+    *names_of("use_gradient_checkpointing", (HF,), {**flag("full", "none"), "unsloth": _OFFLOADED}),
     *names_of("disable_gradient_checkpointing", (LLAMAFACTORY,), flag("none", "full")),
     *names_of("fsdp_activation_checkpointing", (ACCELERATE, AXOLOTL), flag("full", "none")),
     *names_of("fsdp_config.activation_checkpointing", (HF, AXOLOTL), flag("full", "none")),

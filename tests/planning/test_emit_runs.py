@@ -1,6 +1,6 @@
 """Emitted files start a training run: the tool reads the file and trains a toy in two processes of one processor.
 
-A file is run as it is written, except that the device is the processor: the plan's is a GPU. Last run with torch 2.13.0,
+A file is run as it is written, except that the device is the processor and the port a free one. Last run with torch 2.13.0,
 Accelerate 1.15.0, DeepSpeed 0.19.8, Lightning 2.6.6.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 
 from paceline import Cluster, Strategy, Workload
-from paceline.planning.emit.job import EmittedJob
+from paceline.planning.emit.job import PORT, EmittedJob
 from paceline.planning.emit.targets import Emitted, emitted
 
 pytestmark = pytest.mark.long
@@ -118,6 +119,14 @@ def losses(folder: Path, command: str, **environment: str) -> list[float]:
     return [float(loss) for loss in found]
 
 
+def free_port() -> int:
+    """A port of its own for each test: others may run at the same time."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 def needs(tool: str) -> None:
     if importlib.util.find_spec(tool) is None:
         pytest.skip(f"needs {tool}: pip install {tool}")
@@ -141,6 +150,7 @@ def test_accelerate_starts_its_file(choices: dict[str, Any], tmp_path: Path) -> 
     needs("accelerate")
     file = file_of("accelerate", **choices)
     text = file.text.replace("use_cpu: false", "use_cpu: true")
+    text = text.replace(f"main_process_port: {PORT}", f"main_process_port: {free_port()}")
     (tmp_path / "run.yaml").write_text(text.replace("TRANSFORMER_BASED_WRAP", "NO_WRAP"))  # the toy has no blocks by name
     loop = LOOP.replace("loss.backward()", "accelerator.backward(loss)")
     (tmp_path / "train.py").write_text(BEGIN + ACCELERATE + lines(file.text) + loop)
@@ -156,7 +166,8 @@ def test_deepspeed_starts_its_file(choices: dict[str, Any], tmp_path: Path) -> N
     loop = LOOP.replace("    optimizer.step()\n    optimizer.zero_grad()\n", "    model.step()\n")
     loop = loop.replace("loss.backward()", "model.backward(loss)")
     (tmp_path / "train.py").write_text(BEGIN + DEEPSPEED + loop)
-    first, last = losses(tmp_path, file.launch("run.json"), DS_ACCELERATOR="cpu")
+    command = file.launch("run.json").replace("deepspeed ", f"deepspeed --master_port {free_port()} ")
+    first, last = losses(tmp_path, command, DS_ACCELERATOR="cpu")
     assert json.loads(file.text)["optimizer"]["params"]["lr"] > 0 and last < first
 
 

@@ -38,7 +38,7 @@ def split_files(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         if word == "--":
             return [*rest, word, *words], paths
         name, equals, text = word.partition("=")
-        if name != FROM and folded(name) in LINKS and (text or (words and _is_path(words[0]))):
+        if name != FROM and name.startswith("-") and folded(name) in LINKS and (text or (words and _is_path(words[0]))):
             paths.append(text or words.pop(0))  # --deepspeed ds_config.json, as scripts have it
             continue
         if name != FROM:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-
 from paceline.planning.emit.clouds.names import DSTACK_NAMES, packages, price_remark, rented, torchrun_line
 from paceline.planning.emit.job import EmittedJob, Emitter, Tool
 from paceline.planning.emit.script import PRECISIONS
@@ -28,7 +26,7 @@ FLEET = "#| "
 def _write(job: EmittedJob) -> str:
     nodes = rented(checked(job), DSTACK_NAMES)
     count = job.cluster.num_nodes
-    command = torchrun_line(job, "DSTACK_NODES_NUM", "DSTACK_NODE_RANK", "$DSTACK_MASTER_NODE_IP")
+    command = torchrun_line(job, "DSTACK_NODE_RANK", "$DSTACK_MASTER_NODE_IP")
     memory = f":{job.cluster.device.memory.value / 2**30:g}GB" if nodes.device in _TWO_MEMORIES else ""
     backend = nodes.provider.dstack if nodes.provider else ""
     rent = f"backends: [{backend}]\n" if backend else ""
@@ -47,8 +45,8 @@ python: "3.12"
 repos:
   - .  # this directory, a Git repository
 commands:
-  - {json.dumps("pip install " + packages(job))}
-  - {json.dumps(command)}
+  - pip install {packages(job)}
+  - {command}
 {rent}"""
 
 

@@ -144,7 +144,7 @@ def packages(job: EmittedJob) -> str:
     return " ".join(dict.fromkeys("'paceline[train]'" if name == "paceline" else name for name in names if name))
 
 
-def torchrun_line(job: EmittedJob, nodes: str, rank: str, head: str) -> str:
-    """Return the command of a node, from the tool's variables for the number of nodes, its rank and the first address."""
+def torchrun_line(job: EmittedJob, rank: str, head: str) -> str:
+    """Return the command of a node, from the tool's variable for its rank and the first node's address."""
     where = f'--node-rank "${rank}" --master-addr "{head}" --master-port {PORT}'
-    return f'torchrun --nnodes "${nodes}" --nproc-per-node {job.cluster.devices_per_node} {where} {SCRIPT}'
+    return f"torchrun --nnodes {job.cluster.num_nodes} --nproc-per-node {job.cluster.devices_per_node} {where} {SCRIPT}"

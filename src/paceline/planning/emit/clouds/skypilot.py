@@ -17,7 +17,7 @@ TOOL = Tool(
 
 def _write(job: EmittedJob) -> str:
     nodes = rented(checked(job), SKYPILOT_NAMES)
-    command = torchrun_line(job, "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK", "$head")
+    command = torchrun_line(job, "SKYPILOT_NODE_RANK", "$head")
     cloud = nodes.provider.skypilot if nodes.provider else ""
     resources = {
         "infra": "/".join(filter(None, (cloud, nodes.region if cloud else ""))),

@@ -56,6 +56,10 @@ def test_a_second_measurement_narrows() -> None:
     assert both["fp32"] < 0.1 * alone["fp32"] + 1e-9
 
 
+def test_another_number_of_devices_keeps_the_batch_of_a_device() -> None:
+    assert found("1 s", "nodes=1: 1 s").compared[1].question == "nodes=1, global-batch=64"
+
+
 def test_evidence_raises_the_cause_that_it_proves() -> None:
     measured = run_with("network=100Gb/s TCP")
     plain = {one.name: one.score for one in found(measured).causes}

@@ -27,3 +27,8 @@ def test_why_has_every_cause() -> None:
     diagnosis = paceline.diagnose("gpt2", "8 A100", global_batch_size=96, measured="2 s")
     text = " ".join(diagnosis_screen(diagnosis).text(200, why=True).split())
     assert all(cause.fix in text for cause in diagnosis.causes)
+
+
+def test_a_question_that_does_not_fit_is_said() -> None:
+    diagnosis = paceline.diagnose("llama-2-7b", "A100 40GB", global_batch_size=1, measured="5 s")
+    assert "state what saves memory" in " ".join(diagnosis_screen(diagnosis).text().split())

@@ -65,18 +65,19 @@ def diagnose(question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evi
     the same predictor gives with it. Causes of two changes are tried only if none explains the run alone.
 
     Args:
-        also: further measurements with changed options, which every cause has to explain too.
+        also: further measurements with changed options, which every cause has to explain too. On other numbers of devices the
+            batch of a device stays, as launchers keep it, unless a global batch is given.
         evidence: facts that logs and monitors show.
 
     Raises:
         UserError: as ``Predictor.step``; an impossible change of ``also``.
     """
     cases = [_case(question, speed)]
-    cases += [_case(question.changed([parse_change(text) for text in one.changes]), one.speed) for one in also]
-    run = Compared(question="", text=speed.text, measured_s=cases[0].seconds, prediction=question.step)
-    names = ["", *(", ".join(one.changes) for one in also)]
+    cases += [_case(question.changed([parse_change(text) for text in one.changes], "weak"), one.speed) for one in also]
+    run = Compared(question="", text=_words(speed), measured_s=cases[0].seconds, prediction=question.step)
+    names = ["", *(_title(one, case.question) for one, case in zip(also, cases[1:], strict=True))]
     compared = tuple(
-        Compared(question=name, text=case.speed.text, measured_s=case.seconds, prediction=case.question.step)
+        Compared(question=name, text=_words(case.speed), measured_s=case.seconds, prediction=case.question.step)
         for name, case in zip(names, cases, strict=True)
     )
     faster = run.finding == "faster"
@@ -99,6 +100,18 @@ def diagnose(question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evi
         waits=dict(sorted(shares.items(), key=lambda item: -item[1])),
         evidence=_texts(evidence),
     )
+
+
+def _words(speed: Speed) -> str:
+    """Return the user's words for a speed that is not given in seconds, or its file."""
+    return speed.text if speed.kind != "seconds" or " by " in speed.text else ""
+
+
+def _title(also: Also, question: RunQuestion) -> str:
+    """Return the changes of a further measurement, with the global batch that follows from them."""
+    batch = f"global-batch={question.strategy.global_batch_size}"
+    given = any(parse_change(text).name == "global-batch" for text in also.changes)
+    return ", ".join(also.changes if given else (*also.changes, batch))
 
 
 def _texts(evidence: Sequence[Evidence]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One measured speed next to the prediction. ``question``: its changes, empty for the main one."""
+    """One measured speed next to the prediction. ``question``: its changes, empty for the main one; ``text``: its words."""
 
     question: str
     text: str
@@ -73,7 +73,7 @@ class Compared:
         """Predicted step with its range, and measured step."""
         p = self.prediction
         span = format_seconds_range(p.low_s, p.high_s, p.step_time_s)
-        said = "" if self.text.startswith(format_seconds(self.measured_s)) else f" ({self.text})"
+        said = f" ({self.text})" if self.text else ""
         return f"predicted {format_seconds(p.step_time_s)} a step ({span}), measured {format_seconds(self.measured_s)}{said}"
 
     def to_json(self) -> dict[str, Any]:

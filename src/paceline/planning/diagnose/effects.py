@@ -109,25 +109,27 @@ def _tried(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -
                 if index >= len(own):
                     guesses.append(old)
                     continue
-                step, fits = _changed(cause, case.question, [text.format(**dict.fromkeys(names, own[index])) for text in texts])
+                step, factor = _changed(
+                    cause, case.question, [text.format(**dict.fromkeys(names, own[index])) for text in texts]
+                )
                 guesses.append(step or old)
-                weight = weight if fits else OUT_OF_MEMORY
+                weight *= factor
             options = tuple(text.format(**dict.fromkeys(names, value)) for text in texts)
             yield Variant(weight, tuple(guesses), _words(names, value, cases[0].question, options), options)
 
 
-def _changed(cause: Cause, question: RunQuestion, texts: Sequence[str]) -> tuple[Guess | None, bool]:
-    """Return the step of a changed question, None if the change is impossible there, and whether it still fits."""
+def _changed(cause: Cause, question: RunQuestion, texts: Sequence[str]) -> tuple[Guess | None, float]:
+    """Return the step of a changed question, None if the change is impossible there, and a factor on its weight by memory."""
     try:
         other = question.changed([parse_change(text) for text in texts]) if texts else question
         if cause.predictor:
             other = replace(other, predictor=other.predictor.changed(**cause.predictor))
         guess = base_guess(other.step)
     except UserError:
-        return None, True
-    room = max(question.cluster.device.memory.value, question.step.memory_bytes)
-    fits = not cause.needs_memory or other.step.memory_bytes <= MEMORY_ERROR * room
-    return (replace(guess, seconds=guess.seconds * question.micro_steps) if cause.repeats else guess), fits
+        return None, 1.0
+    has, needed, before = question.cluster.device.memory.value, other.step.memory_bytes, question.step.memory_bytes
+    factor = OUT_OF_MEMORY if cause.needs_memory and needed > MEMORY_ERROR * max(has, before) else 1.0
+    return (replace(guess, seconds=guess.seconds * question.micro_steps) if cause.repeats else guess), factor
 
 
 def _hosted(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:

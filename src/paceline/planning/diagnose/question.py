@@ -10,7 +10,7 @@ from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.networks import by_transport, transport_unsaid
-from paceline.planning.compare.changes import Change, apply, changed_predictor
+from paceline.planning.compare.changes import BatchScaling, Change, apply, changed_predictor
 from paceline.prediction import Prediction, StepPredictor
 from paceline.strategy import Strategy
 from paceline.units import format_bandwidth
@@ -46,9 +46,13 @@ class RunQuestion:
         """The predicted step. Raises UserError as ``StepPredictor.step``."""
         return self.predictor.step(self.workload, self.cluster, self.strategy)
 
-    def changed(self, changes: Sequence[Change]) -> RunQuestion:
-        """Return the question after changes. Raises UserError if they are impossible."""
-        cluster, strategy, _ = apply(changes, self.cluster, self.strategy, "strong")
+    def changed(self, changes: Sequence[Change], scaling: BatchScaling = "strong") -> RunQuestion:
+        """Return the question after changes. Raises UserError if they are impossible.
+
+        Args:
+            scaling: global batch on other numbers of devices: unchanged (``strong``) or proportional (``weak``).
+        """
+        cluster, strategy, _ = apply(changes, self.cluster, self.strategy, scaling)
         return replace(self, cluster=cluster, strategy=strategy, predictor=changed_predictor(changes, self.predictor))
 
     @property

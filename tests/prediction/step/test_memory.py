@@ -10,8 +10,17 @@ from paceline.csv_rows import read
 from paceline.hardware import cluster as named_cluster
 from paceline.hardware.device import Device
 from paceline.prediction import Predictor, predict
+from paceline.prediction.exchange.exchange_plan import exchange_plan
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.memory import fit_of, memory_range, numbers_of, sample_bytes, unused_gradients, usable_bytes
+from paceline.prediction.step.memory import (
+    fit_of,
+    memory_range,
+    numbers_of,
+    sample_bytes,
+    unused_gradients,
+    updated_weights,
+    usable_bytes,
+)
 from paceline.strategy import Strategy
 from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, PLAIN_LOSS
 from paceline.strategy.recompute import FULL_RECOMPUTE as FULL
@@ -41,7 +50,9 @@ def test_memory_of_zero():
     assert [m["gradients"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
     assert [m["weights"] for m in shares.values()] == [weights, weights, weights / n, weights / n]
     unit = 4_000_000
-    assert [m["gathered"] for m in shares.values()] == [0, unit + unit / n, 2 * unit + weights, 4 * unit]
+    assert [m["gathered"] for m in shares.values()] == [0, 0, 2 * unit + weights, 4 * unit]
+    plan = exchange_plan(make_workload(), strategy(n, sharding="zero1", bucket_bytes=1), make_cluster(1, n).places)
+    assert updated_weights(strategy(n, sharding="zero1", bucket_bytes=1), plan) == unit + unit / n  # after the passes
     assert [m["buckets"] for m in shares.values()] == [weights, weights, 0, 0]
 
 

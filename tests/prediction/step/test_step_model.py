@@ -537,8 +537,14 @@ def test_fp8_takes_the_memory_of_bf16_and_copies_of_the_weights(sharding: str) -
     more = {name: size - half.memory[name] for name, size in eighth.memory.items() if size != half.memory[name]}
     if sharding == "ddp":
         assert more == {"weights": 2.0 * work.num_parameters}
-    else:  # two units of weights and two of gradients at 16 bits; the weights once more in fp8
-        assert more == {"gathered": half.memory["gathered"] / 2}
+    else:  # two neighbouring units of weights and of gradients at 16 bits; the weights once more in fp8
+        sizes: dict[str, int] = {}
+        for p in work.parameters:
+            sizes[p.name.partition("blocks.")[2][:2] or "embeddings"] = (
+                sizes.get(p.name.partition("blocks.")[2][:2] or "embeddings", 0) + p.size
+            )
+        most = max(sizes.values()) + sizes["0."]
+        assert more == {"gathered": pytest.approx(2 * most, rel=1e-3)}
     fast = [
         FAST_HOST.step(
             work, machines, Strategy.of(world_size=8, global_batch_size=8, precision=p, sharding=sharding)

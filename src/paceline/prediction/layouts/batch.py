@@ -366,7 +366,7 @@ class _SameExchange:
                 fixed = whole * sum(parts.values()) + context
                 if context:
                     fixed += communicators_bytes(mesh, self.cluster, megatron=framework.megatron)
-                update = whole * (update_bytes(workload, s, framework) - parts["gathered"])
+                update = whole * (update_bytes(workload, s, framework, plan) - parts["gathered"])
                 paged = parts["optimizer state"] if is_paged(s) else 0.0
                 of_sample = sample_bytes(
                     workload,

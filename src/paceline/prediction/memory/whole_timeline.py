@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from paceline.hardware.precision import BYTES_PER_ELEMENT
+from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES
 from paceline.memory_timeline import BEYOND, Allocation
 from paceline.prediction.memory.saved_tensors import ACTIVATIONS, allocations, saved_tensors
-from paceline.prediction.step.memory import GATHERED, fixed_bytes, loss_of, saved_numbers, update_bytes
+from paceline.prediction.step.memory import (
+    GATHERED,
+    at_once,
+    loss_of,
+    saved_numbers,
+    temporary_update_bytes,
+    units_of,
+    update_bytes,
+    updated_weights,
+)
 from paceline.prediction.step.step_model import WholeStep
 from paceline.prediction.step.timeline import LayerPass, layer_passes
 from paceline.record import Event
@@ -49,10 +58,11 @@ def whole_allocations(step: WholeStep) -> tuple[tuple[Allocation, ...], tuple[Ev
     update_s, end_s = float(step.schedule.update_start), step.seconds
     updated_s = update_s + float(step.pieces.update)
     bars.append(Event(name="optimizer", lane="compute", start_s=update_s, duration_s=updated_s - update_s))
-    if memory["gathered"] and not strategy.parallelism.sharding.weights:
-        made.append(Allocation("gathered", "updated weights", memory["gathered"], updated_s, max(updated_s, end_s)))
-    if update := of_update(memory, update_bytes(step.workload, strategy, step.framework)):
+    most = of_update(memory, update_bytes(step.workload, strategy, step.framework, step.plan))
+    if update := min(most, temporary_update_bytes(step.workload, strategy, step.framework)):
         made.append(Allocation("update", "optimizer", update, update_s, updated_s))
+    if gathered := min(most, updated_weights(strategy, step.plan)):
+        made.append(Allocation("gathered", "updated weights", gathered, updated_s, max(updated_s, end_s)))
     return tuple(made), tuple(bars)
 
 
@@ -80,20 +90,20 @@ def _gathered_units(step: WholeStep, predicted: float, first_s: float, begin: fl
         predicted: bytes of all that is gathered at once, with weights that a framework keeps to use them again.
         first_s: start of the first pass. ``begin``: start of the micro step.
     """
-    gathered = fixed_bytes(step.workload, step.strategy, step.plan, step.cluster.device)["gathered"]
-    placed, pieces, plan = step.schedule, step.pieces, step.plan
-    width = BYTES_PER_ELEMENT[step.strategy.precision]
-    gradients, weights = (width * plan.elements).tolist(), plan.gathered_bytes(width).tolist()
-    count, again = len(gradients), step.strategy.parallelism.sharding.gathers_again
-    most = sum(sorted(weights, reverse=True)[: GATHERED if again else count])
-    of_weight = (gathered - sum(sorted(gradients, reverse=True)[:GATHERED])) / most if most else 0.0
+    strategy, placed, pieces = step.strategy, step.schedule, step.pieces
+    again, recipe = strategy.parallelism.sharding.gathers_again, RECIPES.get(strategy.precision)
+    copies = recipe.copies(step.cluster.device.architecture) * recipe.operand if recipe else 0.0
+    of_weights, of_gradients = units_of(step.plan, BYTES_PER_ELEMENT[strategy.precision], copies)
+    gathered = at_once(of_weights, of_gradients, again=again, ordered=True)
+    weights, gradients = of_weights.tolist(), of_gradients.tolist()
+    count = len(gradients)
     starts, ends = placed.backward_starts, [s + d for s, d in zip(placed.backward_starts, pieces.backward_units, strict=True)]
     end = max(ends, default=0.0)
     if predicted > gathered:
         yield Allocation("gathered", "weights kept for another use", predicted - gathered, first_s, begin + end)
     for bucket in range(count):
         unit = count - 1 - bucket
-        name, size = f"unit.{unit}", of_weight * weights[bucket]
+        name, size = f"unit.{unit}", weights[bucket]
         ahead = placed.gather_forward_starts[bucket] if placed.gather_forward_starts else placed.forward_starts[unit]
         if again:
             after = placed.forward_starts[unit] + pieces.forward_units[unit]

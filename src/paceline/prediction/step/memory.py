@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from math import ceil, prod
 from typing import Literal
 
+import numpy as np
+
+from paceline.array_types import Array
 from paceline.hardware.cluster import Cluster
 from paceline.hardware.device import Device
 from paceline.hardware.precision import BYTES_PER_ELEMENT, RECIPES, WIDE, gathered_bytes
@@ -25,7 +28,7 @@ from paceline.prediction.step.framework_memory import fragments_share, framework
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
 from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes, workspace_bytes
 from paceline.strategy.frameworks import ORDINARY, Framework
-from paceline.strategy.frameworks.loss import IN_PLACE_LOSS, LOSSES, Loss
+from paceline.strategy.frameworks.loss import LOSSES, Loss
 from paceline.strategy.offload import HostActivations
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.sharding import DISTRIBUTED, block
@@ -58,14 +61,14 @@ def memory_breakdown(
     holds. Communicators of a divided network are left to its mesh."""
     device, micro = cluster.device, strategy.micro_batch_size
     mesh, numbers = strategy.parallelism, saved_numbers(strategy, framework)
-    loss = IN_PLACE_LOSS if divided else loss_of(strategy, framework)
+    loss = None if divided else loss_of(strategy, framework)
     of_sample = sample_bytes(
         workload, numbers, mesh.recomputation, strategy.precision, loss=loss, on_host=mesh.host_activations
     )
     fixed = fixed_bytes(workload, strategy, plan, device, divided)
     fixed |= framework_bytes(workload, strategy, framework, fixed)
     passes = {name: size * micro for name, size in of_sample.items()}
-    beyond = (0.0 if divided else update_bytes(workload, strategy, framework)) - fixed["gathered"] - sum(passes.values())
+    beyond = (0.0 if divided else update_bytes(workload, strategy, framework, plan)) - fixed["gathered"] - sum(passes.values())
     sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}
     context = context_bytes(device)
     if context:
@@ -77,8 +80,21 @@ def memory_breakdown(
     return sizes
 
 
-def update_bytes(workload: Workload, strategy: Strategy, framework: Framework) -> float:
-    """Return bytes that an update holds when the passes need none (``temporary_bytes``)."""
+def updated_weights(strategy: Strategy, plan: BucketSizes) -> float:
+    """Return bytes of the buffer that gathers updated weights of the largest group next to a rank's part of it (``zero1``)."""
+    mesh = strategy.parallelism
+    if not mesh.sharding.by_rows or mesh.gather_bits or not plan.count:
+        return 0.0
+    return 4.0 * float(plan.elements.max()) * (1 + 1 / mesh.sharers)
+
+
+def update_bytes(workload: Workload, strategy: Strategy, framework: Framework, plan: BucketSizes) -> float:
+    """Return bytes that an update holds when the passes need none: its temporary tensors, then the gathered weights."""
+    return max(temporary_update_bytes(workload, strategy, framework), updated_weights(strategy, plan))
+
+
+def temporary_update_bytes(workload: Workload, strategy: Strategy, framework: Framework) -> float:
+    """Return bytes of the update's temporary tensors (``temporary_bytes``)."""
     mesh = strategy.parallelism
     if not mesh.whole or mesh.sharding is DISTRIBUTED or mesh.offload.optimizer:
         return 0.0
@@ -163,12 +179,10 @@ def fixed_bytes(
     weights = (whole if megatron and not narrow else master) + narrow
     gathered = 0.0
     if level.weights:
-        units, gradients = (sorted(x.tolist(), reverse=True) for x in (plan.gathered_bytes(width), width * plan.elements))
         weights = whole / workers
-        held = sum(units[:GATHERED] if mesh.sharding.gathers_again else units)
-        gathered = sum(gradients[:GATHERED]) + held * (1 + copies / width)
-    elif mesh.sharding.by_rows and not mesh.gather_bits and plan.count:
-        gathered = 4.0 * float(plan.elements.max()) * (1 + 1 / workers)
+        gathered = at_once(*units_of(plan, width, copies), again=mesh.sharding.gathers_again, ordered=not divided)
+    elif divided:
+        gathered = updated_weights(strategy, plan)
     left = 0.0 if mesh.offload.optimizer else 1.0  # share of the update's state on the device
     if not left:
         on_device = 0.0 if mesh.offload.weights else width * workload.num_parameters
@@ -202,6 +216,34 @@ def fixed_bytes(
         **local_bytes(workload, strategy, plan),
         **({"embedding tables": table_bytes(workload.tables, strategy.world_size)} if workload.tables else {}),
     }
+
+
+def units_of(plan: BucketSizes, width: float, copies: float) -> tuple[Array, Array]:
+    """Return bytes of the gathered weights and of the gradients of each unit, in the order of the backward pass.
+
+    Args:
+        width: bytes of a weight. ``copies``: bytes of its quantised copies.
+    """
+    weights: Array = plan.gathered_bytes(width) * (1 + copies / width)
+    gradients: Array = width * np.asarray(plan.elements, dtype=np.float64)
+    return weights, gradients
+
+
+def at_once(weights: Array, gradients: Array, *, again: bool, ordered: bool) -> float:
+    """Return the most bytes of gathered units at once: weights of two neighbours, gradients of two neighbours.
+
+    While a unit runs backward, the weights of the next one arrive, and the gradients of the one before are on their way.
+
+    Args:
+        again: whether the backward pass gathers again. Else all weights stay.
+        ordered: whether the units are those of the network. Else any two may be neighbours.
+    """
+    if not ordered or not len(weights):
+        held, sent = (sorted(of.tolist(), reverse=True) for of in (weights, gradients))
+        return float(sum(held[:GATHERED] if again else held) + sum(sent[:GATHERED]))
+    sent = gradients + np.concatenate([[0.0], gradients[:-1]])
+    held = weights + np.concatenate([weights[1:], [0.0]]) if again else weights.sum()
+    return float((held + sent).max())
 
 
 def _rounding_bytes(workload: Workload, strategy: Strategy) -> dict[str, float]:
@@ -307,7 +349,7 @@ def sample_bytes(
     precision: str = WIDE,
     in_flight: float = 1.0,
     *,
-    loss: Loss = IN_PLACE_LOSS,
+    loss: Loss | None = None,
     on_host: HostActivations | None = None,
 ) -> dict[str, float]:
     """Return bytes by purpose of one sample of a micro batch: activations and the input.
@@ -317,16 +359,16 @@ def sample_bytes(
     Args:
         precision: as for ``recomputed``; recipes store as much as bf16 unless layers are fused.
         in_flight: most micro batches at once whose backward pass has not run yet (pipeline).
-        loss: way to compute it. Fused numbers have a fused loss, unless it holds parts of the logits alone.
+        loss: way to compute it; None: in place, and counted with the largest part. Fused numbers have a fused loss, unless it
+            holds parts of the logits alone.
         on_host: activations in the host's memory, of which the device holds two blocks' at once.
     """
     plan = recomputed(workload, choice, numbers, precision)
     kept, largest = plan.kept_bytes, plan.largest_bytes
-    if numbers != "fused" or loss.chunks != 1:
-        at_once = loss_at_once(workload, numbers, loss)
-        kept -= loss_bytes(workload, numbers) - at_once
-        if loss.fp32_copies or loss.chunks != 1:  # the loss is over when a part is recomputed
-            largest = max(largest - at_once, loss.fp32_copies * at_once)
+    if loss is not None and (numbers != "fused" or loss.chunks != 1):
+        of_loss = loss_at_once(workload, numbers, loss)
+        kept -= loss_bytes(workload, numbers) - of_loss
+        largest = max(largest - of_loss, loss.fp32_copies * of_loss)  # the loss is over when a part is recomputed
     kept *= in_flight
     if on_host is not None:
         blocks = blocks_on_host(workload, choice, on_host, numbers, precision)

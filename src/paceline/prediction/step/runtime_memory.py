@@ -78,7 +78,7 @@ def groups(mesh: Parallelism, node: int, *, megatron: bool = False) -> Iterator[
     if mesh.expert > 1:
         inside = min(mesh.expert, max(1, node // (mesh.tensor if mesh.expert_devices > mesh.expert else 1)))
         yield Communicator("expert", mesh.expert, inside, sends=mesh.expert - 1)
-    if mesh.shard_devices:
+    if mesh.shard_devices and mesh.shard_devices < mesh.replica_count:
         copies = mesh.replica_count // mesh.shard_devices
         yield Communicator("copies of a shard", copies, max(1, node // mesh.shard_devices))
     stage = mesh.tensor * mesh.pipeline

@@ -25,6 +25,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"sharding": "zero1"},
         {"precision": "bf16"},
         {"tensor": 2, "recompute": "full"},
+        {"tensor": 2, "sharding": "zero1"},
         {"pipeline": 2, "grad_accum_steps": 4},
         {"pipeline": 4, "grad_accum_steps": 4},
         {"context": 2},

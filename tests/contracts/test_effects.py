@@ -25,7 +25,7 @@ JOBS: dict[str, list[dict[str, Any]]] = {
         {"sharding": "zero1"},
         {"precision": "bf16"},
         {"tensor": 2, "recompute": "full"},
-        {"tensor": 2, "sharding": "zero1"},
+        {"sharding": "zero1", "global_batch_size": 8, "recompute": "full", "loss": "cut", "bucket_bytes": 1 << 34},
         {"pipeline": 2, "grad_accum_steps": 4},
         {"pipeline": 4, "grad_accum_steps": 4},
         {"context": 2},

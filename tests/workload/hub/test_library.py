@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -19,6 +21,18 @@ def test_a_file_that_names_no_class_has_the_head_of_its_kind() -> None:
     module, what = library.built({"model_type": "smollm3", **LLAMA}, "transformers")
     assert type(module).__name__ == "SmolLM3ForCausalLM" and what.startswith("transformers ")
     assert all(p.is_meta for p in module.parameters())
+
+
+def test_advice_stays_off_the_terminal_though_a_library_sets_its_level(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("transformers.own_test")
+    handler = logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    with library.quiet():
+        logger.setLevel(logging.WARNING)  # as an import does
+        logger.warning("within")
+    logger.warning("after")
+    logger.removeHandler(handler)
+    assert capsys.readouterr().err == "after\n"
 
 
 @needs_transformers

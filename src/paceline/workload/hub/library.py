@@ -135,19 +135,16 @@ def version(library: str) -> str:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep the libraries' advice on configurations off the terminal, and their checks of values out of a trace."""
-    loggers = [logging.getLogger(name) for name in (TEXT, DIFFUSION)]
-    before = [logger.level for logger in loggers]
+    before = logging.root.manager.disable  # a library sets the levels of its loggers when it is imported in here
     checked = os.environ.get(_CHECKS)
     os.environ[_CHECKS] = "1"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for logger in loggers:
-                logger.setLevel(logging.CRITICAL)
+            logging.disable(logging.CRITICAL)
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
         if checked is None:
             del os.environ[_CHECKS]
         else:

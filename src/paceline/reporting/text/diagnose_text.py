@@ -36,8 +36,9 @@ def _shown(diagnosis: Diagnosis) -> list[Explanation]:
 
 
 def _answer(diagnosis: Diagnosis, shown: list[Explanation]) -> Iterator[Block]:
-    if note := diagnosis.compared[0].prediction.headline:
-        yield Paragraph(f"As asked, the prediction says: {note} The run did, so state what saves memory in it.", "warning")
+    step = diagnosis.compared[0].prediction
+    if not step.fits:
+        yield Paragraph(f"As asked: {step.headline} The run fits, so state what saves memory in it.", "warning")
     for other in diagnosis.compared[1:]:
         yield Paragraph(f"With {other.question}: {other.figures}, {times(other.ratio)} the prediction.")
     yield from (Paragraph(f"Seen: {fact}.", hang=6) for fact in diagnosis.evidence)

@@ -40,3 +40,4 @@ def test_every_device_is_read_by_each_of_its_names() -> None:
 def test_a_provider_before_a_name_is_no_machine() -> None:
     assert name_at(tokens("Kaggle TPU v3-8", known_name), 0) is None
     assert name_at(tokens("Kaggle", known_name), 0) is not None
+    assert name_at(tokens("Kaggle Colab " * 15, known_name), 0) is not None  # in linear time

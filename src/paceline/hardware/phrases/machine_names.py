@@ -100,7 +100,8 @@ def _with_additions(said: Sequence[Token], start: int, base: int, name: str) -> 
 
 def _another(said: Sequence[Token], start: int) -> bool:
     """Return whether a name begins at a later token: ``Kaggle`` alone is a machine, before a name it is the provider."""
-    return any(name_at(said, place) for place in range(start, len(said)))
+    later = (place for place in range(start, len(said)) if not vocabulary().of(said[place], "sellers"))
+    return any(name_at(said, place) for place in later)
 
 
 def _known(text: str) -> bool:

@@ -294,6 +294,24 @@ EXPECTED = {
         "deepspeed --num_gpus=4 train.py --per_device_train_batch_size 2 --zero-stage 2",
         {"devices_per_node": 4, "micro_batch_size": 2, "sharding": "zero2", "framework": "deepspeed"},
     ),
+    "commented.sh": (
+        "#SBATCH --nodes=2   # nodes\n#SBATCH --gres=gpu:a100:4  # each\nB=${1:-3}\nif [ $B = 3 ]; then\n  Z=2\nfi\n"
+        'CMD="deepspeed t.py --deepspeed --zero_stage $Z --per_device_train_batch_size $B --lora_dim 16"\neval $CMD\n',
+        {"nodes": 2, "devices_per_node": 4, "micro_batch_size": 3, "sharding": "zero2", "lora": "lora,r=16"},
+    ),
+    "factory_default": (
+        FACTORY.replace("lora_rank: 8", "quantization_bit: 4"),
+        {"lora": "lora,r=8,targets=all-linear,bits=4"},
+    ),
+    "factory_whole": (
+        FACTORY.replace("finetuning_type: lora", "finetuning_type: full").replace("lora_rank: 8", ""),
+        {"lora": None},
+    ),
+    "torchtune": (
+        "model:\n  _component_: torchtune.models.llama3.llama3_8b\ntokenizer: {max_seq_len: 2048}\nbatch_size: 2\n"
+        "optimizer: {_component_: torch.optim.AdamW, fused: true}\nenable_activation_checkpointing: true\ndtype: bf16\n",
+        {"micro_batch_size": 2, "seq_len": 2048, "recompute": "full", "optimizer": "adamw", "precision": "bf16"},
+    ),
     "model.json": ('{"model_type": "llama", "hidden_size": 64}', {}),
 }
 
@@ -332,6 +350,9 @@ def test_files_that_a_file_names(tmp_path: Path) -> None:
     (tmp_path / "named.sh").write_text("deepspeed t.py --deepspeed ds_z3_bf16.json --per_device_train_batch_size 1")
     guessed = read_files([str(tmp_path / "named.sh")])
     assert "ZeRO stage 3 is taken from its name" in guessed.notes[0]
+    broken = "cat <<EOF > ds.json\n{no\nEOF\ndeepspeed t.py --deepspeed_config ds.json --bs 1\n"
+    (tmp_path / "broken.sh").write_text(broken)
+    assert read_files([str(tmp_path / "broken.sh")]).unknown == ["broken.sh: the text of ds.json"]
     within = 'cat <<EOF > ds.json\n{"zero_optimization": {"stage": $Z}}\nEOF\ndeepspeed t.py --deepspeed_config ds.json\n'
     (tmp_path / "within.sh").write_text("Z=1\n" + within)
     stated = {fact.name: fact.value for fact in read_files([str(tmp_path / "within.sh")]).facts}

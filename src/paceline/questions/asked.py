@@ -258,7 +258,11 @@ _EVERY = (
     Statement(
         name="lora_rank",
         title="rank of adapters",
-        synonyms=(*names_of("lora_r", (HF, AXOLOTL), count), *names_of("lora_rank", (LLAMAFACTORY,), count)),
+        synonyms=(
+            *names_of("lora_r", (HF, AXOLOTL), count),
+            *names_of("lora_rank", (LLAMAFACTORY,), count),
+            *names_of("lora_dim", TYPED, count),
+        ),
     ),
     Statement(name="lora_alpha", title="alpha of adapters", synonyms=tuple(names_of("lora_alpha", TRAINERS))),
     Statement(name="lora_dropout", title="dropout of adapters", synonyms=tuple(names_of("lora_dropout", TRAINERS))),

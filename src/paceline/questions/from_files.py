@@ -132,7 +132,11 @@ def _commands(source: Source) -> Reading:
         text = next((each for name, each in files.items() if PurePath(name).name == own), "")
         if text.strip():
             found.links.remove(link)
-            found.add(read_one(Source(f"{source.name}, {PurePath(link[0]).name}", text, source.folder)))
+            inner = Source(f"{source.name}, {PurePath(link[0]).name}", text, source.folder)
+            try:
+                found.add(read_one(inner))
+            except UserError:
+                found.unknown.append(f"{source.name}: the text of {PurePath(link[0]).name}")
     return found
 
 

@@ -47,7 +47,8 @@ def joined_facts(facts: Mapping[str, StatedFact]) -> tuple[Facts, list[str]]:
 def _adapters(facts: Facts, notes: list[str]) -> None:
     """Join the parts of adapters into one text. Without a kind or a rank the network is trained whole."""
     parts = {name: facts.pop(name) for name in _ASKED_LORA if name in facts}
-    if "lora" in facts or not {"adapter", "lora_rank"} & parts.keys():
+    stated = {name for name in ("adapter", "lora_rank") if name in parts and not parts[name].assumed}
+    if "lora" in facts or not stated:
         return
     kind, first = str(parts["adapter"].value) if "adapter" in parts else "lora", next(iter(parts.values()))
     if "lora_dora" in parts:

@@ -64,7 +64,7 @@ _RESOURCE = "gpu"
 """Slurm's name of the resource."""
 _IGNORED_STARTS = re.compile(
     r"rdzv.*|max_restarts|master.*|node_rank|machine_rank|main_process.*|standalone|monitor.*|log_dir|tee|redirects|role|module|"
-    r"same_network|dynamo.*|multi_gpu|use_.*|no_.*|hostfile|include|exclude|launcher.*|force_multi|ssh.*|start_method|config"
+    r"same_network|dynamo.*|multi_gpu|use_.*|no_.*|hostfile|include|exclude|launcher.*|force_multi|bind_.*|ssh.*|start_method|config"
 )
 _NETWORK = ("model", "model_name", "model_name_or_path", "pretrained_model_name_or_path", "model_id", "hf_model", "base_model")
 
@@ -75,9 +75,10 @@ def read_commands(source: Source) -> tuple[Reading, dict[str, str]]:
     Raises:
         UserError: no command of it starts a training.
     """
-    directives = [line.removeprefix("#SBATCH") for line in source.text.splitlines() if line.startswith("#SBATCH")]
+    script = read_script(source.text)
+    directives = script.directives
     found, given = Reading(), dict[str, str]()
-    _slurm(" ".join(directives), source, found, given)
+    _slurm(directives, source, found, given)
     script = read_script(source.text, given)
     starts = [command for words in script.commands if (command := _start(words))]
     bare = [] if starts else words_of(source.text)
@@ -90,9 +91,9 @@ def read_commands(source: Source) -> tuple[Reading, dict[str, str]]:
     return found, script.files
 
 
-def _slurm(text: str, source: Source, found: Reading, given: dict[str, str]) -> None:
+def _slurm(directives: Sequence[str], source: Source, found: Reading, given: dict[str, str]) -> None:
     """Read the directives of Slurm, and the variables that it sets by them."""
-    for name, value in _options(read_script(text).commands[0] if text.strip() else []):
+    for name, value in _options(directives):
         key = name if len(name) == 1 else name.replace("_", "-")
         stated = _DIRECTIVES.get(key)
         if stated is None:
@@ -222,7 +223,7 @@ def _of_starter(starter: str, key: str, value: Any, source: Source, found: Readi
     """Add what an option of the starter states."""
     name = folded(key)
     words = f"--{key}" if value is True else f"--{key} {value}"
-    if name in LINKS:
+    if name in LINKS and value is not True:
         found.links.append((str(value), source))
         return
     if UNKNOWN in str(value):
@@ -253,7 +254,7 @@ def read_options(tool: str, options: Sequence[tuple[str, Any]], source: Source) 
         name, words = folded(key), f"--{key}" if value is True else f"--{key} {value}"
         path = tuple(name.split("."))
         if name in LINKS:
-            found.links.append((str(value), source))
+            found.links += [] if value is True else [(str(value), source)]
             continue
         if UNKNOWN in str(value):
             if looked_up(tool, path) is not None:

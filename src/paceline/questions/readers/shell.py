@@ -13,7 +13,7 @@ UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 """Value of a variable that the script does not set, or of what a command would print."""
 _ASSIGNED = re.compile(r"^\s*(?:export\s+|declare\s+(?:-\w+\s+)*|local\s+|readonly\s+)?([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(
-    r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?P<index>\[[@*]\])?(?::?(?P<act>[-=+?])(?P<text>[^}]*))?\}|(?P<plain>[A-Za-z_]\w*))"
+    r"\$(?:\{(?P<braced>[A-Za-z_]\w*|\d+|[@*#])(?P<index>\[[@*]\])?(?::?(?P<act>[-=+?])(?P<text>[^}]*))?\}|(?P<plain>[A-Za-z_]\w*|\d))"
 )
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _INTO = re.compile(r"(?<![<>0-9])>\s*(\"[^\"]+\"|'[^']+'|[^\s<>|;&]+)")
@@ -55,7 +55,7 @@ def read_script(text: str, given: Mapping[str, str] | None = None) -> Script:
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith("#SBATCH"):
-            script.directives += _split(line.removeprefix("#SBATCH"))
+            script.directives += _split(_uncommented(line.removeprefix("#SBATCH")))
             continue
         statement = _whole(line, lines)
         if here := _HEREDOC.search(statement):

@@ -153,6 +153,7 @@ OPTIMIZER: Names = (
 )
 UPDATE: Names = (
     *names_of("optimizer.implementation", (TORCHTITAN,), {"fused": "fused", "foreach": "foreach", "for-loop": "looped"}),
+    *names_of("optimizer.early_step_in_backward", (TORCHTITAN,), flag("in_backward")),
 )
 STORED_WEIGHTS: Names = ()
 STATE_BITS: Names = (*names_of("exp_avg_dtype exp_avg_sq_dtype", CORE, {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8}),)

@@ -45,8 +45,8 @@ PREDICT = (
 SEARCH = (
     " --precision --global-batch --micro-batch-size --compression --exchange --servers --sharding --recompute --optimizer"
     " --loss --tensor --context --pipeline --virtual-stages --expert --grad-accum --micro-batches --gather-bits --gradient-bits"
-    " --schedule --codec-at --residual-bits --residuals-at --dense-bits --update --stored-weights --state-bits --ema --task"
-    " --tokens-per-sample --memory-format --layout"
+    " --offload --schedule --codec-at --residual-bits --residuals-at --dense-bits --update --stored-weights --state-bits --ema"
+    " --task --tokens-per-sample --memory-format --layout"
 )
 TRAINING = (
     " --from --target --epochs --samples --tokens --data --price --args --input --lora --seq-len --attention --compile"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 
 from paceline.errors import UserError, shown
 from paceline.strategy.choices import tool_names
-from paceline.strategy.choices.choice import WRITTEN, EmitRule, Need, Trained, choice
+from paceline.strategy.choices.choice import WRITTEN, EmitRule, Need, Searched, Trained, choice
 from paceline.strategy.choices.choice_values import OneOf, WholeNumber
 from paceline.strategy.choices.values import Value
 
@@ -208,6 +208,7 @@ OFFLOAD_CHOICE = choice(
             "give recompute full, or offload activations",
         ),
     ),
+    plan=Searched(help="{help}; may be repeated"),
     train=Trained("offload {value}", "use FSDP's CPUOffload or DeepSpeed in your own script"),
     synonyms=tool_names.OFFLOAD,
     source="Ren et al. 2021, arXiv:2101.06840; Rajbhandari et al. 2021, arXiv:2104.07857; Megatron-Core, cpu_offloading",

@@ -10,9 +10,11 @@ import pytest
 
 from facts import facts
 from paceline.errors import UserError
+from paceline.hardware import Cluster
 from paceline.planning import Goal, Space, TrainingTarget, plan
 from paceline.prediction.learning.convergence import Point, fit
 from paceline.strategy import COMPRESSIONS
+from paceline.strategy.frameworks import framework_of
 from paceline.workload import Workload
 
 
@@ -87,3 +89,12 @@ def test_bits_that_no_strategy_can_have_are_refused(space: Space, choices: dict[
 def test_a_codec_where_none_of_the_compressions_can_be_is_refused(space: Space) -> None:
     with pytest.raises(UserError, match=facts("network card", "terngrad")):
         replace(space, compressions=("terngrad",), others={"codec_at": ("nic",)})
+
+
+def test_frameworks_without_a_pipeline_divide_nothing_unless_told() -> None:
+    space = Space(clusters=(Cluster.named("8 H100"),))
+    assert space.on(framework_of("megatron")) == space.on(framework_of("ordinary")) == space
+    whole = space.on(framework_of("hf-trainer"))
+    assert whole.tensors == whole.pipelines == whole.contexts == whole.experts == (1,)
+    named = Space(clusters=(Cluster.named("8 H100"),), tensors=(2,))
+    assert named.on(framework_of("hf-trainer")) == named

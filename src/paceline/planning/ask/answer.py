@@ -55,6 +55,7 @@ class Asked(Tabular):
         choice: the best plain strategy (DDP or FSDP with recomputation and micro steps); a divided layout if no plain one
             fits or if it is clearly faster; on the next larger cluster if nothing fits.
         said: choices that the user stated, in words; the others are chosen.
+        settings: names and values with which the named framework runs the choice, in its own words.
         plain: the best plain strategy, relative to a divided layout that is the answer; None if the answer is plain.
         otherwise: what fits ``named`` without the stated choices of a layout, if nothing does with them; else None.
         named: the cluster of the question; None if the choice's cluster was selected among the listed ones.
@@ -85,6 +86,7 @@ class Asked(Tabular):
     price: str = ""
     listing: Price | None = None
     said: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
     plain: Upgrade | None = None
     otherwise: Choice | None = None
     keeping: Upgrade | None = None
@@ -136,6 +138,7 @@ class Asked(Tabular):
             **{name: getattr(self, name) for name in (*names, *others)},
             **{name: upgrade.to_json() if upgrade else None for name, upgrade in further.items()},
             "said": list(self.said),
+            "settings": dict(self.settings),
             "otherwise": self.otherwise.to_json() if self.otherwise else None,
             "lighter": [fit.to_json() for fit in self.lighter],
             "advice": self.advice,

@@ -27,6 +27,7 @@ from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import ORDINARY, StepPredictor
 from paceline.prediction.mesh.expert_parallel import has_experts
 from paceline.prediction.transports import steps_by_transport
+from paceline.questions.own_settings import own_settings
 from paceline.strategy import Strategy
 from paceline.strategy.choices.values import plain
 from paceline.strategy.strategy import CHOICES
@@ -101,6 +102,7 @@ def ask(
         upgrades=more,
         keeping=_keeping(question, choice, more, by_s),
         said=said(question),
+        settings=own_settings(tool, choice.strategy) if (tool := predictor.uncorrected.typical.framework.tool) else (),
         plain=upgrade_to(choice, plain_choice, cluster_text(choice.cluster)) if plain_choice else None,
         otherwise=None if fits or cluster is None else _otherwise(question, cluster),
         divided_layout=_layout(at, choice, divided) if divided and plain_choice is None else None,

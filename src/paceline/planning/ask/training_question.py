@@ -14,7 +14,7 @@ from paceline.planning.search.choice import Plan
 from paceline.planning.search.goal import Goal
 from paceline.planning.search.layouts import Progress, silent
 from paceline.planning.search.plan import plan
-from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space, axes, space_fields
+from paceline.planning.search.space import MODEL_AXES, PLAIN_GRADIENTS, Space, axes, runs_divided, space_fields
 from paceline.planning.search.training_target import TrainingTarget
 from paceline.prediction import StepPredictor
 from paceline.strategy import BUCKET_BYTES, Strategy
@@ -139,7 +139,12 @@ class TrainingQuestion:
         return self.plan(Space(clusters=tuple(clusters), **PLAIN), goal)
 
     def divided(self, clusters: Sequence[Cluster], progress: Progress = silent, more: Mapping[str, Any] = ALL) -> Plan | None:
-        """Return the best divided layout. ``more``: extent of the search, ``ALL``, ``FEW`` or ``QUICK``."""
+        """Return the best divided layout. ``more``: extent of the search, ``ALL``, ``FEW`` or ``QUICK``.
+
+        None with a framework that divides nothing, unless the user stated a division.
+        """
+        if not (self.choices.keys() & set(DIVIDING) or runs_divided(self.predictor.uncorrected.typical.framework)):
+            return None
         return self.plan(Space(clusters=tuple(clusters), **{**DIVIDED, **more}), FASTEST, progress)
 
     def alike(self, cluster: Cluster, strategy: Strategy) -> Plan | None:

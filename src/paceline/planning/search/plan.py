@@ -93,7 +93,7 @@ def plan(
         UserError: nothing is legal; no price if the goal needs one.
         NotMet: nothing fits, with the least missing GiB; a deadline or budget that nothing meets, with the nearest that does.
     """
-    target = target or TrainingTarget()
+    target, space = target or TrainingTarget(), space.on(predictor.uncorrected.typical.framework)
     if not space.batches and target.curve is None:
         target = replace(target, published=published_batch(workload))
     if not space.optimizer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -16,10 +16,12 @@ from paceline.prediction.learning.convergence import accuracies
 from paceline.strategy import COMPRESSIONS, SHARDINGS
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import ByteSize, Name, WholeNumber
+from paceline.strategy.choices.synonyms import name_in
 from paceline.strategy.choices.values import chosen, plain
 from paceline.strategy.codec_place import IN_CARD, PLACES, USUAL_PLACE
 from paceline.strategy.compression.compressions import DENSE
 from paceline.strategy.exchanges.allreduce import ALLREDUCE
+from paceline.strategy.frameworks import Framework
 from paceline.strategy.gradient_exchange import RESIDUAL_CHOICES
 from paceline.strategy.mesh_rules import SHARES_OUT
 from paceline.strategy.parallelism import DIVIDING, MODEL
@@ -34,7 +36,7 @@ MAX_LOSS = 0.5
 _NAMED: Mapping[str, StrategyChoice] = {
     axis: item
     for item in CHOICES.values()
-    if item.plan is not None and not item.plan.single and isinstance(item.values, Name)
+    if item.plan is not None and item.plan.axis and not item.plan.single and isinstance(item.values, Name)
     for axis in (item.plan.axis, *(["divided_shardings"] if item.plan.axis == "shardings" else ()))
 }
 """Fields that hold names, each with its choice."""
@@ -57,7 +59,7 @@ _OF_SHARES: Mapping[str, str] = {
     name: item.plan.axis for name, item in CHOICES.items() if item.plan and item.plan.single and SHARES_OUT in item.needs
 }
 """Choices of strategies that share state out, and the field that holds their value."""
-UNDIVIDED: Mapping[str, tuple[int, ...]] = dict.fromkeys(axes(DIVIDING), (1,))
+UNDIVIDED: Mapping[str, Any] = dict.fromkeys(axes(DIVIDING), (1,))
 """Fields of a space without divided networks."""
 PLAIN_GRADIENTS: Mapping[str, tuple[str, ...]] = {"compressions": (DENSE.name,), "exchanges": (ALLREDUCE.name,)}
 """Fields of a space without compressed gradients."""
@@ -82,6 +84,11 @@ def _tried(name: str) -> tuple[Any, ...]:
 def _usual_others() -> Mapping[str, tuple[Any, ...]]:
     """Return the default values of further choices."""
     return {name: values for name in OTHERS if (values := _tried(name))}
+
+
+def runs_divided(framework: Framework) -> bool:
+    """Return whether a framework runs divided networks: its settings name the stages of a pipeline, or none are declared."""
+    return not framework.tool or bool(name_in(framework.tool, CHOICES["pipeline"].synonyms))
 
 
 def space_fields(choices: Mapping[str, Sequence[Any]], devices: Iterable[Device]) -> dict[str, Any]:
@@ -276,6 +283,10 @@ class Space:
     def divides(self) -> bool:
         """Return whether sizes of a division are named."""
         return bool(self.model_sizes)
+
+    def on(self, framework: Framework) -> Space:
+        """Return the space without divided networks if the framework runs none and no size of a division is named."""
+        return self if self.divides or self.experts or runs_divided(framework) else replace(self, **UNDIVIDED)
 
     @property
     def whole(self) -> bool:

@@ -63,6 +63,7 @@ def _answer(asked: Asked, deeper: str) -> Iterator[Block]:
     yield Pair("fits", f"{memory(p.memory_bytes)} of {memory(available)} a device{batch}")
     words = in_words(choice.strategy, choice.strategy.parallelism.data)
     yield Pair("run it as", f"{words}, {choice.strategy.precision}")
+    yield Pair("settings", ", ".join(f"{name} {text}" for name, text in asked.settings))
     yield Pair("you said", f"{', '.join(asked.said)}; the rest is chosen here" if asked.said else "")
     useful = p.useful_tokens_per_s
     tokens = f", {rate(useful or asked.tokens * p.samples_per_s)} tokens/s" if asked.tokens else ""

@@ -51,6 +51,7 @@ class Framework:
             it compiles.
         examples: values of choices that its examples of networks on sequences state, by name. They are taken where a question
             leaves these choices open (``usual_choices``).
+        tool: whose names of settings its users write, a key of ``choices.synonyms.TOOLS``; empty: none are declared.
         emits: target of ``plan --emit`` that writes for it; empty: none does.
         compiled: True if ``torch.compile`` runs, which the user or the framework chooses (``under_compiler``).
         sources: where each statement comes from.
@@ -80,6 +81,7 @@ class Framework:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     examples: Mapping[str, Any] = field(default_factory=dict)
     compiled_defaults: Mapping[str, Any] = field(default_factory=dict)
+    tool: str = ""
     emits: str = ""
     aliases: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from paceline import planning
 from paceline.errors import UserError
 from paceline.hardware.placement import nodes_text
+from paceline.hardware.prices import price
 from paceline.planning import Change, WhatIf
-from paceline.planning.emit.targets import TARGETS, emit
+from paceline.planning.emit.job import EmittedJob
+from paceline.planning.emit.targets import TARGETS, emitted
 from paceline.planning.search.goal import money
+from paceline.planning.search.training_target import MILLION
+from paceline.prediction.learning.convergence import epoch_samples
 from paceline.reporting.figures.answer_figures import gains
 from paceline.reporting.pages.answer_page import (
     Page,
@@ -69,9 +73,11 @@ def status(page: Page) -> str:
 def copies(asked: Question) -> list[Copy]:
     """Return the question as a command and in Python, and the strategy as options of other software."""
     texts = [Copy("Command", command(asked.chosen)), Copy("Python", python(asked.chosen))]
+    samples, listing = epoch_samples(asked.workload.name) or MILLION, price(asked.cluster.device.name)
     for target in TARGETS:
         try:
-            texts.append(Copy(target, emit(target, asked.strategy, asked.workload, asked.cluster)))
+            job = EmittedJob(target, asked.strategy, asked.workload, asked.cluster, samples=samples, price=listing)
+            texts.append(Copy(target, emitted(job).text))
         except UserError as error:
             texts.append(Copy(target, "", str(error)))
     return texts

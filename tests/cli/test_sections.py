@@ -15,7 +15,7 @@ from paceline.cli.parser import Parser
 from paceline.strategy.choices.choice import Topic
 from paceline.strategy.strategy import CHOICES
 
-MOST = 12
+MOST = 14
 """Most common options of a command."""
 VERBS = ("ask", "predict", "memory", "plan", "whatif", "explain", "train")
 

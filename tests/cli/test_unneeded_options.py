@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cli.arguments.unneeded_options import amount, together, unneeded
+from paceline.cli.arguments.unneeded_options import amount, ignored_in_files, together, unneeded
 from paceline.cli.command_line import build_parser
 
 
@@ -29,6 +29,10 @@ def test_no_own_option_is_among_them(verb: str) -> None:
     parser = build_parser(verb).commands()[verb]
     assert not [option for option in parser.options() if unneeded(option) and option in ("--precision", "--tensor")]
     assert unneeded("--precison") == unneeded("--devise") == ""
+
+
+def test_what_files_may_have_too() -> None:
+    assert "no prediction needs it" in ignored_in_files("--remove_unused_columns") and not ignored_in_files("--precision")
 
 
 def test_amounts() -> None:

@@ -257,18 +257,20 @@ def _unknown_option(options: Sequence[str], command: Parser, fix: str) -> UserEr
     option, verb = options[0], command.prog.rpartition(" ")[2]
     if instead := instead_of(option, verb):
         return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
+    advice = ""
     if _WORKLOAD in command.operands():
-        from paceline.cli.arguments.unneeded_options import amount, together, unneeded  # only once something went wrong
+        from paceline.cli.arguments.unneeded_options import amount, ignored_in_files, together, unneeded
 
         if amount(option) and (instead := instead_of("--samples", verb)):
             return UserError(f"unknown option {option!r}", f"{instead}; {fix}")
         if advice := unneeded(option):
             names = together(options, advice)
             return UserError(f"unknown option{'s' if len(names) > 1 else ''} {', '.join(names)}", advice)
+        advice = ignored_in_files(option)
     if len(command.options()) <= _FEW:
         return unknown("option", option, command.options(), fix, few=_FEW)
     bare = {name.removeprefix("--"): name for name in command.options()}  # the dashes must not count as similarity
     near = [bare[name] for name in near_names(option.removeprefix("--"), bare)]
-    return (
-        unknown("option", option, near, fix, few=0) if near else UserError(f"unknown option {option!r}; nothing is near", fix)
-    )
+    if near:
+        return unknown("option", option, near, fix, few=0)
+    return UserError(f"unknown option {option!r}; nothing is near", advice or fix)

@@ -99,7 +99,7 @@ _EVERY = (
             *names_of("seq_length", CORE, count),
             *names_of("training.seq_len", (TORCHTITAN,), count),
             *names_of("tokenizer.max_seq_len", (TORCHTUNE,), count),
-            *names_of("seq sequence_length block_size max_seq_len context_length seqlen ctx_len", TYPED),
+            *names_of("seq max_seq ctx sequence_length block_size max_seq_len context_length seqlen ctx_len", TYPED),
         ),
     ),
     Statement(
@@ -113,7 +113,11 @@ _EVERY = (
             *names_of("training.local_batch_size training.batch_size", (TORCHTITAN,), count),
             *names_of("data.batch_size data.init_args.batch_size", (LIGHTNING,), count),
             *names_of("batch_size", (TORCHTUNE,), count),
-            *names_of("mbs per_gpu_train_batch_size per_device_batch_size batch_size_per_gpu device_batch_size", TYPED, count),
+            *names_of(
+                "mb samples_per_gpu mbs per_gpu_train_batch_size per_device_batch_size batch_size_per_gpu device_batch_size",
+                TYPED,
+                count,
+            ),
             *names_of("bs batch_size batch", TYPED, count, remarks={"": _EACH}),
         ),
     ),
@@ -189,7 +193,10 @@ _EVERY = (
     Statement(
         name="world_size",
         title="devices of all nodes",
-        synonyms=(*names_of("num_processes", (ACCELERATE,), count), *names_of("world_size num_gpus ngpus gpus", TYPED, count)),
+        synonyms=(
+            *names_of("num_processes", (ACCELERATE,), count),
+            *names_of("world_size num_gpus ngpus gpus device_count num_devices", TYPED, count),
+        ),
     ),
     Statement(
         name="copies",

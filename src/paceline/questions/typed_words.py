@@ -54,12 +54,13 @@ def _vocabulary() -> tuple[frozenset[str], Mapping[str, str]]:
 
 @cache
 def _by_words() -> Mapping[frozenset[str], Entry]:
-    """Return the statements by the words of their names. Words of several statements are left out."""
+    """Return the statements by the words of their names, those that only people type first. Words of several are left out."""
     found: dict[frozenset[str], list[Entry]] = {}
     for name, entry in typed_names().items():
         if words := _words(name):
             found.setdefault(words, []).append(entry)
-    return {words: entries[0] for words, entries in found.items() if len({entry[0] for entry in entries}) == 1}
+    chosen = {words: [e for e in entries if not e[2].tools] or entries for words, entries in found.items()}
+    return {words: entries[0] for words, entries in chosen.items() if len({entry[0] for entry in entries}) == 1}
 
 
 @cache

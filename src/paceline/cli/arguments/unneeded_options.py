@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from paceline.strategy.choices.synonyms import folded
 
+_OTHERS = "leave it out: no prediction needs it"
 AMOUNTS = frozenset(("steps", "samples", "epochs", "tokens"))
 """Statements about a whole training."""
 
@@ -22,6 +23,14 @@ def unneeded(option: str) -> str:
         if any(fnmatchcase(each, pattern) for each in (name, last) for pattern in patterns):
             return advice
     return ""
+
+
+def ignored_in_files(option: str) -> str:
+    """Return what to do about an option that readers of other tools' files ignore; empty for others."""
+    from paceline.questions.readers.keys import tool_keys
+
+    path = folded(option.partition("=")[0]).split(".")
+    return _OTHERS if any(keys.ignores(path) for keys in tool_keys().values()) else ""
 
 
 @cache

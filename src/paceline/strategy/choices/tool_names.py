@@ -54,6 +54,7 @@ BATCH: Names = (
 
 _HALVES = {"bf16": "bf16", "fp16": "fp16", "no": "fp32", "fp8": "fp8"}
 _FLOAT8 = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+_TYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
 _STORED_BF16 = {"precision": "bf16", "stored_weights": "bf16"}
 _NEMO_PRECISIONS = {
     "bf16": "bf16",
@@ -113,13 +114,11 @@ PRECISION: Names = (
             "transformer-engine": "fp8",
         },
     ),
-    *names_of("amp mixed-precision", TYPED, {**_HALVES, "true": "bf16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16"}),
+    *names_of("amp mixed-precision autocast", TYPED, {**_HALVES, **_TYPES, "true": "bf16"}),
     *names_of("float8.recipe_name quantize.linear.float8.recipe_name", (TORCHTITAN,), dict.fromkeys(_FLOAT8, "fp8-current")),
     *names_of("dtype", (TORCHTUNE,), {"bf16": "bf16", "fp32": "fp32"}),
     *names_of("fp8_hybrid", TYPED, flag("fp8")),
-    *names_of(
-        "dtype torch_dtype", TYPED, {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32"}
-    ),
+    *names_of("dtype torch_dtype param_dtype compute_dtype", TYPED, _TYPES),
 )
 """Precision of the arithmetic. ``questions`` takes the narrowest of several."""
 
@@ -149,6 +148,7 @@ OPTIMIZER: Names = (
     *names_of("optimizer.name", (TORCHTITAN,), _optimizer),
     *names_of("optimizer._component_", (TORCHTUNE,), lambda value: _optimizer(str(value).rpartition(".")[2])),
     *names_of("optimizer.optimizer optim.name", (NEMO,), _decoupled),
+    *names_of("fused_adam fused_adamw", TYPED, flag({"optimizer": "adamw", "update": "fused"})),
     *names_of("adam8bit adam_8bit use_8bit_adam adamw8bit 8bit_optimizer", TYPED, flag("adamw_8bit")),
 )
 UPDATE: Names = (
@@ -156,7 +156,10 @@ UPDATE: Names = (
     *names_of("optimizer.early_step_in_backward", (TORCHTITAN,), flag("in_backward")),
 )
 STORED_WEIGHTS: Names = ()
-STATE_BITS: Names = (*names_of("exp_avg_dtype exp_avg_sq_dtype", CORE, {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8}),)
+STATE_BITS: Names = (
+    *names_of("exp_avg_dtype exp_avg_sq_dtype", CORE, {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8}),
+    *names_of("optim_bits optimizer_bits", TYPED, {"8": 8, "16": 16, "32": 32}),
+)
 EMA: Names = (*names_of("use_ema", TYPED, flag(True)),)
 LOSS: Names = (
     *names_of("use_liger_kernel enable_liger_kernel", (HF, LLAMAFACTORY), flag("chunked")),
@@ -201,7 +204,7 @@ CONTEXT: Names = (
     *names_of("parallelism_config_cp_size", (ACCELERATE,), count),
     *names_of("sequence_parallel_degree", (AXOLOTL,), count),
     *names_of("parallelism_config_sp_size", (ACCELERATE,), _swapped),
-    *names_of("cp cp_size context_parallel context_parallel_degree", TYPED, count),
+    *names_of("ring_attention ring_attn cp cp_size context_parallel context_parallel_degree", TYPED, count),
     *names_of("sp_size ulysses ulysses_sequence_parallel_size ulysses_size", TYPED, _swapped),
 )
 EXPERT: Names = (
@@ -331,15 +334,15 @@ SHARDING: Names = (
     ),
     *names_of("strategy trainer.strategy", (LIGHTNING,), _lightning_strategy),
     *names_of(
-        "sharding sharding_strategy shard_strategy",
+        "sharding sharding_strategy shard_strategy fsdp_sharding fsdp_strategy",
         TYPED,
         {**_FSDP, **_STAGES, "hybrid": HSDP, "zero++": ZEROPP, "zeropp": ZEROPP},
         remarks=dict.fromkeys(("zero++", "zeropp"), _OF_ZEROPP),
     ),
-    *names_of("zero deepspeed_stage zero_optimization zero_optimization_stage", TYPED, _STAGES),
+    *names_of("zero ds_stage deepspeed_stage zero_optimization zero_optimization_stage", TYPED, _STAGES),
     *names_of("zero1", TYPED, flag("zero1")),
     *names_of("zero2", TYPED, flag("zero2")),
-    *names_of("zero3 fsdp2 full_shard", TYPED, flag("zero3")),
+    *names_of("zero3 fsdp2 full_shard fully_sharded", TYPED, flag("zero3")),
     *names_of("ddp", TYPED, flag("ddp")),
     *names_of("hsdp hybrid_shard", TYPED, flag(HSDP)),
     *names_of("zero++ zeropp", TYPED, flag(ZEROPP), remarks={"": _OF_ZEROPP}),
@@ -366,7 +369,7 @@ OFFLOAD: Names = (
     *names_of("optimizer_cpu_offload", CORE, flag("optimizer"), added=True),
     *names_of("cpu_offloading", CORE, flag("activations"), added=True),
     *names_of("activation_offloading", (AXOLOTL,), {**flag("activations"), "legacy": "checkpoints"}, added=True),
-    *names_of("offload_optimizer offload_adam optimizer_offload", TYPED, flag("optimizer"), added=True),
+    *names_of("offload_optimizer offload_opt offload_adam optimizer_offload", TYPED, flag("optimizer"), added=True),
     *names_of("offload_param offload_params param_offload", TYPED, flag("weights+optimizer"), added=True),
     *names_of("offload_activations", TYPED, flag("activations"), added=True),
     *names_of("offload", TYPED, {"cpu": "cpu", "true": "cpu"}),
@@ -377,7 +380,7 @@ OFFLOAD_LAYERS: Names = (*names_of("cpu_offloading_num_layers", CORE, count),)
 ACCUMULATION: Names = (
     *names_of("gradient_accumulation_steps", (HF, DEEPSPEED, ACCELERATE, AXOLOTL, LLAMAFACTORY, TORCHTUNE), count),
     *names_of("accumulate_grad_batches trainer.accumulate_grad_batches", (LIGHTNING,), count),
-    *names_of("ga gas grad_accum_steps accumulation accum accumulation_steps grad_acc", TYPED, count),
+    *names_of("micro_steps update_freq ga gas grad_accum_steps accumulation accum accumulation_steps grad_acc", TYPED, count),
 )
 _OFFLOADED = MappingProxyType({"recompute": "full", "offload": "checkpoints"})
 
@@ -388,6 +391,7 @@ def _selective(value: Any) -> str:
     return f"selective:{','.join(parts)}"
 
 
+_WHOLE_OR_PARTS = {**flag("full", "none"), "full": "full", "selective": "selective"}
 RECOMPUTE: Names = (
     *names_of(
         "gradient_checkpointing",
@@ -402,14 +406,14 @@ RECOMPUTE: Names = (
     *names_of("recompute_granularity", CORE, {"full": "full", "selective": "selective", "null": "none", "none": "none"}),
     *names_of("recompute_activations", (MEGATRON,), flag("selective")),
     *names_of("selective_recompute selective_checkpointing selective_ac", TYPED, flag("selective")),
-    *names_of("full_recompute recomputation", TYPED, {**flag("full", "none"), "full": "full", "selective": "selective"}),
+    *names_of("full_recompute recomputation remat activation_recompute", TYPED, _WHOLE_OR_PARTS),
     *names_of("recompute_modules", CORE, _selective),
     *names_of("activations_checkpoint_granularity", (NEMO,), {"full": "full", "selective": "selective", "null": "none"}),
     *names_of("activation_checkpoint.mode", (TORCHTITAN,), {"none": "none", "full": "full", "selective": "selective:op"}),
     *names_of(
         "activation_checkpointing grad_checkpointing activation_checkpoint ac checkpointing checkpoint_activations grad_ckpt",
         TYPED,
-        {**flag("full", "none"), "full": "full", "selective": "selective"},
+        _WHOLE_OR_PARTS,
     ),
 )
 GATHER_BITS: Names = (

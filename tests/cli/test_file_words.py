@@ -106,6 +106,15 @@ def test_what_is_still_asked_for(typed: str, message: str, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("files")
+def test_what_other_options_answer() -> None:
+    assert "--cluster" not in read("predict", "gpt2 --from ds.json --records run").arguments
+    assert read("ask", "gpt2 --from ds.json").arguments[0] == "gpt2"
+    of_epochs = read("ask", "--from job.sbatch --on H100 --data 1000")
+    assert shlex.join(of_epochs.arguments).count("--epochs 3") == 1
+    assert any("samples of an epoch are unknown" in note for note in read("ask", "--from job.sbatch --on H100").notes)
+
+
+@pytest.mark.usefixtures("files")
 def test_a_file_and_its_options_have_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     of_file = answer(capsys, "predict --from ds.json gpt2 --cluster 8xH100 --micro-batch-size 2")
     of_options = answer(

@@ -11,6 +11,7 @@ from paceline.errors import UserError
 from paceline.questions.facts import combined
 from paceline.questions.from_files import divided_path, read_files
 from paceline.questions.joined import joined_facts
+from paceline.workload import Workload
 
 DEEPSPEED = {
     "train_batch_size": "auto",
@@ -324,6 +325,24 @@ def test_what_a_file_states(name: str, tmp_path: Path) -> None:
     found = {fact.name: fact.value for fact in joined_facts(combined(reading.facts)[0])[0].values()}
     assert {key: found.get(key) for key in expected} == expected
     assert name != "model.json" or found == {"workload": str(tmp_path / name)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parameters"),
+    [
+        ("--num-layers 4 --hidden-size 256 --num-attention-heads 4 --vocab-size 1000 --seq-length 128", 3.45e6),
+        ("--num-layers 4 --hidden-size 256 --num-attention-heads 4 --swiglu --ffn-hidden-size 512 --vocab-size 1000", 2.88e6),
+        (
+            "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --swiglu --num-experts 4 --moe-router-topk 2 "
+            "--moe-ffn-hidden-size 512 --vocab-size 1000 --untie-embeddings-and-output-weights",
+            4.19e6,
+        ),
+    ],
+)
+def test_a_network_of_megatron_that_is_not_published(arguments: str, parameters: float, tmp_path: Path) -> None:
+    (tmp_path / "args").write_text(arguments + " --micro-batch-size 1")
+    stated = {fact.name: fact.value for fact in read_files([str(tmp_path / "args")]).facts}
+    assert Workload.named(stated["workload"], 128).num_parameters == pytest.approx(parameters, rel=0.02)
 
 
 def test_what_is_not_understood_is_listed_and_the_rest_is_quiet(tmp_path: Path) -> None:

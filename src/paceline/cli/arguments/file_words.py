@@ -71,12 +71,14 @@ class FileWords:
     """Statements of files, for one command.
 
     Attributes:
+        given: the command's own words.
         facts: their statements.
         details: everything that they leave open, a line each.
     """
 
     command: str = ""
     names: str = ""
+    given: Collection[str] = ()
     legal: Collection[str] = ()
     reading: Reading = field(default_factory=Reading)
     facts: list[StatedFact] = field(default_factory=list)
@@ -96,7 +98,7 @@ class FileWords:
         self._check(facts)
         if _WHY_NOT in self.legal:
             self._whole_batch(facts)
-        if "epochs" in facts and self._takes("epochs") and facts["epochs"].source != COMMAND and "--data" not in self.command:
+        if "epochs" in facts and self._takes("epochs") and facts["epochs"].source != COMMAND and "--data" not in self.given:
             epochs = facts.pop("epochs")
             notes.append(f"{epochs.where} is left out: the samples of an epoch are unknown (--epochs with --data).")
         if _WHY_NOT in self.legal:
@@ -120,12 +122,19 @@ class FileWords:
     def _check(self, facts: Mapping[str, StatedFact]) -> None:
         """Raise UserError for a question without a network, or without machines that the command needs."""
         known = sizes(facts)
-        text = f"{known[0]}x{known[1]} H100" if known else "8 H100"
+        text = f"{known[0]}x{known[1]} H100" if known and known[0] > 1 else f"{known[1]} H100" if known else "8 H100"
         on = next((each for each in ("--cluster", "--on") if each in self.legal), "--cluster")
         if WORKLOAD in self.legal and WORKLOAD not in facts:
             machines = "" if CLUSTER in facts or DEVICE in facts else f" {on} '{text}'"
             raise UserError(f"{self.names} names no network", f"add it: {self.command} llama-3-8b --from ...{machines}")
-        if "--cluster" in self.legal and CLUSTER not in facts and DEVICE not in facts and "--records" not in self.command:
+        rents = self.command.endswith(" ask")  # without machines it compares what can be rented
+        if (
+            "--cluster" in self.legal
+            and not rents
+            and CLUSTER not in facts
+            and DEVICE not in facts
+            and "--records" not in self.given
+        ):
             counted = f" says {known[0]} x {known[1]} devices, but not which" if known else " names no machines"
             raise UserError(f"{self.names}{counted}", f"add them: --cluster '{text}'")
 
@@ -169,11 +178,13 @@ class FileWords:
         return notes
 
 
-def file_words(command: str, paths: Sequence[str], typed: Sequence[StatedFact], legal: Collection[str]) -> FileWords:
+def file_words(
+    command: str, paths: Sequence[str], typed: Sequence[StatedFact], legal: Collection[str], given: Collection[str] = ()
+) -> FileWords:
     """Read files for a command. Raises UserError as ``read_files``."""
     reading = read_files(paths)
     names = " and ".join(Path(path).name for path in paths)
-    found = FileWords(command, names, legal, reading, list(reading.facts))
+    found = FileWords(command, names, given, legal, reading, list(reading.facts))
     found.facts = _with_counts(found.facts, typed)
     return found
 
@@ -211,10 +222,11 @@ def _compose(facts: dict[str, StatedFact], legal: Collection[str]) -> None:
             facts[CLUSTER] = replace(facts.pop(DEVICE), name=CLUSTER)
         return
     each = facts[DEVICES].value if DEVICES in facts else 1
+    counted = f"{nodes}x{each}" if int(nodes) > 1 else str(each)
     first = named or device
     assert first is not None
     source = facts[NODE if NODE in facts else DEVICES].source
-    facts[CLUSTER] = replace(first, name=CLUSTER, value=f"{nodes}x{each} {text}", source=source)
+    facts[CLUSTER] = replace(first, name=CLUSTER, value=f"{counted} {text}", source=source)
     for name in (NODE, DEVICES, DEVICE):
         facts.pop(name, None)
 

@@ -65,7 +65,7 @@ def in_own_words(command: str, arguments: Sequence[str], legal: Collection[str],
     stated = _own_facts(divided.own, legal, valued)
     typed = [fact for fact in divided.facts if _spelled(fact.words.split()[0], legal)]
     _check_agreement(divided.facts, [*stated, *typed])
-    of_files = file_words(command, paths, [*divided.facts, *stated], legal) if paths else FileWords()
+    of_files = file_words(command, paths, [*divided.facts, *stated], legal, divided.own) if paths else FileWords()
     facts, overruled = combined([*divided.facts, *stated, *of_files.facts])
     found, derived = joined_facts(facts)
     if paths:

@@ -9,6 +9,7 @@ from paceline.hardware.cluster import Cluster
 from paceline.memory_timeline import BEYOND
 from paceline.prediction.passes.recompute import recomputed
 from paceline.prediction.predictor import Predictor
+from paceline.prediction.step.framework_memory import PIECES
 from paceline.strategy.recompute import NO_RECOMPUTE, Recompute
 from paceline.strategy.strategy import Strategy
 from paceline.workload.table import Workload
@@ -36,7 +37,7 @@ def test_fragments_are_a_share_of_sharded_steps_alone() -> None:
     network = Workload.named("gpt2", 64)
     for devices, sharding, share in ((4, "zero3", 0.15), (4, "ddp", 0.0), (1, "zero3", 0.0)):
         of = sizes("hf-trainer", network, named_cluster("A100", devices, 1), sharding=sharding)
-        assert of["fragments"] == pytest.approx(share * sum(size for name, size in of.items() if name not in BEYOND))
+        assert of["fragments"] == pytest.approx(PIECES + share * sum(size for name, size in of.items() if name not in BEYOND))
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "hf-trainer", "lightning"])

@@ -23,7 +23,7 @@ from paceline.prediction.exchange.local_steps import beside_share, outer_seconds
 from paceline.prediction.mesh.mesh_step import mesh_step
 from paceline.prediction.passes.offload import check_offload, check_paged
 from paceline.prediction.step.costs import run_again, slowest, update_seconds
-from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
+from paceline.prediction.step.framework_memory import fragments_share, framework_bytes, free_bytes
 from paceline.prediction.step.memory import (
     fixed_bytes,
     loss_of,
@@ -362,8 +362,9 @@ class _SameExchange:
                 parts = fixed_bytes(workload, s, plan, self.cluster.device)
                 parts |= framework_bytes(workload, s, framework, parts)
                 context = context_bytes(self.cluster.device)
-                whole = 1 + fragments_share(s, framework) if context else 1.0
-                fixed = whole * sum(parts.values()) + context
+                gpu = self.cluster.device.kind == "gpu"
+                whole = 1 + fragments_share(s, framework) if gpu and not framework.stream_pools else 1.0
+                fixed = whole * sum(parts.values()) + context + (free_bytes(s, framework, 0.0) if gpu else 0.0)
                 if context:
                     fixed += communicators_bytes(mesh, self.cluster, megatron=framework.megatron)
                 update = whole * (update_bytes(workload, s, framework, plan) - parts["gathered"])

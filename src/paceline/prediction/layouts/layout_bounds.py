@@ -43,6 +43,7 @@ from paceline.prediction.passes.blocks import after_blocks, block_begins, part_s
 from paceline.prediction.passes.host import host_launches, host_seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.costs import run_again, slowest
+from paceline.prediction.step.framework_memory import PIECES
 from paceline.prediction.step.memory import fixed_bytes, numbers_of, sample_bytes
 from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes
 from paceline.prediction.step.step_model import StepModel
@@ -284,13 +285,15 @@ class LayoutBounds(Prepared):
 
     def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
         """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
-        context = context_bytes(self.cluster.device)
+        context, framework = context_bytes(self.cluster.device), self.model.constants.framework
+        if self.cluster.device.kind == "gpu" and not framework.stream_pools:
+            context += PIECES
         divided = own.tensor * own.context * stages
         world = self.cluster.world_size
         if not context or world % divided or world // stages % own.expert:
             return context
         mesh = replace(own.mesh(), data=world // divided, pipeline=stages)
-        return context + communicators_bytes(mesh, self.cluster, megatron=self.model.constants.framework.megatron)
+        return context + communicators_bytes(mesh, self.cluster, megatron=framework.megatron)
 
     def _present(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the state of each row, numbered among those of all rows, and the first row with each."""

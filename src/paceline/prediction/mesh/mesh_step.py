@@ -32,7 +32,7 @@ from paceline.prediction.passes.compute import Resource, Seconds
 from paceline.prediction.passes.weight_gradients import weight_bytes, weight_seconds
 from paceline.prediction.step.expert_replicas import expert_replicas
 from paceline.prediction.step.exposed import exposed_without_exchange, share_wait
-from paceline.prediction.step.framework_memory import fragments_share
+from paceline.prediction.step.framework_memory import free_bytes
 from paceline.prediction.step.memory import numbers_of, sample_bytes
 from paceline.prediction.step.runtime_memory import communicators_bytes
 from paceline.prediction.step.step import Step
@@ -247,7 +247,8 @@ class MeshStep(Step):
         sizes |= {name: size * micro for name, size in of_sample.items()}
         if sizes.get(CONTEXT):
             tensors = sum(size for name, size in sizes.items() if name not in BEYOND)
-            sizes[FRAGMENTS] = fragments_share(step.strategy, step.framework) * tensors
+            gpu = self.cluster.device.kind == "gpu"
+            sizes[FRAGMENTS] = free_bytes(step.strategy, step.framework, tensors) if gpu else 0.0
             sizes[COMMUNICATORS] = communicators_bytes(mesh, self.cluster, megatron=step.framework.megatron)
         return sizes
 

@@ -24,7 +24,7 @@ from paceline.prediction.exchange.table_exchange import table_bytes
 from paceline.prediction.passes.activation_offload import blocks_on_host
 from paceline.prediction.passes.layer_roles import forward_product
 from paceline.prediction.passes.recompute import recomputed
-from paceline.prediction.step.framework_memory import fragments_share, framework_bytes
+from paceline.prediction.step.framework_memory import framework_bytes, free_bytes
 from paceline.prediction.step.optimizer_state import is_paged, largest_tensor, paged_out, state_bytes, temporary_bytes
 from paceline.prediction.step.runtime_memory import communicators_bytes, context_bytes, workspace_bytes
 from paceline.strategy.frameworks import ORDINARY, Framework
@@ -72,7 +72,7 @@ def memory_breakdown(
     sizes = {**fixed, **passes, **({"update": beyond} if beyond > 0 else {})}
     context = context_bytes(device)
     if context:
-        fragments = fragments_share(strategy, framework) * sum(sizes.values())
+        fragments = free_bytes(strategy, framework, sum(sizes.values())) if device.kind == "gpu" else 0.0
         communicators = 0.0 if divided else communicators_bytes(mesh, cluster, megatron=framework.megatron)
         sizes |= {CONTEXT: context, COMMUNICATORS: communicators, FRAGMENTS: fragments}
     if is_paged(strategy):

@@ -280,14 +280,12 @@ class LayoutBounds(Prepared):
         for sharding in range(len(self._shares.first)):
             out[rows, sharding] = (fixed[state, sharding] + of_samples).max(axis=-1)
         beyond = np.array([self._beyond_tensors(own, shape.stages) for own in self.slices])
-        needed: Array = (out + beyond[:, None, None]) * (1 - ROUNDING)
-        return needed[:, self._shares.number]
+        return np.asarray((out + beyond[:, None, None]) * (1 - ROUNDING))[:, self._shares.number]
 
     def _beyond_tensors(self, own: LayoutSlice, stages: int) -> float:
         """Return bytes of the context and of communicators; less for a mesh that does not divide the devices."""
         context, framework = context_bytes(self.cluster.device), self.model.constants.framework
-        if self.cluster.device.kind == "gpu" and not framework.stream_pools:
-            context += PIECES
+        context += PIECES * (self.cluster.device.kind == "gpu" and not framework.stream_pools)
         divided = own.tensor * own.context * stages
         world = self.cluster.world_size
         if not context or world % divided or world // stages % own.expert:

@@ -255,9 +255,29 @@ def unseen() -> list[str]:
     return table(("run", "published, s", "predicted, s", "error", "inside"), body)
 
 
+IN_BRIEF = (
+    ("megatron_bridge", "language models and mixtures, Megatron-Bridge, H100"),
+    ("megatron_bridge GB200", "the same on GB200"),
+    ("mlperf v4.0 and v4.1", "MLPerf v4, tuned software"),
+    ("published NeMo AutoModel, H100", "fine-tuning, NeMo AutoModel, H100"),
+    ("published Qwen fine-tuning, A100", "fine-tuning, Hugging Face and DeepSpeed, A100"),
+    ("lambda", "networks in PyTorch, one to eight V100, A100, RTX 3090, A6000"),
+)
+"""Sets of the README, with their titles there."""
+
+
+def in_brief() -> list[str]:
+    """Table of the README."""
+    found = last(read(RESULTS / "validation.csv"), "set", "seen")
+    rows = ((title, found[name, "none"]) for name, title in IN_BRIEF)
+    body = (line(title, str(row["rows"]), percent(row["median"]), percent(row["inside"])) for title, row in rows)
+    return table(("published steps, none of their chip seen", "rows", "error, median, %", "in the 80 % range, %"), body)
+
+
 PAGES: Mapping[str, Sequence[Callable[[], list[str]]]] = {
     "docs/validation.md": (validation, memory, regret, ranges, products, collectives, unseen, targets),
     "docs/compare.md": (simulators,),
+    "README.md": (in_brief,),
 }
 """Tables of a page."""
 

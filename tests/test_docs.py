@@ -25,8 +25,12 @@ from paceline.cli import build_parser, main
 from paceline.cli.arguments.training_arguments import training_run
 from paceline.errors import UserError
 from paceline.exit_codes import ExitCode
+from paceline.hardware.instances import instances
 from paceline.rundir import RunDir
+from paceline.strategy.frameworks import FRAMEWORKS
 from paceline.strategy.strategy import CHOICES
+from paceline.workload.catalogue import names as workload_names
+from paceline.workload.hub.kept import kept_models
 from page_figures import says
 
 ROOT = Path(__file__).parents[1]
@@ -183,6 +187,18 @@ def test_the_readme_begins_with_an_answer_on_one_screen() -> None:
     assert f"({example})" in next(iter(answers.values()))
     assert next(iter(answers)).startswith("paceline ask ") and all(answer.count("\n") <= 24 for answer in answers.values())
     assert text.count("\n") <= 150
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    text = (ROOT / "README.md").read_text()
+    for words, counted in (
+        ("networks by name", len(workload_names())),
+        ("kept models of the Hub", len(kept_models())),
+        ("devices of NVIDIA", len(hardware.devices())),
+        ("instances of clouds", len(instances())),
+        (r"\[frameworks\]", len(FRAMEWORKS)),
+    ):
+        assert re.findall(rf"(\d+) {words}", text) == [str(counted)], words
 
 
 def test_the_readme_names_options_of_ask() -> None:

@@ -34,6 +34,7 @@ def test_everything_that_a_user_types_has_help() -> None:
         ("machines", ["subject"], "4x8 H100, 400Gb/s RoCE"),
         ("schedule compare", ["command"], "--policies"),
         ("megatron", ["value"], "--framework megatron"),
+        ("tensor_model_parallel_size", ["option", "option"], "--tensor"),
     ],
 )
 def test_a_topic_is_found_as_people_type_it(words: str, kinds: list[str], said: str) -> None:

@@ -13,6 +13,8 @@ from paceline.cli.parser import Parser
 from paceline.errors import UserError
 from paceline.exit_codes import exit_code_table
 from paceline.names import fold, near_names
+from paceline.questions.asked import options_of
+from paceline.questions.typed_words import typed_entry
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Name
 from paceline.strategy.frameworks import FRAMEWORKS
@@ -56,7 +58,11 @@ def find(words: str, parser: Parser) -> tuple[HelpTopic, ...]:
     """
     name = fold(words.lstrip("-"))
     every = topics(parser)
-    if not (found := tuple(topic for topic in every if fold(topic.name) == name)):
+    found = tuple(topic for topic in every if fold(topic.name) == name)
+    if not found and (entry := typed_entry(words)) and (options := options_of(entry[0])):
+        here = HelpTopic("option", words.lstrip("-"), f"A name of other tools. Here it is --{options[0]}.")
+        found = (here, *(topic for topic in every if topic.kind == "option" and topic.name == options[0]))
+    if not found:
         near = near_names(words.lstrip("-"), dict.fromkeys(topic.name for topic in every), _NEAREST)
         known = f"nearest: {', '.join(near)}" if near else "nothing is near"
         raise UserError(f"no help on {words!r}; {known}", "paceline help lists the topics")

@@ -81,7 +81,10 @@ def test_what_is_said() -> None:
     assert any(note.startswith("Assumed: --framework deepspeed") for note in found.notes)
     assert any("gradient_clipping" in detail for detail in found.details)
     Path("cpu.json").write_text('{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}')
-    asked = read("ask", "gpt2 --from cpu.json --on '8 H100'")
+    parser = build_parser("ask").commands()["ask"]
+    legal = {*parser.options(), *parser.operands()} - {"--offload"}
+    typed = ["gpt2", "--from", "cpu.json", "--on", "8 H100"]
+    asked = in_own_words(parser.prog, typed, legal, parser.valued_options())
     assert "paceline ask chooses itself, in spite of the files: --offload optimizer." in asked.notes
 
 

@@ -404,6 +404,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         (BOMB.encode(), "more than 5,000 settings"),
         (b'{"log_history": [], "global_step": 1}', "the log of a run; paceline records import"),
         (b'{"colour": "red"}', "no settings that are known"),
+        (b"iter 340: loss 5.4983, time 33785.52ms\niter 350: loss 5.4702, time 33798.82ms\n", "looks like the log of a run"),
         (b"just some words of a letter\nto somebody else\n", "starts no training"),
         (b"import os\n\ndef main():\n    pass\n", "no settings of a training"),
     ],

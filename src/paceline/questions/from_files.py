@@ -24,6 +24,7 @@ _RUNS = {
     "train_runtime": "the result of a run",
 }
 """Keys of files that a run has written."""
+_LOG = re.compile(r"\b(?:loss|iter(?:ation)?|step|tps|tokens?_?(?:per_sec|/s)|it/s)\b.*\d", re.IGNORECASE)
 _MODEL_KEYS = ("architectures", "model_type")
 _SIZES = (
     "hidden_size",
@@ -104,7 +105,7 @@ def _read(source: Source, path: str, function: str) -> Reading:
     paths = [path for path, _ in leaves(tree, source.name)]
     tool = tool_of(paths)
     if not tool:
-        raise UserError(f"{source.name} has no settings that are known", f"give {_KINDS}")
+        raise _of_no_kind(source, f"{source.name} has no settings that are known")
     return read_settings(tool, tree, source)
 
 
@@ -126,7 +127,7 @@ def _commands(source: Source) -> Reading:
     try:
         found, files = read_commands(source)
     except UserError as error:
-        raise UserError(error.message, f"give {_KINDS}") from error
+        raise _of_no_kind(source, error.message) from error
     for link in list(found.links):
         own = PurePath(link[0]).name
         text = next((each for name, each in files.items() if PurePath(name).name == own), "")
@@ -138,6 +139,15 @@ def _commands(source: Source) -> Reading:
             except UserError:
                 found.unknown.append(f"{source.name}: the text of {PurePath(link[0]).name}")
     return found
+
+
+def _of_no_kind(source: Source, message: str) -> UserError:
+    """Return the error for a file without settings; another one for what looks like a log or a table of a run."""
+    first = source.text.lstrip().partition("\n")[0]
+    if _LOG.search(source.text) or first.count(",") > 1:
+        fix = "paceline records import reads logs, and paceline diagnose --log; --from takes the settings of a training"
+        return UserError(f"{source.name} looks like the log of a run", fix)
+    return UserError(message, f"give {_KINDS}")
 
 
 def _linked(text: str, source: Source, found: Reading) -> None:

@@ -78,6 +78,24 @@ def gradients(model: nn.Module, rank: int) -> dict[str, np.ndarray]:
     return {name: p.grad.numpy().copy() for name, p in module.named_parameters() if p.grad is not None}
 
 
+def trained_later(compression: str, change: str) -> str:
+    """What the second backward pass says after a layer was thawed, or added, behind ``attach``."""
+    module = layers()
+    module[2].weight.requires_grad_(False)
+    model = DDP(module, find_unused_parameters=change == "added")
+    attach(model, compression)
+    gradients(model, 0)
+    if change == "added":
+        module.insert(0, nn.Linear(40, 40, bias=False))
+    else:
+        module[2].weight.requires_grad_(True)
+    try:
+        gradients(model, 0)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def owned(rank: int, workers: int, cases: str) -> dict[str, Any]:
     """Three steps of each model; what attach says, and the gradients of the last step."""
     seen: dict[str, Any] = {"alone": [gradients(layers(), r) for r in range(workers)]}
@@ -95,6 +113,9 @@ def owned(rank: int, workers: int, cases: str) -> dict[str, Any]:
                     model.module[2].weight += 0.01 * rank * (case == "ignored")  # the script's own training of it
                     model.module[2].weight -= 0.01 * rank * (case == "ignored" and hook.step == STEPS - 1)
             seen[case, compression] = result, hook.step, [t.name for t in hook.tensors]
+    for compression in ("dense", "int8", "powersgd"):
+        seen["thawed", compression] = trained_later(compression, "thawed")
+    seen["added", "int8"] = trained_later("int8", "added")
     return seen
 
 
@@ -133,6 +154,17 @@ def test_a_weight_that_was_frozen_after_ddp_is_refused_by_name_unless_ddp_looks_
         result, steps, tensors = seen["frozen and unused", compression]
         assert steps == STEPS and "2.weight" in tensors and "2.weight" not in result
         np.testing.assert_allclose(result["4.weight"], mean(seen, "4.weight"), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "compression"),
+    [*(("thawed", "2.weight", c) for c in ("dense", "int8", "powersgd")), ("added", "0.weight", "int8")],
+)
+def test_a_layer_that_is_trained_only_after_attach_is_refused_before_replicas_diverge(
+    change: str, name: str, compression: str
+) -> None:
+    for seen in ranks():
+        assert f"{name}: frozen or not there when DistributedDataParallel" in seen[change, compression]
 
 
 def test_a_model_that_ddp_exchanges_without_a_reducer_is_refused() -> None:

@@ -85,7 +85,7 @@ def attach(
             given different settings or models, a model that is neither in DDP nor sharded, is a part of a sharded one, has
             a hook or DDP's ``mixed_precision`` already, has parameters that were frozen or unfrozen since DDP wrapped it, or
             has sparse gradients or complex parameters. A sparse gradient of a function shows in the first ``backward()``, which
-            then raises it, as one of an FSDP2 model does where a tensor is trained that was frozen here.
+            then raises it. So does a ``backward()`` with a trained tensor that was frozen or not in the model here.
 
     ``backward()`` later raises ``paceline.LostRank``, ``paceline.ReplicasDiverged`` or ``paceline.PayloadError``.
     """

@@ -54,6 +54,35 @@ def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
     return [p for n, p in named if p.requires_grad and (n not in model.parameters_to_ignore or id(p) in apart)]
 
 
+class LeftOut:
+    """Parameters of a model that its hook does not exchange. None of them may be trained, because replicas would diverge.
+
+    DDP and ``check_every`` know only the parameters that were trained when DDP wrapped the model. Those that the script told
+    DDP to ignore or to average apart may be trained.
+    """
+
+    def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:
+        ignored = {id(p) for name, p in model.module.named_parameters() if name in model.parameters_to_ignore}
+        self._known = {*tensors, *ignored, *(id(p) for p in model._delay_all_reduce_params)}
+        self._module = weakref.ref(model.module)
+
+    def refuse_trained(self) -> None:
+        """Raise UserError for a trained parameter that was frozen or not in the model when DDP wrapped it."""
+        module = self._module()
+        if module is None or all(id(p) in self._known for part in module.modules() for p in _trained(part)):
+            return
+        trained = [name for name, p in module.named_parameters() if p.requires_grad and id(p) not in self._known]
+        raise UserError(
+            f"{', '.join(trained)}: frozen or not there when DistributedDataParallel wrapped the model, trained now. It is "
+            "not exchanged",
+            "set requires_grad first, then wrap the model in DistributedDataParallel again and attach to that",
+        )
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module._parameters.values() if p is not None and p.requires_grad]
+
+
 class Usage:
     """Tensors used in a backward pass, for a model in which DDP searches for unused ones.
 

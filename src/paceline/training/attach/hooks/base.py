@@ -16,7 +16,7 @@ from paceline.training.attach.attach_options import AttachOptions
 from paceline.training.attach.buffer_watch import UNSEEN, BufferChecksums, BufferWatch
 from paceline.training.attach.consistency import checksum, odd_ranks, of_all_ranks, refuse_unequal
 from paceline.training.attach.exchange_thread import Exchanges, Future
-from paceline.training.attach.reducer import Usage, alike_on_all_ranks, unused_by_all
+from paceline.training.attach.reducer import LeftOut, Usage, alike_on_all_ranks, unused_by_all
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
 from paceline.training.exchanges.wires.meter import Meter
@@ -69,6 +69,7 @@ class HookBase(ABC):
         self._buffers = BufferWatch(model)
         if options.check_every == 1:
             self._buffers.arm()
+        self._left_out = LeftOut(model, tensors)
         self._usage = Usage(model, tensors) if model.find_unused_parameters and not model.static_graph else None
         self._factor = 1.0
         # The parameters whose gradients the hook exchanges.
@@ -85,6 +86,11 @@ class HookBase(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
+
+    def _begin_step(self, bucket: Any) -> None:
+        """Raise UserError before the first bucket of a step if the model trains a parameter that is not exchanged."""
+        if bucket.index() == 0:
+            self._left_out.refuse_trained()
 
     def _to_ddp(self, future: Future, last: bool) -> Future:
         """Return the future that DDP waits for. At the end of the step, an error is raised with its original type."""

@@ -93,6 +93,7 @@ class Hook(HookBase):
 
     def submit(self, bucket: Any) -> Future:
         """Exchange one ``GradBucket`` in the background. The future returns its mean over the workers."""
+        self._begin_step(bucket)
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
         finish_queued(buffer)

@@ -33,6 +33,7 @@ class MomentumHook(Hook):
 
     def submit(self, bucket: Any) -> Future:
         """Return the mean of the bucket over the workers, or the bucket unchanged."""
+        self._begin_step(bucket)
         buffer, last = bucket.buffer(), bucket.is_last()
         future = promise(buffer)
         if self.frozen:

@@ -81,6 +81,7 @@ class PowerSGD(HookBase):
         The hook starts its second collective after its first, in no fixed order among buckets. Gloo would hang, so
         buckets run one after another, on a separate thread and group.
         """
+        self._begin_step(bucket)
         last = bucket.is_last()
         future = promise(bucket.buffer())
         self.meter.bucket_ready()

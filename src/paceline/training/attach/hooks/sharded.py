@@ -94,6 +94,7 @@ class ShardedHook:
         self.seed = options.seed  # until a state is loaded
         self.units = tuple(unit for unit in units if unit.tensors)
         self._model, self._every_unit = model, tuple(units)
+        self._names = {name for name, _ in model.named_parameters()}
         places = {name: place for place, (name, _) in enumerate(model.named_parameters())}
         whole = [t.whole for unit in self.units for t in unit.tensors]
         self.tensors: list[TensorSpec] = sorted(whole, key=lambda t: places[t.name])
@@ -333,11 +334,12 @@ class ShardedHook:
             self._in_step = True
 
     def _refuse_thawed(self) -> None:
-        """Raise UserError, before the step sends anything, for a trained tensor that was frozen at ``attach``."""
+        """Raise UserError, before the step sends anything, for a trained tensor that was frozen or not there at ``attach``."""
         thawed = [name for unit in self._every_unit for name in unit.thawed]
+        thawed += [name for name, p in self._model.named_parameters() if p.requires_grad and name not in self._names]
         if thawed:
             raise UserError(
-                f"{', '.join(thawed)}: frozen when attach was called, trained now. It is not compressed",
+                f"{', '.join(thawed)}: frozen or not there when attach was called, trained now. It is not compressed",
                 "set requires_grad before attach; what is trained then may be frozen and trained again later",
             )
 

@@ -34,8 +34,10 @@ SAID = {
     "child, before its root": "this Linear is a part of a sharded model: it is 0 of Sequential.",
     "sparse embedding": "0: sparse gradients cannot be exchanged here; build the layer with sparse=False",
     "sparse lookup": "rows has a sparse gradient, which cannot be exchanged here; call F.embedding with sparse=False",
-    "unfrozen 0.weight": "0.weight: frozen or not there when attach was called, trained now. It is not compressed; set requires_grad before",
-    "unfrozen 2.0.bias": "2.0.bias: frozen or not there when attach was called, trained now. It is not compressed; set requires_grad before",
+    "unfrozen 0.weight": "0.weight: frozen or not there when attach was called, trained now. It is not compressed; set "
+    "requires_grad before",
+    "unfrozen 2.0.bias": "2.0.bias: frozen or not there when attach was called, trained now. It is not compressed; set "
+    "requires_grad before",
 }
 
 

@@ -62,8 +62,9 @@ def attach(
     A step in which a gradient of any rank is NaN, infinite or above 2^100 (powersgd: 2^40) is exchanged dense and leaves the
     residuals unchanged. If a group of gradients has been sent compressed before, every mean of the step becomes NaN, on every
     rank: a ``GradScaler``, ``LARS`` and ``LAMB`` then skip the whole step. The same is true for the units of a sharded model,
-    over all ranks of its mesh. Codecs compute in fp32. Parameters that the script told DDP to ignore or to average apart are
-    not exchanged.
+    over all ranks of its mesh. Residuals add up, so a mean may be too large for fp16 though no gradient is. It is clipped, and
+    the rest stays in the residuals; with ``grad_scaler``, DDP makes the step NaN instead. Codecs compute in fp32. Parameters
+    that the script told DDP to ignore or to average apart are not exchanged.
 
     Args:
         model: in ``DistributedDataParallel``, compiled or not, or sharded by ``fully_shard``.

@@ -55,10 +55,10 @@ def alike_on_all_ranks(model: DistributedDataParallel) -> list[nn.Parameter]:
 
 
 class LeftOut:
-    """Parameters of a model that its hook does not exchange. None of them may be trained, because replicas would diverge.
+    """Parameters of a model that its hook does not exchange. If one were trained, replicas would diverge.
 
-    DDP and ``check_every`` know only the parameters that were trained when DDP wrapped the model. Those that the script told
-    DDP to ignore or to average apart may be trained.
+    DDP and ``check_every`` know only the parameters that were trained when DDP wrapped the model. The script may train
+    parameters that it told DDP to ignore or to average apart.
     """
 
     def __init__(self, model: DistributedDataParallel, tensors: Mapping[int, TensorSpec]) -> None:

@@ -19,7 +19,7 @@ from paceline.training.exchanges.gradients.energy_guard import EnergyGuard
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.gradient_sample import Sample
 from paceline.training.exchanges.gradients.gradient_statistics import LARGEST, is_finite, moments, peak
-from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, gather, scatter
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, clip, gather, scatter
 from paceline.training.exchanges.node_sums import all_gather, reduce_scatter
 from paceline.training.exchanges.streams import integer_stream, ternary_stream
 from paceline.training.exchanges.streams.card_stream import CardStream, CardWire
@@ -117,9 +117,13 @@ def exchange_group(setup: ExchangeSetup, gradients: Gradients, dense: bool = Fal
         sums = _between_nodes(setup, gradients, _Share(compressed, packed, kept, 0), dense)
         if not sums.divided:
             with meter.span("scatter", "codec"):
+                if sums.finite:
+                    _keep_rest(setup, layout, clip(packed, compressed, setup.workers, sums.units), 1)
                 scatter(packed, compressed, setup.workers, sums.units)
     else:
         sums = _over_nodes(setup, gradients, (packed, kept), own, dense)
+        if sums.finite:
+            _keep_rest(setup, layout, clip(packed, compressed, 1), setup.workers)
         scatter(packed, compressed, 1)
     with meter.span("scatter", "codec"):
         scatter(kept, others, setup.workers)
@@ -196,6 +200,19 @@ class _Agreement(NamedTuple):
     moments: Sequence[Moments] = ()
     own: Sequence[float] = ()
     agreed: Sequence[float] = ()
+
+
+def _keep_rest(setup: ExchangeSetup, layout: Layout, rest: Mapping[str, torch.Tensor], divisor: float) -> None:
+    """Keep what was clipped from the sums, divided by ``divisor``, in the residuals.
+
+    Error feedback adds up gradients until they are sent, so a mean may overflow in fp16 though no gradient does. Without
+    feedback the rest is a rounding of the codec.
+    """
+    if rest and setup.feedback is not None:
+        setup.feedback.clipped = True
+        ranks = setup.outer.world_size  # that share the residual of an element
+        sums = {name: values * (divisor / ranks) for name, values in rest.items()}
+        setup.feedback.take_back(layout, *share(setup, layout), sums, next(iter(rest.values())).device)
 
 
 def _over_nodes(

@@ -50,6 +50,51 @@ def large(rank: int, workers: int) -> dict[str, Any]:
     return seen
 
 
+class Scaler:
+    """The part of a ``torch.amp.GradScaler`` that a hook reads."""
+
+    def get_scale(self) -> float:
+        return 1.0
+
+
+def half(rank: int, workers: int) -> dict[str, Any]:
+    """Gradients of fp16 parameters: of rank 1 and 40,000, as PowerSGD sends them, and topk with and without a scaler."""
+    seen: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {
+        "powersgd": {"min_rate": 1},
+        "topk": {"min_elements": 0},
+        "topk, scaler": {"min_elements": 0, "grad_scaler": Scaler()},
+    }
+    for case, changed in options.items():
+        torch.manual_seed(0)
+        model = DDP(nn.Linear(64, 64).half())
+        hook = attach(model, case.split(",")[0], **changed)
+        rows = []
+        for _ in range(6):
+            model.zero_grad()
+            (model(torch.ones(1, 64).half()) * 40000.0).sum().backward()
+            state = hook.state_dict()
+            owed = state["error_dict"] if case == "powersgd" else state["feedback"]["residual"]
+            rows.append((model.module.weight.grad.float().numpy(), [v.float().numpy() for v in owed.values()]))
+        seen[case] = rows, hook.meter.nonfinite_steps
+    return seen
+
+
+def test_gradients_of_fp16_leave_no_infinity_and_every_rank_counts_alike():
+    ranks = launch_once(half, 2)
+    for case in ("powersgd", "topk", "topk, scaler"):
+        assert ranks[0][case][1] == ranks[1][case][1] and (ranks[0][case][1] > 0 or case == "powersgd")
+        for gradients, owed in ranks[0][case][0]:
+            assert all(np.isfinite(values).all() for values in owed)
+            if case == "topk, scaler":  # skipped, and the residuals are as before: the scaler sees NaN in all of it
+                assert np.isfinite(gradients).all() or np.isnan(gradients).all()
+            else:
+                assert np.isfinite(gradients).all()
+        assert all(np.array_equal(a[0], b[0], equal_nan=True) for a, b in zip(*(r[case][0] for r in ranks), strict=True))
+    (_, before), (skipped, after) = ranks[0]["topk, scaler"][0][:2]
+    assert np.isnan(skipped).all() and all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
 def beside_pytorch(rank: int, workers: int) -> dict[str, Any]:
     """Gradients of the same steps under PyTorch's own wrapper of its own hook, and with everything in 16 bits here."""
     seen: dict[str, Any] = {}

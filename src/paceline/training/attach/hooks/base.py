@@ -75,6 +75,7 @@ class HookBase(ABC):
         # The parameters whose gradients the hook exchanges.
         self._parameters = [p for p in model.module.parameters() if id(p) in tensors]
         self._nonfinite = False  # in this step, on any rank
+        self._clipped = False  # a mean was too large for the gradients' type; the rest of it is in the residuals
         self._encoded = False  # whether something of this step has been sent compressed
         self._mixed = False  # the step that has just ended was compressed in part
         self._shadowed: list[Future] = []  # buckets of a step in which this rank has no data
@@ -144,10 +145,12 @@ class HookBase(ABC):
 
     def _end_step(self, end: StepEnd) -> None:
         self.step += 1
-        self.meter.count_nonfinite(self._nonfinite, self.step - 1)
+        # A gradient scaler lowers its factor after a skipped step, and the residuals follow. Without one the step counts.
+        self._nonfinite |= self._clipped and self.options.grad_scaler is not None
+        self.meter.count_nonfinite(self._nonfinite or self._clipped, self.step - 1)
         self._keep_residuals(not self._nonfinite)
         self._mixed = self._nonfinite and self._encoded and not end.joined
-        self._nonfinite = self._encoded = False
+        self._nonfinite = self._encoded = self._clipped = False
         every = self.options.check_every
         if every and self.step % every == 0:
             self._check_replicas(end.joined)

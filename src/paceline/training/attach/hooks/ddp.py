@@ -239,7 +239,7 @@ class Hook(HookBase):
         """Exchange gradients. Tensors that no rank has used keep gradients and residuals, because DDP discards their means."""
         setup = setup_at(setup, self.gradient_exchange, self.step)
         if setup.feedback is not None:
-            setup.feedback.holds_back = not last
+            setup.feedback.holds_back = not last or any(part.dtype == torch.float16 for part in parts.values())
         self._follow_scaler()
         unused = self._unused(parts, used) if setup.feedback is not None or self._owed else set()
         self._pay(parts, unused)
@@ -258,6 +258,9 @@ class Hook(HookBase):
         )
         self._nonfinite |= exchange_group(setup, gradients, self._nonfinite)
         self._encoded |= not self._nonfinite and layout.compressed > 0 and self.gradient_exchange.description.lossy
+        if setup.feedback is not None:
+            self._clipped |= setup.feedback.clipped
+            setup.feedback.clipped = False
         if setup.feedback is not None and discarded:
             ranks = setup.workers // setup.outer.world_size  # ranks that share the residual of an element
             sums = {name: mean * ranks for name, mean in discarded.items()}

@@ -32,8 +32,9 @@ from paceline.training.attach.hooks.state import (
     well_formed,
 )
 from paceline.training.exchanges import allreduce
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.gradients.residual_keeping import keeping_of
-from paceline.training.exchanges.gradients.tensor_layout import TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, TensorSlice, TensorSpec, clip
 from paceline.training.exchanges.wires.collectives import collective
 
 _NOTHING = 1e-30  # added to a column's norm: it only changes the norm of a zero column, which is then no divisor of 0
@@ -123,7 +124,7 @@ class PowerSGD(HookBase):
         places = flat.split([t.elements for t in group.tensors])
         for tensor, place in zip(group.tensors, places, strict=True):
             place.zero_() if tensor.name in unused else place.copy_(group.parts[tensor.name])
-        bucket = _Bucket(group, flat, places)
+        taken, bucket = list(zip(group.tensors, places, strict=True)), _Bucket(group, flat, places)
         if not self._nonfinite:
             flag = torch.tensor([float(not _is_fit(flat))], device=self.wire.device)
             self._nonfinite = bool(self.wire.all_reduce(flag, dist.ReduceOp.MAX, "scales").wait())
@@ -131,12 +132,14 @@ class PowerSGD(HookBase):
             allreduce(flat, FP32, self.wire)
             self.state.maybe_increase_iter(bucket)
         else:
-            if end is None:  # a later group may still show a NaN
-                self._before[group.index] = self._memories(group.index)
+            self._before[group.index] = self._memories(group.index)  # this or a later group may still show a NaN
             self._low_rank(group, bucket, flat)
-            self._take_back(group, unused, flat)
+            self._nonfinite |= not is_finite(flat)  # the means are equal on all ranks
+            self._take_back(group, {tensor.name: place for tensor, place in taken if tensor.name in unused})
+            if not self._nonfinite:
+                self._take_back(group, self._clip(group, taken))
             self._put_away(group)
-        for tensor, place in zip(group.tensors, places, strict=True):
+        for tensor, place in taken:
             if tensor.name not in unused:
                 group.parts[tensor.name].copy_(place)
         if end is not None:
@@ -159,7 +162,8 @@ class PowerSGD(HookBase):
     def _buffer(self, group: Group) -> torch.Tensor:
         if group.index not in self._flat:
             kinds = {part.dtype for part in group.parts.values()}
-            kind = kinds.pop() if len(kinds) == 1 else torch.float32
+            # Sums, factors and residuals of fp16 gradients would overflow in fp16.
+            kind = kinds.pop() if len(kinds) == 1 and torch.float16 not in kinds else torch.float32
             if self.gradient_exchange.dense_bits == 16:  # what PyTorch's bf16_compress_wrapper gives this hook
                 kind = torch.bfloat16
             self._flat[group.index] = torch.empty(sum(t.elements for t in group.tensors), dtype=kind, device=self.wire.device)
@@ -182,15 +186,22 @@ class PowerSGD(HookBase):
         flat.copy_(value if isinstance(value, torch.Tensor) else value[0])
         self.meter.add("powersgd", "network", start)
 
-    def _take_back(self, group: Group, unused: set[str], flat: torch.Tensor) -> None:
-        """Add the means of tensors that no rank has used back to the residuals: each rank takes an equal share of the sum."""
+    def _clip(self, group: Group, taken: Sequence[tuple[TensorSpec, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """Clip the means to the range of the gradients' type. Returns the rest by tensor, which belongs to the residuals."""
+        rest: dict[str, torch.Tensor] = {}
+        for tensor, place in taken:
+            rest |= clip(place, [GradientSlice(TensorSlice(tensor, 0, tensor.elements), group.parts[tensor.name])], 1)
+        self._clipped |= bool(rest)
+        return rest
+
+    def _take_back(self, group: Group, means: Mapping[str, torch.Tensor]) -> None:
+        """Add means, by tensor, back to the residuals: each rank takes an equal share of the sum."""
         error = self.state.error_dict.get(group.index)
         if error is None:
             return
-        sizes = [t.elements for t in group.tensors]
-        for tensor, owed, mean in zip(group.tensors, error.split(sizes), flat.split(sizes), strict=True):
-            if tensor.name in unused:
-                owed.add_(mean)
+        for tensor, owed in zip(group.tensors, error.split([t.elements for t in group.tensors]), strict=True):
+            if tensor.name in means:
+                owed.add_(means[tensor.name])
 
     def _put_away(self, group: Group) -> None:
         """Store the residual that PyTorch's hook has made for a group, unless it is stored in this form already."""

@@ -29,7 +29,7 @@ from paceline.training.exchanges.exchange_setup import codec_at, setup_at
 from paceline.training.exchanges.gradients.error_feedback import Feedback
 from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.exchanges.gradients.residual_keeping import WorkingCopies, keeping_of
-from paceline.training.exchanges.gradients.tensor_layout import Layout, TensorSpec
+from paceline.training.exchanges.gradients.tensor_layout import GradientSlice, Layout, TensorSlice, TensorSpec, clip
 from paceline.training.exchanges.node_sums import reduce_scatter
 from paceline.training.exchanges.wires.collectives import Wire
 
@@ -173,6 +173,10 @@ class OwnerReducer(UnitReducer):
         )
         setup = replace(self.setup, codec=codec_at(self._exchange, self.setup.codec, draws.step))
         row, fit = reduce_unit(setup, self.layout, gradients, self._room.of(matrix.device), dense)
+        if fit and left is not None:
+            for tensor, rest in self._clip(row, output, divisor).items():
+                columns = next(columns for other, columns in self.layout.packed if other.name == tensor)
+                left.residual[setup.outer.rank, columns] += rest
         if fit and left is not None and left is not self._draft:
             self._put_away(left, gradients)
         if self._alone and self.owed is not None and not self._written:
@@ -197,6 +201,11 @@ class OwnerReducer(UnitReducer):
         shape = (self.setup.rows, self.layout.compressed)
         zeros = partial(self._keeping.zeros, shape, device)
         return Owed(zeros(), zeros() if self.setup.momentum else None)
+
+    def _clip(self, row: torch.Tensor, output: torch.Tensor, divisor: float) -> dict[str, torch.Tensor]:
+        """Clip this rank's sums to what ``output`` holds after the division. Returns the rest by tensor."""
+        slices = [TensorSlice(t.whole, t.start, t.start + t.shard) for t, _ in self.layout.packed]
+        return clip(row, [GradientSlice(piece, output[piece.start : piece.stop]) for piece in slices], divisor)
 
     def _before_and_after(self) -> tuple[Owed, Owed]:
         """Return the residuals, and the buffer for the residuals after an exchange."""
@@ -318,8 +327,16 @@ class ReplicaReducer(UnitReducer):
             workspace = self._workspace[:wanted]
             gradients = Gradients(layout=self.layout, parts=parts, workspace=workspace, seed=draws.seed, step=draws.step)
             bad = exchange_group(setup_at(self.setup, self._exchange, draws.step), gradients, dense)
+            if self.feedback is not None and not bad:
+                self._clip(self.feedback, part, output, divisor / self.replicas.world_size, device)
         output.copy_(part.mul_(self.replicas.world_size / divisor))  # the exchange has divided by the replicas
         return bad
+
+    def _clip(self, feedback: Feedback, part: torch.Tensor, output: torch.Tensor, divisor: float, device: torch.device) -> None:
+        """Clip the means between the replicas to what ``output`` holds after the division. The rest becomes residuals."""
+        slices = [TensorSlice(t.whole, t.start, t.start + t.shard) for t in self.compressed]
+        rest = clip(part, [GradientSlice(piece, output[piece.start : piece.stop]) for piece in slices], divisor)
+        feedback.take_back(self.layout, 0, self.layout.compressed, rest, device)
 
     @property
     def compressed(self) -> Sequence[ShardedTensor]:

@@ -97,11 +97,12 @@ class Feedback:
 
     Attributes:
         holds_back: later groups of this step may still show a NaN: write drafts, which ``end_step`` accepts or drops.
+        clipped: a mean of this step was too large for the gradient's type. The rest of it stays in the residuals.
     """
 
     def __init__(self, momentum: float = 0.0, keeping: Keeping = AS_THEY_ARE) -> None:
         self.momentum, self.keeping = momentum, keeping
-        self.holds_back = False
+        self.holds_back = self.clipped = False
         self.residual, self.velocity = Memory(keeping), Memory(keeping)
         self._copies = WorkingCopies()
         self._taken: list[tuple[torch.Tensor, torch.Tensor]] = []  # working copies, and where they are kept

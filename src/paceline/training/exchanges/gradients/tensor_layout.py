@@ -118,3 +118,18 @@ def scatter(values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float
             out = part
         if out is not gradient:
             gradient.copy_(out)
+
+
+def clip(
+    values: torch.Tensor, parts: Sequence[GradientSlice], divisor: float, units: Sequence[float] = ()
+) -> dict[str, torch.Tensor]:
+    """Clip the finite slices that ``scatter`` would turn into an infinity of fp16, in place. Returns the rest by tensor."""
+    rest: dict[str, torch.Tensor] = {}
+    for i, ((tensor, start, stop), gradient) in enumerate(parts):
+        if gradient.dtype != torch.float16 or start == stop:
+            continue
+        part, limit = values[start:stop], torch.finfo(gradient.dtype).max * divisor / (units[i] if units else 1)
+        if float(part.abs().max()) > limit:
+            whole = part.clone()
+            rest[tensor.name] = whole.sub_(part.clamp_(-limit, limit))
+    return rest

@@ -48,7 +48,8 @@ class Meter:
 
     @property
     def nonfinite_steps(self) -> int:
-        """Number of steps since the meter was made in which a gradient of any rank was NaN, infinite or too large for a codec.
+        """Number of steps since the meter was made in which a gradient of any rank was NaN, infinite or too large for a codec,
+        or a mean with its residual too large for fp16.
 
         For a sharded model without lossy compression, reading it waits until all ranks have ended the last step.
         """
@@ -77,7 +78,8 @@ class Meter:
         if nonfinite and self._nonfinite_steps == 0 and self.rank == 0:
             _log.warning(
                 "step %d: a gradient is NaN, infinite or too large. Such a step is not compressed; if a part of it has been "
-                "sent compressed before, all its means become NaN",
+                "sent compressed before, all its means become NaN. A mean that is too large for fp16 with its residual is "
+                "clipped; with a grad_scaler the step becomes NaN",
                 step,
             )
         self._nonfinite_steps += nonfinite

@@ -5,7 +5,8 @@
 RESULTS is benchmarks/results. ``diagnose_cases.csv`` here has the cases: the question as the thread states it, the measured
 speed, and the causes that the thread names, of which one has to be found. ``given`` cases come from the reports that set the
 task, ``open`` ones were looked at while causes and their frequencies were written down, ``sealed`` ones were split off at
-random before any code and are run once, ``later`` ones were found after that and are run once. A question's ``$USERS`` is
+random before any code and are run once, ``later`` ones were found after that and are run once. ``open2`` and ``sealed2``
+are halves, by chance, of 24 that were found and written down before the next change of causes. A question's ``$USERS`` is
 FOLDER/data/users; without it those cases are skipped.
 """
 
@@ -76,7 +77,7 @@ def row(case: Mapping[str, str], users: str) -> dict[str, object]:
 def main() -> None:
     """Run the cases of some splits, print the ranks, and append the rows."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("split", nargs="+", choices=["given", "open", "sealed", "later"])
+    parser.add_argument("split", nargs="+", choices=["given", "open", "sealed", "later", "open2", "sealed2"])
     parser.add_argument("--out", type=Path)
     o = parser.parse_args()
     shared = os.environ.get("PACELINE_SHARED", "")

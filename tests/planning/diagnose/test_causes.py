@@ -14,10 +14,11 @@ from paceline.prediction.passes.compute import RESOURCES
 def test_every_cause_is_complete() -> None:
     for name, cause in causes().items():
         assert cause.sign and cause.proof and cause.fix and cause.title, name
-        assert cause.tries or cause.predictor or cause.host or cause.slows or cause.reading, name
-        assert set(cause.usual) <= CONDITIONS.keys(), name
+        assert cause.tries or cause.predictor or cause.host or cause.slows or cause.delivers or cause.reading, name
+        assert {*cause.usual, *cause.likelier} <= {*CONDITIONS, *SPEED_CONDITIONS}, name
+        assert cause.delivers.keys() in (set(), {"images", "tokens"}), name
         assert set(cause.when) <= {*CONDITIONS, *SPEED_CONDITIONS}, name
-        assert set(cause.of) <= {*RESOURCES, "step", "samples"}, name
+        assert set(cause.of) <= {*RESOURCES, "step"}, name
         assert not cause.waits or cause.waits in RESOURCES, name
         assert bool(cause.slows) == bool(cause.of), name
         assert all(text.count("{") == text.count("}") for text in (cause.title, cause.proof)), name

@@ -27,13 +27,16 @@ class Cause:
         host: factors on the host's seconds for a kernel. Each is a variant.
         repeats: ``micro steps`` if the changed step runs once for each micro step.
         slows: two factors on the step, or on the seconds for the resources ``of``, between which 80 % of cases lie. ``of``:
-            ``step``, ``samples`` for a constant rate of samples, or names of resources.
+            ``step`` or names of resources.
+        delivers: two rates of a node, between which 80 % of cases lie, that limit the run: of ``images``, and of ``tokens``
+            where samples have tokens.
         reading: other reading of the measured number: of one device (``each``) or of ``total``, against the peak with sparsity
             (``sparse``), its ``inverse``, or of a ``micro`` step.
         when: conditions that the question meets (``conditions``).
         needs_memory: True if it takes memory, so that a run that would not hold it has another cause.
         settings: choices that rule it out, mostly, where the user states them.
         usual: conditions that most cases meet. Others weigh less.
+        likelier: factors on its weight by condition: it is named more often in threads that meet the condition than in all.
         faster: True if it makes the run faster than predicted.
         waits: resource that the predicted step waits for if the cause is already in the question.
         log: texts of a log's lines that show it. ``denied``: those that exclude it.
@@ -50,11 +53,13 @@ class Cause:
     repeats: str = ""
     slows: tuple[float, ...] = ()
     of: tuple[str, ...] = ()
+    delivers: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reading: Reading = ""
     when: tuple[str, ...] = ()
     needs_memory: bool = False
     settings: tuple[str, ...] = ()
     usual: tuple[str, ...] = ()
+    likelier: Mapping[str, float] = field(default_factory=dict)
     faster: bool = False
     waits: str = ""
     log: tuple[str, ...] = ()
@@ -89,4 +94,4 @@ def causes() -> Mapping[str, Cause]:
 def _frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_frozen, value))
-    return MappingProxyType(value) if isinstance(value, dict) else value
+    return MappingProxyType({key: _frozen(entry) for key, entry in value.items()}) if isinstance(value, dict) else value

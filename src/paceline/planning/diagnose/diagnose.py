@@ -11,11 +11,11 @@ from paceline.errors import UserError
 from paceline.planning.compare.changes import parse_change
 from paceline.planning.diagnose.causes import Cause, causes
 from paceline.planning.diagnose.diagnosis import SAME, Compared, Diagnosis, Explanation
-from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, variants
+from paceline.planning.diagnose.effects import Guess, MeasuredCase, Variant, base_guess, holds, variants
 from paceline.planning.diagnose.evidence import Evidence
 from paceline.planning.diagnose.measured import Speed, parse_speed
-from paceline.planning.diagnose.question import CONDITIONS, RunQuestion, words_of
-from paceline.planning.diagnose.score import consistent, density, distance
+from paceline.planning.diagnose.question import RunQuestion, words_of
+from paceline.planning.diagnose.score import consistent, density
 
 PAIRED = 8
 """Causes, the best first, that are combined in pairs if none explains the run alone."""
@@ -24,6 +24,8 @@ STATED = 0.3
 UNUSUAL = 0.25
 """Factor on the weight of a cause in a question that its usual conditions exclude: one of six threads on offload is of a model
 that fits without. An assumption."""
+WIDE = 2.0
+"""Factor between the ends of a range from which a cause may hide in it."""
 LEAST_WAIT = 0.1
 """Share of the predicted step from which a wait counts as a cause that is in it already."""
 
@@ -87,11 +89,12 @@ def diagnose(question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evi
     applied = {cause: variants(cause, cases) for cause in causes().values() if cause.faster == faster}
     found = [weighed for cause, tried in applied.items() if tried and (weighed := _weigh(cause, tried, cases, facts))]
     if run.finding == "as predicted":
-        found = [*(found if run.ratio > SAME else ()), *_inside(cases, facts)]
+        hidden = run.ratio > 1 and run.prediction.high_s > WIDE * run.prediction.low_s
+        found = [*(found if run.ratio > SAME or hidden else ()), *_inside(cases, facts)]
     elif not any(one.agrees for one in found):
         found += _pairs(found, applied, cases)
-    total = sum(one.weight for one in found) or 1.0
-    ranked = sorted(found, key=lambda one: -one.weight)
+    ranked = _first_of_each(sorted(found, key=lambda one: -one.weight))
+    total = sum(one.weight for one in ranked) or 1.0
     step = question.step
     shares = {name: seconds / step.step_time_s for name, seconds in step.exposed.items() if seconds > 0}
     return Diagnosis(
@@ -100,6 +103,14 @@ def diagnose(question: RunQuestion, speed: Speed, also: Sequence[Also] = (), evi
         waits=dict(sorted(shares.items(), key=lambda item: -item[1])),
         evidence=_texts(evidence),
     )
+
+
+def _first_of_each(found: Sequence[_Weighed]) -> list[_Weighed]:
+    """Return each cause once: a cause may be in the prediction already, and larger than predicted."""
+    first: dict[tuple[str, ...], _Weighed] = {}
+    for one in found:
+        first.setdefault(tuple(cause.name for cause in one.causes), one)
+    return list(first.values())
 
 
 def _words(speed: Speed) -> str:
@@ -132,9 +143,10 @@ def _weigh(cause: Cause, tried: Sequence[Variant], cases: Sequence[MeasuredCase]
     measured = [case.seconds for case in cases]
     likelihoods = [variant.weight * density(measured, variant.guesses) for variant in tried]
     prior = cause.seen(cases[0].question.of_images) * facts.get(cause.name, 1.0)
-    prior *= 1.0 if all(CONDITIONS[name](cases[0].question) for name in cause.usual) else UNUSUAL
+    prior *= 1.0 if all(holds(name, cases[0]) for name in cause.usual) else UNUSUAL
+    prior *= math.prod(factor for name, factor in cause.likelier.items() if holds(name, cases[0]))
     prior *= STATED if cases[0].question.stated.intersection(cause.settings) else 1.0
-    best = max(tried, key=lambda variant: variant.weight * math.exp(-(distance(measured, variant.guesses) ** 2) / 2))
+    best = max(zip(likelihoods, tried, strict=True), key=lambda pair: pair[0])[1]
     agrees = any(consistent(measured, variant.guesses) for variant in tried)
     return _Weighed((cause,), prior * sum(likelihoods), best, agrees)
 

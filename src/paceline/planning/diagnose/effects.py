@@ -25,6 +25,7 @@ _SPARSE = ("Ampere", "Ada", "Hopper", "Blackwell", "CDNA 3", "CDNA 4")
 """Families of architectures whose datasheets state a peak with sparsity too, twice the dense one."""
 SPEED_CONDITIONS: Mapping[str, Callable[[Speed], bool]] = {
     "steps": lambda speed: speed.kind in ("seconds", "steps", "slower"),
+    "mfu": lambda speed: speed.kind == "mfu",
     "not each": lambda speed: not speed.each and speed.kind != "mfu",
 }
 """Conditions of causes on the measured speed."""
@@ -69,6 +70,12 @@ class Variant:
     free: bool = False
 
 
+def holds(condition: str, case: MeasuredCase) -> bool:
+    """Return whether a run meets a condition, of its question or of its measured speed."""
+    of_speed = SPEED_CONDITIONS.get(condition)
+    return of_speed(case.speed) if of_speed else CONDITIONS[condition](case.question)
+
+
 def base_guess(p: Prediction) -> Guess:
     """Return a predicted step and its spread."""
     return Guess(p.step_time_s, log_spread(p.low_s, p.high_s))
@@ -76,10 +83,7 @@ def base_guess(p: Prediction) -> Guess:
 
 def variants(cause: Cause, cases: Sequence[MeasuredCase]) -> tuple[Variant, ...]:
     """Return the variants of a cause that apply to the first case and change the step of at least one."""
-    question, speed = cases[0].question, cases[0].speed
-    if not all(
-        SPEED_CONDITIONS[name](speed) if name in SPEED_CONDITIONS else CONDITIONS[name](question) for name in cause.when
-    ):
+    if not all(holds(name, cases[0]) for name in cause.when):
         return ()
     base = [base_guess(case.question.step) for case in cases]
     made = [*_tried(cause, cases, base), *_hosted(cause, cases, base), *_read(cause, cases, base)]
@@ -179,33 +183,43 @@ def _reading(reading: str, case: MeasuredCase) -> float:
 
 def _slowed(cause: Cause, cases: Sequence[MeasuredCase], base: Sequence[Guess]) -> Iterator[Variant]:
     """Yield the steps under a factor of unknown size, at points of its distribution."""
-    if not cause.slows:
+    bounds = cause.delivers.get("images" if cases[0].question.of_images else "tokens", cause.slows)
+    if not bounds:
         return
-    low, high = map(math.log, cause.slows)
+    low, high = map(math.log, bounds)
     middle, spread = (low + high) / 2, (high - low) / (2 * Z80)
     at = [-2.5 + 5 * k / (_POINTS - 1) for k in range(_POINTS)]
     density = [math.exp(-z * z / 2) for z in at]
     for z, height in zip(at, density, strict=True):
         factor = math.exp(middle + spread * z)
-        if cause.faster != (factor < 1):
+        if cause.delivers:
+            words = {"rate": _rate_text(factor, cases[0].question)}
+            guesses = tuple(_fed(factor, case, guess) for case, guess in zip(cases, base, strict=True))
+        elif cause.faster != (factor < 1):
             continue
-        words: dict[str, str] = {"factor": digits3(factor)}
-        guesses = tuple(_slow(cause, factor, cases, case, guess, words) for case, guess in zip(cases, base, strict=True))
+        else:
+            words = {"factor": digits3(factor)}
+            guesses = tuple(_slow(cause, factor, case, guess) for case, guess in zip(cases, base, strict=True))
         yield Variant(height / sum(density), guesses, words, free=True)
 
 
-def _slow(
-    cause: Cause, factor: float, cases: Sequence[MeasuredCase], case: MeasuredCase, guess: Guess, words: dict[str, str]
-) -> Guess:
+def _slow(cause: Cause, factor: float, case: MeasuredCase, guess: Guess) -> Guess:
     if cause.of == ("step",):
         return replace(guess, seconds=guess.seconds * factor)
-    if cause.of == ("samples",):
-        first = cases[0].question
-        rate = first.strategy.global_batch_size / (first.step.step_time_s * factor)
-        words["rate"] = f"{digits3(rate)} samples/s"
-        return replace(guess, seconds=max(guess.seconds, case.question.strategy.global_batch_size / rate))
     waits = sum(case.question.step.exposed.get(name, 0.0) for name in cause.of)
     return replace(guess, seconds=guess.seconds + (factor - 1) * waits)
+
+
+def _fed(rate: float, case: MeasuredCase, guess: Guess) -> Guess:
+    """Return the step if each node gets so many images or tokens a second."""
+    question = case.question
+    amount = question.strategy.global_batch_size * (question.workload.tokens or 1)
+    return replace(guess, seconds=max(guess.seconds, amount / (rate * question.cluster.num_nodes)))
+
+
+def _rate_text(rate: float, question: RunQuestion) -> str:
+    total = rate * question.cluster.num_nodes
+    return f"{digits3(total)} {'samples' if question.of_images else 'tokens'}/s"
 
 
 def _words(names: Sequence[str], value: str, question: RunQuestion, options: Sequence[str]) -> dict[str, Any]:

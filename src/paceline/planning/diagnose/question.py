@@ -25,6 +25,7 @@ _RATES = (1600.0, 800.0, 400.0, 200.0, 100.0, 50.0, 25.0, 10.0, 5.0, 2.5, 1.0)
 """Gb/s of networks that a job may use in place of the stated one. Over TCP it reaches a part of them (``Link.carried``)."""
 _MICRO_STEPS = (2, 4, 5, 8, 10, 16, 20, 32, 40, 64)
 _GBIT = 1.25e8
+_BEFORE_AMPERE = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,12 @@ CONDITIONS: Mapping[str, Callable[[RunQuestion], bool]] = {
     "tokens": lambda q: not q.of_images,
     "constant lengths": lambda q: not q.strategy.tokens_per_sample.vary,
     "compiled": _compiled,
+    "several nodes": lambda q: q.cluster.num_nodes > 1,
+    "devices of one node": lambda q: q.cluster.num_nodes == 1 and q.cluster.world_size > 1,
+    "adapters": lambda q: q.workload.frozen > 0 and not q.workload.frozen_bits,
+    "consumer board": lambda q: q.cluster.device.name.startswith(("RTX", "GTX", "TITAN")),
+    "before Ampere": lambda q: q.cluster.device.architecture in _BEFORE_AMPERE,
+    "DeepSpeed": lambda q: q.predictor.uncorrected.typical.framework.name.startswith("deepspeed"),
     "nearly full": lambda q: q.step.memory_bytes > FULL * q.cluster.device.memory.value,
 }
 """Conditions of causes on the question. ``steps`` and ``not each`` are on the measured speed (``effects``)."""

@@ -54,6 +54,10 @@ class ReplicasDiverged(RuntimeError):
     """Error for workers that no longer have equal weights."""
 
 
+class TrainingDiverged(RuntimeError):
+    """Error for a network whose weights or losses are no longer finite."""
+
+
 MOST_LISTED = 24
 """Most names that an error lists if no name is near."""
 

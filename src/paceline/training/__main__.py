@@ -15,11 +15,11 @@ from paceline.training.runs.launcher import LAUNCHER, follow_launcher, leave_err
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a worker and return its exit code: 0 done, 1 lost peer or diverged replicas, 2 user's mistake, 128 + n signal n."""
+    """Run a worker and return its exit code: 0 done, 1 lost peer or divergence, 2 user's mistake, 128 + n signal n."""
     from paceline.cli.command_line import with_options
     from paceline.cli.worker import worker_options
     from paceline.codecs import PayloadError
-    from paceline.errors import LostRank, ReplicasDiverged
+    from paceline.errors import LostRank, ReplicasDiverged, TrainingDiverged
     from paceline.training.attach.liveness import tells_of_a_loss
     from paceline.training.runs.stop_requests import StopRequests
     from paceline.training.runs.worker import joined, launched, train
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         if waited:
             seconds = int(waited[1]) / 1000
             what = f"another rank has not answered for {seconds:g} s: it hangs, or a link is cut; --timeout sets the wait"
-        elif not isinstance(error, LostRank | ReplicasDiverged | PayloadError):  # their messages say it all
+        elif not isinstance(error, LostRank | ReplicasDiverged | TrainingDiverged | PayloadError):  # their messages say it all
             what = ": ".join(filter(None, (type(error).__name__, what))) + _place(error)
             sys.stderr.write("".join(traceback.format_exception(error)))  # in one piece: other ranks may write too
         if not leave_error(what, lost=tells_of_a_loss(error)):

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from paceline.errors import UserError
 from paceline.prediction import Line
 from paceline.training.runs.calibrate import fit_line
-from paceline.training.runs.data import load
+from paceline.training.runs.data import Dataset, load
 
 
 def write_idx(folder: Path, images: int = 20, labels: int = 20, held: int = 7) -> None:
@@ -122,3 +122,19 @@ def test_a_fitted_line_never_costs_less_than_nothing(points):
 def test_lines_of_no_and_of_one_size():
     assert fit_line([]) == Line(0, 0)
     assert fit_line([(5, 1.0), (5, 3.0)]) == Line(2, 0)
+
+
+def test_a_digest_sees_labels_samples_and_sizes() -> None:
+    def made(**changed: torch.Tensor) -> str:
+        x, y = torch.arange(12.0).view(6, 2), torch.arange(6)
+        return Dataset("made up", **{"train_x": x, "train_y": y, "test_x": x[:2], "test_y": y[:2], **changed}).digest()
+
+    other = torch.arange(12.0).view(6, 2)
+    other[4, 1] = -1
+    changed = [
+        {"train_x": other},
+        {"train_y": torch.zeros(6, dtype=torch.int64)},
+        {"train_x": other[:5]},
+        {"test_y": torch.ones(2)},
+    ]
+    assert len({made(), *(made(**change) for change in changed)}) == 1 + len(changed) and made() == made()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ import torch.distributed as dist
 
 from brief_runs import AskedAt, run_briefly
 from distributed import launch
-from paceline.errors import UserError
+from paceline.errors import ReplicasDiverged, TrainingDiverged, UserError
+from paceline.training.runs import epochs as epochs_module
 from paceline.training.runs import worker
 from paceline.training.runs.checkpoints import checkpoint
+from paceline.training.runs.epochs import Epochs
 from paceline.training.runs.stop_requests import StopRequests
 from training_jobs import job
 
@@ -111,3 +114,53 @@ def test_when_checkpoints_are_written(tmp_path: Path, text: str, every: tuple[in
 def test_an_interval_that_cannot_be_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError, match="a checkpoint every"):
         job(tmp_path, checkpoint_every=text)
+
+
+@pytest.mark.parametrize(
+    ("defect", "rows", "held_out", "error", "text"),
+    [
+        ("", [[0, 0], [5, 5]], 1.0, None, ""),
+        ("weights are NaN", [[1, 1], [5, 5]], 1.0, TrainingDiverged, "after step 3 of epoch 2: weights are NaN"),
+        ("", [[0, 1], [5, 5]], 1.0, TrainingDiverged, "rank 1 has NaN or infinity"),
+        ("", [[0, 0], [5, 5]], float("nan"), TrainingDiverged, "the held-out loss is nan.* resume from the last checkpoint"),
+        ("", [[0, 0], [5, 6]], 1.0, ReplicasDiverged, "the training samples of rank 1 differ from those of rank 0"),
+    ],
+)
+def test_nothing_is_saved_of_a_network_that_is_nan_or_of_ranks_with_other_samples(
+    defect: str, rows: list[list[int]], held_out: float, error: Any, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs_module, "of_all_ranks", lambda group, own, device: rows)
+    made = Epochs.__new__(Epochs)
+    made._run = SimpleNamespace(label="int8", learning_rate=0.5)  # type: ignore[assignment]
+    made._trainer = SimpleNamespace(  # type: ignore[assignment]
+        defect=lambda: defect, samples_checksum=lambda epoch: 5, group=None, device=None, rank=0
+    )
+    made.curve, saved = [], list[int]()
+    monkeypatch.setattr(epochs_module, "shared_state", lambda *of: saved.append(1) or {})
+    made.writer = SimpleNamespace(save=lambda *of: "")  # type: ignore[assignment]
+    monkeypatch.setattr(epochs_module, "own_part", lambda *of: {})
+    if error is None:
+        made._save(1, 3)
+        assert saved
+        return
+    with pytest.raises(error, match=text):
+        made._check_health(1, 3, held_out)
+    if held_out == 1.0:
+        with pytest.raises(error, match=text):
+            made._save(1, 3)
+        assert not saved
+
+
+def diverging(rank: int, workers: int, folder: str) -> list[str]:
+    run = job(Path(folder) / "run", "int8", "momentum", workers, epochs=3, lr=1e30, data="user_module:fewest")
+    try:
+        return [run_briefly(run, rank)]
+    except TrainingDiverged as error:
+        return [str(error)]
+
+
+@pytest.mark.long
+def test_a_network_that_is_nan_ends_its_run_on_every_rank_and_is_not_saved(tmp_path: Path) -> None:
+    said = launch(diverging, 2, folder=str(tmp_path))
+    assert all("the network has diverged, and is not saved; lower the learning rate of 1e+30" in text for [text] in said)
+    assert not (tmp_path / "run" / checkpoint.FILE).exists()

@@ -16,7 +16,15 @@ from torch import nn
 from paceline.strategy import OPTIMIZERS, Strategy
 from paceline.training.runs import loop
 from paceline.training.runs.data import Dataset
-from paceline.training.runs.loop import StepMeasurements, Trainer, gradient_histogram, make_optimizer, median_step, options_of
+from paceline.training.runs.loop import (
+    Alone,
+    StepMeasurements,
+    Trainer,
+    gradient_histogram,
+    make_optimizer,
+    median_step,
+    options_of,
+)
 from paceline.training.runs.starting_model import mixed_seed
 
 
@@ -94,3 +102,24 @@ def test_another_epoch_has_another_order(monkeypatch: pytest.MonkeyPatch) -> Non
     first, again, second = ([y.tolist() for _, y in one_rank.batches(epoch)] for epoch in (0, 0, 1))
     assert first == again != second and sorted(chain(*first)) == sorted(chain(*second))
     assert one_rank.skipped_steps == 0 and one_rank.noise is None and one_rank.noise_scale() is None
+
+
+def test_weights_that_are_not_finite_and_losses_that_stay_bad_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = trainer(0, 1, 40, 1, monkeypatch)
+    losses = iter([torch.nan] * loop.BAD_STEPS + [1.0] + [torch.inf] * (loop.BAD_STEPS - 1))
+    monkeypatch.setattr(made, "_step", lambda x, y: (made.times.step.append(0.0), torch.tensor(next(losses)))[1])
+    made.model = Alone(made.model.module)  # type: ignore[assignment]
+    told: list[str] = []
+    made.train_epoch(0, lambda number: told.append(made.defect()))
+    assert [number for number, text in enumerate(told) if text] == [loop.BAD_STEPS - 1]
+    assert told[loop.BAD_STEPS - 1] == f"the loss was NaN or infinite in the last {loop.BAD_STEPS} steps"
+    with torch.no_grad():
+        made.model.module.bias[1] = torch.nan
+    assert made.defect() == "weights are NaN or infinite (bias)"
+
+
+def test_the_checksum_of_samples_sees_another_order_and_another_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, same = (trainer(rank, 2, 40, 2, monkeypatch) for rank in range(2))
+    assert one.samples_checksum(0) == same.samples_checksum(0) != one.samples_checksum(1)
+    same.data.train_x[7] += 1
+    assert one.samples_checksum(0) != same.samples_checksum(0)

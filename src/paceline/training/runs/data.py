@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from paceline.errors import UserError, unknown
+from paceline.training.attach.consistency import checksum
 from paceline.training.runs import cifar
 from paceline.training.runs.training_run import DIRECTORIES
 from paceline.workload import call_factory
 
+_DIGESTED_BYTES = 64 << 20  # of samples: a tenth of a second
 _KINDS = ("digits", *(f"{kind}:DIR" for kind in DIRECTORIES), "module:function")
 
 
@@ -31,6 +33,16 @@ class Dataset:
     train_y: Tensor
     test_x: Tensor
     test_y: Tensor
+
+    def digest(self) -> str:
+        """Return sizes and a checksum of all labels and of evenly spread samples, up to ``_DIGESTED_BYTES`` of them."""
+        sizes = " ".join("x".join(map(str, x.shape)) for x in (self.train_x, self.test_x))
+        return f"{sizes}, {checksum([self.train_y, self.test_y, _spread(self.train_x), _spread(self.test_x)]):016x}"
+
+
+def _spread(samples: Tensor) -> Tensor:
+    """Return evenly spread samples, at most ``_DIGESTED_BYTES`` but at least one."""
+    return samples[:: max(1, -(-samples.nbytes // _DIGESTED_BYTES))]
 
 
 def load(spec: str) -> Dataset:

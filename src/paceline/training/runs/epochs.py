@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from paceline.errors import Interrupted, ReplicasDiverged, UserError
+from paceline.errors import Interrupted, ReplicasDiverged, TrainingDiverged, UserError
 from paceline.rundir import RunDir
+from paceline.training.attach.consistency import of_all_ranks, refuse_unequal
 from paceline.training.runs.calibrate import means_over_ranks
 from paceline.training.runs.checkpoints import checkpoint
 from paceline.training.runs.checkpoints import surviving_state as survivors
@@ -85,7 +87,7 @@ class Epochs:
             yield
         except (RuntimeError, dist.DistError) as error:
             last, trainer = self._last, self._trainer
-            if last is not None and not trainer.torn and not isinstance(error, ReplicasDiverged):
+            if last is not None and not trainer.torn and not isinstance(error, ReplicasDiverged | TrainingDiverged):
                 shared = shared_state(trainer, self.curve)
                 shared["model"] |= {name: value for name, value in last.buffers.items() if name in shared["model"]}
                 with suppress(UserError):  # the error that is raised matters more
@@ -103,8 +105,11 @@ class Epochs:
         step, whole = number + 1, self._trainer.steps_per_epoch
         self._remember(epoch, step)  # before the ranks confer: that may fail, and the weights are of this step already
         due = self._trainer.rank == 0 and self._due_by_time() and not self.writer.busy
-        agreed = self._agreement.after_step(Wish(self._stops.number, due), self._trainer.times.step[-1])
+        wish = Wish(self._stops.number, due, self._trainer.diverges)
+        agreed = self._agreement.after_step(wish, self._trainer.times.step[-1])
         self._say_failure()
+        if agreed.diverges:
+            self._check_health(epoch, step)
         if step == whole:
             self._agreed = agreed
         elif agreed.stop:
@@ -116,6 +121,7 @@ class Epochs:
         run, trainer, done = self._run, self._trainer, epoch + 1
         accuracy, held_out = trainer.evaluate()
         trainer.check_replicas()
+        self._check_health(done, 0, held_out)
         seconds = trainer.seconds_so_far
         entry = {"epoch": done, "loss": loss, "accuracy": accuracy, "held_out_loss": held_out, "seconds": seconds}
         self.curve.append({**entry, "noise_scale": trainer.noise_scale()})
@@ -135,6 +141,29 @@ class Epochs:
         if self._every == (0, 0.0) or done == run.epochs or agreed.save or by_steps:
             self._save(done, 0)
 
+    def _check_health(self, epoch: int, step: int, held_out: float = 0.0) -> None:
+        """Compare what ranks train on, and look for NaN and infinity, before they are saved over better weights.
+
+        Args:
+            held_out: the loss on held-out samples, equal on all ranks.
+
+        Raises:
+            TrainingDiverged: on every rank, if weights or losses of any rank are not finite.
+            ReplicasDiverged: on every rank, if one reads other samples.
+        """
+        trainer = self._trainer
+        defect = trainer.defect()
+        bad, samples = of_all_ranks(trainer.group, [int(bool(defect)), trainer.samples_checksum(epoch)], trainer.device)
+        where = f"{self._run.label}, after {checkpoint.place({'epoch': epoch, 'step': step})}"
+        if any(bad) or not math.isfinite(held_out):
+            ranks = ", ".join(str(rank) for rank, flag in enumerate(bad) if flag)
+            what = defect or (f"rank {ranks} has NaN or infinity" if ranks else f"the held-out loss is {held_out}")
+            raise TrainingDiverged(
+                f"{where}: {what}: the network has diverged, and is not saved; lower the learning rate of "
+                f"{self._run.learning_rate:g}, or warm it up, and resume from the last checkpoint"
+            )
+        refuse_unequal(f"{where}: the training samples", samples)
+
     def save_now(self, epoch: int) -> None:
         """Write the state before the run continues, and wait for it. Raises UserError if it cannot be written."""
         self._save(epoch, self._trainer.done)
@@ -149,6 +178,8 @@ class Epochs:
 
     def _save(self, epoch: int, step: int) -> None:
         trainer = self._trainer
+        if step:  # the end of an epoch has looked already
+            self._check_health(epoch, step)
         shared = shared_state(trainer, self.curve) if trainer.rank == 0 else {}
         if failed := self.writer.save(epoch, step, shared, own_part(trainer)):
             self._report(failed)

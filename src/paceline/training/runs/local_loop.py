@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -116,6 +116,15 @@ class LocalTrainer(Trainer):
         """Evaluate the shared weights as ``Trainer`` does."""
         with self.sync.shared_weights():
             return super().evaluate()
+
+    @property
+    def diverges(self) -> bool:
+        """True as of ``Trainer``, after two exchanges: each returns to the shared weights if those of a rank are bad."""
+        return super().diverges and self.bad_steps >= 2 * self.strategy.sync_every
+
+    def weights_to_check(self) -> Mapping[str, Tensor]:
+        """Return the shared weights, in fragments."""
+        return {f"fragment {number}": fragment.anchor for number, fragment in enumerate(self.sync.fragments)}
 
     def check_replicas(self) -> None:
         """Compare a checksum of the shared weights over the workers. Raises ReplicasDiverged on every rank."""

@@ -13,16 +13,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.record import Event
 from paceline.strategy import OPTIMIZERS, Strategy
-from paceline.training.attach.consistency import same_weights
+from paceline.training.attach.consistency import checksum, same_weights
 from paceline.training.attach.hooks.ddp import Hook
 from paceline.training.attach.hooks.powersgd import PowerSGD
 from paceline.training.attach.noise_scale import NoiseMeter
+from paceline.training.exchanges.gradients.gradient_statistics import is_finite
 from paceline.training.runs.checkpoints.random_streams import set_random_state
 from paceline.training.runs.checkpoints.state_shards import without_shards
 from paceline.training.runs.data import Dataset
@@ -31,6 +33,9 @@ from paceline.training.runs.starting_model import mixed_seed
 
 TEMPERATURE = 4.0
 """Temperature of distillation; Hinton et al. use 2.5 to 8 for networks of this size."""
+_CHECKED_SAMPLES = 64
+BAD_STEPS = 20
+"""Steps in a row with a NaN or infinite loss on a rank, after which a run stops. A gradient scaler's first steps are fewer."""
 _KEPT_STEPS = 64  # recent steps whose events are kept; the timeline shows the median one
 
 
@@ -119,13 +124,14 @@ class Trainer:
         self.model, self.hook, self.optimizer, self.schedule = model, hook, optimizer, schedule
         self.data, self.strategy, self.seed, self.device = data, strategy, seed, device
         self.rank = dist.get_rank()
-        self._group: dist.ProcessGroup = model.process_group
+        self.group: dist.ProcessGroup = model.process_group
         self.times = StepMeasurements()
         self.teacher: nn.Module | None = None  # in eval mode, on the device
         self.distill = 0.0  # share of what it says in the loss
         self.skipped_before = 0  # steps that the optimizer skipped before the resumption
         self.torn = False  # within an update, which may have changed some of the weights
         self._through = False  # the epoch that ``done`` counts
+        self.bad_steps = 0  # latest steps in a row whose loss was NaN or infinite
         self.done = 0  # steps of the epoch under way, also those before the resumption
         self.loss_so_far, self.seconds_so_far = torch.zeros((), device=device), 0.0  # in them
         self.random_state: Mapping[str, Any] | None = None  # of a resumed epoch
@@ -133,12 +139,22 @@ class Trainer:
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield this rank's micro batches of one epoch, from step ``first`` on."""
-        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
-        order = torch.randperm(len(self.data.train_y), generator=generator)
+        order = self.order(epoch)
         size, micro = self.strategy.global_batch_size, self.strategy.micro_batch_size
         for step in range(first, self.steps_per_epoch):
             mine = order[step * size + self.rank * micro :][:micro]
             yield ordered(self.data.train_x[mine].to(self.device), self.strategy), self.data.train_y[mine].to(self.device)
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the samples of an epoch in their order, by index, equal on every rank."""
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, epoch))
+        return torch.randperm(len(self.data.train_y), generator=generator)
+
+    def samples_checksum(self, epoch: int) -> int:
+        """Return a checksum of the order of an epoch and of its first samples."""
+        order = self.order(epoch)
+        first = order[:_CHECKED_SAMPLES]
+        return checksum([order, self.data.train_x[first], self.data.train_y[first]])
 
     def settle_buckets(self) -> None:
         """Run one step without an update and undo it, because DDP fixes its buckets only after its first backward pass.
@@ -187,7 +203,9 @@ class Trainer:
             set_random_state(self.random_state, self.device)
             self.random_state = None
         for number, (x, y) in enumerate(self.batches(epoch, self.done), self.done):
-            self.loss_so_far += self._step(x, y)
+            loss = self._step(x, y)
+            self.bad_steps = 0 if bool(torch.isfinite(loss)) else self.bad_steps + 1
+            self.loss_so_far += loss
             self.seconds_so_far += self.times.step[-1]
             self.done = number + 1
             if on_step is not None:
@@ -293,9 +311,25 @@ class Trainer:
         self.optimizer.load_state_dict(optimizer)
         self.hook.load_state_dict(states)
 
+    @property
+    def diverges(self) -> bool:
+        """True if this rank's losses have been NaN or infinite for so long that the run should stop."""
+        return self.bad_steps >= BAD_STEPS
+
+    def weights_to_check(self) -> Mapping[str, Tensor]:
+        """Return this rank's part of the weights that a checkpoint holds."""
+        return {n: p.to_local() if isinstance(p, DTensor) else p for n, p in self.model.module.named_parameters()}
+
+    def defect(self) -> str:
+        """Return what makes it useless to continue on this rank; empty if nothing does."""
+        bad = [name for name, values in self.weights_to_check().items() if not is_finite(values.detach())]
+        if bad:
+            return f"weights are NaN or infinite ({', '.join(bad[:3])}{', ...' if len(bad) > 3 else ''})"
+        return f"the loss was NaN or infinite in the last {self.bad_steps} steps" if self.diverges else ""
+
     def check_replicas(self) -> None:
         """Compare a checksum of the weights over the workers. Raises ReplicasDiverged on every rank."""
-        same_weights(self._group, self.model.module.parameters(), self.device)
+        same_weights(self.group, self.model.module.parameters(), self.device)
 
 
 def classification_loss(output: Tensor, labels: Tensor) -> Tensor:

@@ -21,14 +21,16 @@ class Wish(NamedTuple):
     Attributes:
         stop: number of the signal that asks to stop; 0: continue. The largest of several counts.
         save: whether a checkpoint is due.
+        diverges: whether losses have been NaN or infinite for so long that the run should stop.
     """
 
     stop: int = 0
     save: bool = False
+    diverges: bool = False
 
 
 class StepAgreement:
-    """Agreement of the ranks about twice a second, in an all-reduce of three numbers over a separate gloo group.
+    """Agreement of the ranks about twice a second, in an all-reduce of four numbers over a separate gloo group.
 
     It starts at the end of a step and is read at the end of the next, so that no step waits for it. The number of steps between
     two agreements follows from the slowest rank's step, which is one of the numbers, so all ranks count equally.
@@ -36,7 +38,7 @@ class StepAgreement:
 
     def __init__(self, workers: int, timeout_s: float) -> None:
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s)) if workers > 1 else None
-        self._numbers = torch.zeros(3, dtype=torch.float64)
+        self._numbers = torch.zeros(4, dtype=torch.float64)
         self._under_way: Any = None
         self._left = 0  # steps until the next one
 
@@ -52,7 +54,8 @@ class StepAgreement:
             return self._read()
         self._left -= 1
         if self._left < 0:
-            self._numbers[:] = torch.tensor([float(wish.stop), float(wish.save), step_s], dtype=torch.float64)
+            numbers = [float(wish.stop), float(wish.save), float(wish.diverges), step_s]
+            self._numbers[:] = torch.tensor(numbers, dtype=torch.float64)
             with collective():
                 self._under_way = dist.all_reduce(self._numbers, dist.ReduceOp.MAX, group=self._group, async_op=True)
         return Wish()
@@ -69,6 +72,6 @@ class StepAgreement:
         with collective():
             self._under_way.wait()
         self._under_way = None
-        stop, save, slowest = self._numbers.tolist()
+        stop, save, diverges, slowest = self._numbers.tolist()
         self._left = min(MOST_STEPS, int(EVERY_S / max(slowest, 1e-9)))
-        return Wish(int(stop), bool(save))
+        return Wish(int(stop), bool(save), bool(diverges))

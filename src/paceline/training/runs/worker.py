@@ -203,6 +203,11 @@ def train(run: TrainingRun, device: torch.device, stops: StopRequests | None = N
     rank, strategy = dist.get_rank(), run.strategy
     progress = Progress(rank, run)
     data = load(run.data)
+    same_everywhere(
+        None,
+        {"the training samples": data.digest()},
+        "let --data be the same on every host; a function must seed what it draws",
+    )
     before = _resident()
     module = with_image_order(starting_model(run).to(device), strategy)
 

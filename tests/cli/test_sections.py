@@ -10,9 +10,9 @@ import pytest
 
 from command import run
 from paceline.cli.command_line import COMMANDS, build_parser
-from paceline.cli.guide.sections import FEW, SECTIONS, common, is_common, ordered, section
+from paceline.cli.guide.sections import FEW, common, is_common, ordered, section
 from paceline.cli.parser import Parser
-from paceline.strategy.choices.choice import Topic
+from paceline.strategy.choices.choice import SECTIONS, Topic
 from paceline.strategy.strategy import CHOICES
 
 MOST = 14

@@ -111,7 +111,8 @@ try:
     uncoded = training_run(parse(build_parser(), "train --model lenet5 --data digits --compression uncoded".split())).model
 except UserError as error:
     uncoded = error.message
-page = {"controls": controls(), "chosen": {}, "answer": "", "status": "", "problem": "", "query": "", "has_schedule": False}
+empty = {"chosen": {}, "folded": {}, "answer": "", "status": "", "problem": "", "wrong": "", "has_schedule": False}
+page = {**empty, "controls": controls()}
 plans = [exchange_plan(lenet, strategy, cluster.places) for strategy in (usual, usual.changed(flux_depth=3))]
 print(json.dumps({
     "run": {name: run[name] for name in ("flux_mesh", "flux_gradient", "flux_local", "flux_run")},

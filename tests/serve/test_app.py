@@ -57,7 +57,7 @@ def test_the_page_is_a_form_with_its_answer_in_it(page: TestClient) -> None:
     for control in controls():
         assert f'name="{control.option}"' in reply.text and f'for="{control.option}"' in reply.text
     assert 'action="./" method="get"' in reply.text and 'value="lenet5"' in reply.text
-    assert "<option selected>A100 SXM 80GB</option>" in reply.text
+    assert 'value="A100 SXM 80GB"' in reply.text and reply.text.index('class="verdict ok"') < reply.text.index("<h2")
     for heading in ("One step, bar by bar", "Memory of a device", "What if?", "How it scales", "Take it along"):
         assert f"<h2>{heading}</h2>" in reply.text
     assert "paceline predict lenet5 --device &#39;A100 SXM 80GB&#39;" in reply.text
@@ -66,15 +66,18 @@ def test_the_page_is_a_form_with_its_answer_in_it(page: TestClient) -> None:
 def test_the_page_asks_nobody_else_and_has_nothing_inline(page: TestClient) -> None:
     text = page.get("/", params=SMALL).text + page.get("/search", params=SMALL).text
     places = re.findall(r'(?:src|href|action|srcset|data)="([^"]*)"', text)  # sources are named in the text, as text
-    assert places and all(place.startswith(("page.", "serve.js", "./", "config", "data:,", "search?")) for place in places)
+    assert places and all(
+        place.startswith(("page.", "combobox.js", "figures.js", "serve.js", "./", "config", "data:,", "search?", "csv/"))
+        for place in places
+    )
     assert "style=" not in text and "<style" not in text
     assert re.findall(r"<script[^>]*>", text) == [
-        '<script src="page.js" defer>',
-        '<script src="serve.js" defer>',
+        *(f'<script src="{name}.js" defer>' for name in ("page", "combobox", "figures", "serve")),
         '<script src="page.js" defer>',
     ]
     assert not re.findall(r"\son\w+=", text)
-    for name, kind in (("page.css", "text/css"), ("page.js", "text/javascript"), ("serve.js", "text/javascript")):
+    scripts = [(f"{name}.js", "text/javascript") for name in ("page", "combobox", "figures", "serve")]
+    for name, kind in [("page.css", "text/css"), *scripts]:
         assert page.get(f"/{name}").headers["content-type"].startswith(kind)
 
 
@@ -86,6 +89,7 @@ def test_the_part_is_what_the_page_has(page: TestClient) -> None:
 def test_the_search_says_what_to_do(page: TestClient) -> None:
     part = page.get("/search", params=SMALL, headers={"Sec-Fetch-Dest": "empty"})
     assert part.status_code == 200 and '<p class="advice">' in part.text and "<html" not in part.text
+    assert '<a class="apply" href="./?workload=lenet5&amp;' in part.text
     whole = page.get("/search", params=SMALL)
     assert part.text in whole.text and "Back to the choices" in whole.text
 
@@ -112,6 +116,26 @@ def test_a_mistake_is_one_sentence_with_the_next_step(page: TestClient, query: d
         reply = page.get(place, params=query)
         assert reply.status_code == 400
         assert said in alert(reply.text)
+
+
+def test_a_mistake_is_shown_at_its_control(page: TestClient) -> None:
+    text = page.get("/", params={**SMALL, "nodes": "many"}).text
+    assert 'id="nodes-wrong">nodes &#39;many&#39; is not a whole number' in text
+    assert text.count('aria-invalid="true"') == 1 and 'data-option="nodes"' in text
+
+
+def test_the_numbers_of_each_figure_are_a_csv(page: TestClient) -> None:
+    for name, heads in (("scaling", "line,devices,samples_per_s"), ("step", "lane,name,start_s"), ("cost", "strategy,time_s")):
+        reply = page.get(f"/csv/{name}.csv", params=SMALL)
+        assert reply.status_code == 200 and reply.text.startswith(heads)
+        assert reply.headers["content-disposition"] == f'attachment; filename="{name}.csv"'
+    assert page.get("/csv/other.csv", params=SMALL).status_code == 400
+
+
+def test_the_verdict_is_first_with_what_would_fit(page: TestClient) -> None:
+    text = page.get("/answer", params={**SMALL, "workload": "gpt2-xl", "device": "RTX 4090", "global-batch": "2"}).text
+    assert text.index('class="verdict off">DOES NOT FIT') < text.index("What would fit") < text.index("one step")
+    assert '<a class="apply" href="./?workload=gpt2-xl&amp;' in text
 
 
 def test_an_option_is_given_once(page: TestClient) -> None:

@@ -38,7 +38,9 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 ]
 SMALL = "?workload=gpt2&device=A100+SXM+80GB&devices-per-node=4&nodes=2&network=100Gb/s&precision=bf16&sharding=zero2"
-DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 780}
+ALL = ("minor", "moderate", "serious", "critical")
+"""Impacts of findings of axe-core."""
 STRAY = """() => [...document.querySelectorAll('body *')].filter(e => {
   const box = e.getBoundingClientRect();
   return box.width && box.right > innerWidth + 1 && !e.closest('.scroll, pre, figure.wide, svg, option, datalist');
@@ -86,7 +88,7 @@ def is_elsewhere(url: str) -> bool:
 def visit(browser: Any, place: str, problems: list[str], size: Any = None, scheme: str = "light", **options: Any) -> Any:
     context = browser.new_context(viewport=size or DESK, color_scheme=scheme, **options)
     page = context.new_page()
-    page.set_default_timeout(100_000)
+    page.set_default_timeout(20_000)
     page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("request", lambda request: problems.append(request.url) if is_elsewhere(request.url) else None)
@@ -112,28 +114,29 @@ def test_it_fits_the_screen_and_has_no_serious_barrier(
     page = visit(browser, address + SMALL, problems, size, scheme)
     page.wait_for_selector("#advice .advice")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
+    page.wait_for_selector("#search[aria-busy=false] .offers")
     assert page.locator("svg.plot").count() >= 4
     sizes = page.evaluate("[...document.querySelectorAll('svg.plot text')].map(text => getComputedStyle(text).fontSize)")
     assert set(sizes) == {"12px"}
-    assert barriers(page) == [] and problems == []
+    assert barriers(page, ALL) == [] and problems == []
     page.context.close()
 
 
-def barriers(page: Any) -> list[str]:
-    """Serious findings of axe-core."""
+def barriers(page: Any, least: tuple[str, ...] = ("serious", "critical")) -> list[str]:
+    """Findings of axe-core of these impacts; of all by ``ALL``."""
     package = find_spec("axe_playwright_python")
     if package is None or not package.submodule_search_locations:
         pytest.skip("needs axe: pip install axe-playwright-python")
     page.evaluate((Path(package.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8"))
     violations = page.evaluate("async () => (await axe.run()).violations")
-    return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in violations if v["impact"] in ("serious", "critical")]
+    return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in violations if v["impact"] in least]
 
 
 def test_a_slider_by_keyboard_moves_the_address_and_the_answer(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     before = page.locator(".card .step").first.text_content()
     page.keyboard.press("Tab")
-    for _ in range(30):
+    for _ in range(40):
         if page.evaluate("document.activeElement.dataset.for") == "nodes":
             break
         page.keyboard.press("Tab")
@@ -192,7 +195,7 @@ def test_a_configuration_that_is_chosen_is_asked_about(browser: Any, address: st
     with page.expect_response(lambda reply: "/answer?workload=config" in reply.url) as reply:
         page.locator("#file").set_input_files(tmp_path / "config.json")
     assert reply.value.status == 200 and "workload=config%3A" in page.url
-    page.wait_for_function("() => document.querySelector('h2.first').textContent.startsWith('llama on')")
+    page.wait_for_function("() => document.querySelector('#answer h2').textContent.startsWith('llama on')")
     assert problems == []
     page.context.close()
 
@@ -208,6 +211,181 @@ def test_a_drag_ends_with_the_last_place(browser: Any, address: str, problems: l
     page.wait_for_function("() => document.querySelector('h2.first').textContent.includes('8 x 4 A100')")
     time.sleep(0.1)
     assert "nodes=8" in page.url and "8 x 4 A100" in page.locator("h2.first").text_content() and problems == []
+    page.context.close()
+
+
+def heading(page: Any) -> str:
+    return str(page.locator("#answer h2").filter(has_text=" on ").first.text_content())
+
+
+def await_heading(page: Any, text: str) -> None:
+    """Wait until the answer's title has this text."""
+    page.wait_for_function("text => document.querySelector('#answer h2:not(.offers h2)').textContent.includes(text)", arg=text)
+
+
+def slide(page: Any, option: str, place: int) -> None:
+    """Move a slider as a drag does."""
+    page.evaluate(
+        """([option, place]) => {
+          const slider = document.querySelector(`[data-for="${option}"]`);
+          slider.value = place;
+          slider.dispatchEvent(new Event('input', {bubbles: true}));
+          slider.dispatchEvent(new Event('change', {bubbles: true}));
+        }""",
+        [option, place],
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("network", "before", "after"),
+    [
+        ("network=100Gb/s&transport=RoCE", "RoCE 100 Gb/s", "RoCE 200 Gb/s"),
+        ("network=100Gb/s+RoCE", "RoCE 100 Gb/s", "RoCE 200 Gb/s"),
+        ("network=InfiniBand+NDR", "4x InfiniBand NDR", "InfiniBand HDR"),
+    ],
+)
+def test_the_transport_stays_when_the_speed_changes(
+    browser: Any, address: str, problems: list[str], network: str, before: str, after: str
+) -> None:
+    page = visit(browser, address + SMALL.replace("network=100Gb/s", network).replace("A100+SXM+80GB", "H100+SXM"), problems)
+    assert heading(page).endswith(before)
+    slide(page, "network", 6)
+    await_heading(page, f", {after}")
+    assert page.locator("#network").input_value() == "200Gb/s" and page.locator("#transport").input_value() == after.split()[0]
+    page.locator("#transport").select_option("TCP")
+    await_heading(page, ", TCP 200 Gb/s")
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_what_would_fit_is_applied_by_a_button_and_back_undoes_it(browser: Any, address: str, problems: list[str]) -> None:
+    place = address + SMALL.replace("gpt2", "llama-3-8b").replace("zero2", "ddp")
+    page = visit(browser, place, problems)
+    first = page.locator("#answer p").first
+    assert first.text_content().startswith("DOES NOT FIT") and first.get_attribute("class") == "verdict off"
+    assert "$" not in page.locator(".cards").text_content()
+    page.get_by_role("link", name="Use: sharding zero3", exact=True).click()
+    page.wait_for_selector(".verdict.ok")
+    assert "sharding=zero3" in page.url and page.locator("#sharding").input_value() == "zero3"
+    assert page.evaluate("document.activeElement.id") == "verdict"
+    page.go_back()
+    page.wait_for_selector(".verdict.off")
+    assert page.url == place.replace("Gb/s", "Gb%2Fs") or "sharding=ddp" in page.url
+    assert page.locator("#sharding").input_value() == "ddp" and barriers(page, ALL) == [] and problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_typing_asks_once_and_a_mistake_stays_at_its_control(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/answer?" in request.url else None)
+    before = page.locator(".card .step").first.text_content()
+    page.locator("#global-batch").press_sequentially("1001", delay=30)
+    page.wait_for_selector("#global-batch-wrong:not([hidden])")
+    assert len(asked) == 1 and "global-batch=1001" in asked[0]
+    assert page.locator("#global-batch").get_attribute("aria-invalid") == "true" and "nearest legal" in page.inner_text(
+        "#controls"
+    )
+    assert page.locator(".problem").count() == 0 and page.locator(".card .step").first.text_content() == before
+    assert page.locator("#answer").get_attribute("aria-busy") == "false"
+    page.locator("#global-batch").fill("1024")
+    page.wait_for_function("() => !document.querySelector('[aria-invalid]')")
+    assert len(asked) == 2 and page.locator("#answer.stale").count() == 0
+    problems[:] = [text for text in problems if "400" not in text]  # the console names the refused request
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_back_undoes_one_change_after_another(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    slide(page, "nodes", 2)
+    await_heading(page, "4 x 4 A100")
+    page.locator("#precision").select_option("fp32")
+    page.wait_for_function("() => document.querySelector('#answer .muted').textContent.includes('fp32')")
+    page.go_back()
+    page.wait_for_function("() => document.querySelector('#answer .muted').textContent.includes('bf16')")
+    assert page.locator("#precision").input_value() == "bf16" and "4 x 4" in heading(page)
+    page.go_back()
+    await_heading(page, "2 x 4 A100")
+    assert page.locator("#nodes").input_value() == "2"
+    page.go_forward()
+    await_heading(page, "4 x 4 A100")
+    address_now, figure = page.url, page.locator(".card .step").first.text_content()
+    page.goto(address_now)
+    assert page.locator(".card .step").first.text_content() == figure and problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_a_device_is_found_in_groups_by_keyboard(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    device = page.get_by_role("combobox", name="Device", exact=True)
+    device.click()
+    assert (
+        page.locator("#device-options [role=group]").count() > 8 and page.locator("#device-options [role=option]").count() > 100
+    )
+    assert barriers(page, ALL) == []
+    device.press_sequentially("amd 192")
+    assert [option.split()[0] for option in options.all_text_contents()] == ["MI300X"]
+    device.press("ArrowDown")
+    assert device.get_attribute("aria-activedescendant") == "device-options-0"
+    with page.expect_response(lambda reply: "device=MI300X" in reply.url):
+        device.press("Enter")
+    assert device.input_value() == "MI300X" and page.locator("#device-options").is_hidden()
+    await_heading(page, "2 x 4 MI300X")
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_a_figure_is_a_png_and_a_csv(browser: Any, address: str, problems: list[str], tmp_path: Path) -> None:
+    from PIL import Image
+
+    page = visit(browser, address + SMALL, problems)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="How it scales as PNG").click()
+    saved.value.save_as(tmp_path / "scaling.png")
+    with Image.open(tmp_path / "scaling.png") as picture:
+        assert picture.width > 1000 and picture.height > 400 and len(picture.convert("RGB").getcolors(1 << 20) or ()) > 20
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="How it scales as CSV").click()
+    assert saved.value.suggested_filename == "scaling.csv"
+    assert Path(saved.value.path()).read_text(encoding="utf-8").startswith("line,devices,samples_per_s")
+    assert problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_paper_has_the_answer_and_no_controls(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    page.wait_for_selector("#search[aria-busy=false] .offers")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('input, select, button, summary, .downloads, #along')].filter(e => e.checkVisibility()).length"
+    )
+    assert shown <= 1  # the title of the assumptions
+    text = page.inner_text("body")
+    for part in ("Fits: ", "gpt2 on 2 x 4 A100", "One step, bar by bar", "Memory of a device", "It rests on"):
+        assert part in text
+    assert "What else?" not in text and page.locator("svg.plot").first.is_visible() and problems == []
+    page.context.close()
+
+
+@pytest.mark.long
+def test_other_forms_of_the_question_are_one_menu(browser: Any, address: str, problems: list[str]) -> None:
+    page = visit(browser, address + SMALL, problems)
+    menu = page.get_by_label("The same question as")
+    assert page.locator("#along pre:visible").count() == 1 and "paceline predict gpt2" in page.inner_text("#along pre:visible")
+    menu.select_option("deepspeed")
+    assert "zero_optimization" in page.inner_text("#along pre:visible")
+    slide(page, "nodes", 2)
+    await_heading(page, "4 x 4 A100")
+    assert page.get_by_label("The same question as").input_value() == "deepspeed" and problems == []
     page.context.close()
 
 

@@ -1,33 +1,29 @@
-"""One table of controls: what the address says is what the command line and Python say."""
+"""One table of controls, derived from the declared choices."""
 
 from __future__ import annotations
 
-import shlex
+from typing import Any
 
 import pytest
 
-import paceline
-from paceline import predict
-from paceline.cli.arguments.prediction_inputs import prediction_inputs
-from paceline.cli.command_line import build_parser
-from paceline.cli.parser import parse
 from paceline.errors import UserError
 from paceline.hardware import PRECISIONS
 from paceline.reporting.pages.template import filled
 from paceline.serve.configurations import Configurations
-from paceline.serve.controls import _of_choice, command, controls, python, selection, start
+from paceline.serve.controls import SPEEDS, _of_choice, by_option, controls, folded
 from paceline.serve.question import question
+from paceline.serve.selection import start
 from paceline.strategy import SHARDINGS
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Bits, ByteSize, Flag, LegalValues, RealNumber, WholeNumber
-
-CHOSEN = selection({**start(), "global-batch": "64", "seq-len": "512", "compression": "dense"}.items())
+from paceline.strategy.strategy import CHOICES
 
 
 def test_what_is_offered_is_legal() -> None:
-    alone = {**start(), "global-batch": "16384"}
+    alone = {**start(), "workload": "gpt2", "global-batch": "16384"}
     for control in controls():
-        for value in (*control.stops[-2:], *(control.choices if control.option in ("sharding", "network") else ())):
+        values = control.stops[-2:] if control.common else ()
+        for value in (*values, *(control.choices if control.option in ("sharding", "network") else ())):
             question({**alone, control.option: value}, Configurations())
 
 
@@ -35,41 +31,17 @@ def test_what_can_be_chosen_are_the_names_of_the_catalogues() -> None:
     legal = {control.option: control.choices for control in controls()}
     assert "resnet-50" in legal["workload"] and "H100 SXM" in legal["device"] and "InfiniBand NDR" in legal["network"]
     assert (legal["precision"], legal["sharding"]) == (tuple(PRECISIONS), tuple(SHARDINGS))
+    assert {"TCP", "RoCE", "InfiniBand"} < set(legal["transport"]) and set(SPEEDS) < set(legal["network"])
 
 
-def test_the_command_to_copy_asks_the_same() -> None:
-    words = shlex.split(command(CHOSEN))
-    assert words[0] == "paceline"
-    asked = question(CHOSEN, Configurations())
-    assert prediction_inputs(parse(build_parser("predict"), words[1:])) == (asked.workload, asked.cluster, asked.strategy)
-
-
-def test_the_python_to_copy_asks_the_same() -> None:
-    asked = question(CHOSEN, Configurations())
-    call = python(CHOSEN).partition("print(")[2].removesuffix(")")
-    own = eval(call, {"paceline": paceline})
-    assert own.step_time_s == predict(asked.workload, asked.cluster, asked.strategy).step_time_s
-
-
-def test_a_configuration_is_named_as_its_file() -> None:
-    chosen = selection({"workload": "config:12", "device": "H100 SXM", "seq-len": "64", "precision": "bf16"}.items())
-    assert command(chosen).startswith("paceline predict config.json --device 'H100 SXM'")
-    call = "paceline.predict(paceline.Workload.from_config('config.json', 64), '1x1 H100 SXM', precision='bf16')"
-    assert call in python(chosen)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "said"),
-    [
-        ([("workload", "gpt2")], "no device is given"),
-        ([("workload", " "), ("device", "A100")], "no workload is given"),
-        ([("nodse", "1")], "did you mean nodes"),
-        ([("nodes", "1"), ("nodes", "")], "given twice"),
-    ],
-)
-def test_what_is_no_question_is_refused(pairs: list[tuple[str, str]], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        selection(pairs)
+def test_every_choice_with_an_option_has_a_control_and_the_common_ones_come_first() -> None:
+    assert {control.keyword for control in controls() if control.keyword} == {n for n, item in CHOICES.items() if item.option}
+    common = [control.common for control in controls()]
+    assert common == sorted(common, reverse=True)
+    shown = {control.option for control in controls() if control.common}
+    assert {"recompute", "grad-accum", "micro-batch-size", "tokens", "samples", "by", "budget", "framework", "lora"} < shown
+    parts = {title: [control.option for control in members] for title, members in folded().items()}
+    assert parts["Division of the work"][:3] == ["tensor", "pipeline", "context"] and "task" in parts["The run"]
 
 
 @pytest.mark.parametrize(
@@ -88,15 +60,27 @@ def test_a_control_reads_values_as_its_declaration_says(
     values: LegalValues, default: object, text: str, words: list[str], value: object, kind: str
 ) -> None:
     option = "no-flux" if default is True else "flux"
-    item = StrategyChoice(values=values, default=default, help="", name="flux", option=option, word="flux", label="Flux")
+    item = StrategyChoice(
+        values=values, default=default, help="", name="flux", option=option, word="flux", label="Flux", common=True
+    )
     control = _of_choice(item)
     assert (control.option, control.words(text), control.kind) == ("flux", words, kind)
     assert control.value(text) == value and type(control.value(text)) is type(value)
+    assert control.value(control.text(value)) == value
     with pytest.raises(UserError):
         control.value("two")
-    around = dict.fromkeys(("answer", "status", "problem", "query", "has_schedule"), "")
-    page = filled("serve/page.html.j2", {**around, "controls": (control,), "chosen": {}})
+    page = filled("serve/page.html.j2", around((control,)))
     minimum = {"0": "0", "0.5": "0.25"}.get(text)
     assert ('type="number"' in page) == (kind == "number") and (minimum is None or f'min="{minimum}"' in page)
     assert ('step="any"' in page) == (text == "0.5")
     assert control.stops[:2] == (("0", "1") if text == "0" else ())
+
+
+def around(shown: Any) -> dict[str, Any]:
+    empty = dict.fromkeys(("answer", "status", "problem", "wrong", "has_schedule"), "")
+    return {**empty, "controls": shown, "folded": {}, "chosen": {}}
+
+
+def test_lists_that_a_user_searches_are_grouped() -> None:
+    page = filled("serve/page.html.j2", around((by_option()["device"],)))
+    assert '<option value="H100 SXM" label="80.0 GiB, Hopper" data-group="NVIDIA NVLink servers">' in page

@@ -7,9 +7,11 @@ from threading import Event
 
 import pytest
 
+from paceline.reporting.values import seconds
 from paceline.serve.configurations import Configurations
 from paceline.serve.question import Question, question
-from paceline.serve.search import Searches, Superseded, search_page
+from paceline.serve.run_cost import whole_run
+from paceline.serve.search import Searches, Superseded, searched
 
 CHOSEN = {"workload": "gpt2", "device": "A100", "devices-per-node": "2", "precision": "bf16"}
 
@@ -19,10 +21,12 @@ def asked() -> Question:
 
 
 def test_it_says_what_to_do_and_what_it_costs() -> None:
-    page = search_page(asked())
-    assert page.findings[0].endswith(".") and page.findings[0]
-    assert [section.title for section in page.sections] == ["Is more worth it?", "Cost against time"]
-    assert "Each with its best strategy, where the what-if ladder keeps the chosen one." in page.sections[0].text
+    own, found = asked(), searched(asked())
+    assert found.page.findings[0].endswith(".") and [section.title for section in found.page.sections] == ["Cost against time"]
+    first, *others = found.proposals
+    run = whole_run(own, own.predictor.step(own.workload, own.cluster, own.strategy))
+    assert (first.title, first.address, first.cells[0]) == ("as chosen", "", seconds(run.time_s)) and others
+    assert all(other.address.startswith("./?workload=gpt2&") for other in others)
 
 
 @pytest.mark.everyday("where1-0-is the fastest, and nothing smaller is cheaper")
@@ -35,7 +39,7 @@ def test_it_says_what_to_do_and_what_it_costs() -> None:
     ],
 )
 def test_cost_against_time_is_drawn_where_there_is_a_choice(where: dict[str, str], drawn: int, said: str) -> None:
-    section = search_page(question({**CHOSEN, **where}, Configurations())).sections[-1]
+    section = searched(question({**CHOSEN, **where}, Configurations())).page.sections[-1]
     assert (section.title, len(section.pictures)) == ("Cost against time", drawn) and said in section.text
 
 

@@ -1,21 +1,18 @@
-"""Answer of the page after each move of a slider: the step time, and the effect of changes."""
+"""Answer of the page after each change: verdict, step, time and cost, and the effect of further changes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline import planning
 from paceline.errors import UserError
 from paceline.hardware.placement import nodes_text
-from paceline.hardware.prices import price
 from paceline.planning import Change, WhatIf
-from paceline.planning.emit.job import EmittedJob
-from paceline.planning.emit.targets import TARGETS, emitted
+from paceline.planning.search.choice import Choice
 from paceline.planning.search.goal import money
-from paceline.planning.search.training_target import MILLION
-from paceline.prediction.learning.convergence import epoch_samples
+from paceline.prediction import Prediction
 from paceline.reporting.figures.answer_figures import gains
 from paceline.reporting.pages.answer_page import (
     Page,
@@ -24,63 +21,100 @@ from paceline.reporting.pages.answer_page import (
     scaling_sections,
     timeline_section,
 )
-from paceline.reporting.text.planning_text import verdict
 from paceline.reporting.text.transport_text import steps_text
-from paceline.reporting.values import clean, memory, number, rate_bounds, seconds, time_range
-from paceline.serve.controls import command, python
+from paceline.reporting.values import clean, number, rate_bounds, seconds, time_range
 from paceline.serve.ladder import rungs
 from paceline.serve.question import Question
+from paceline.serve.run_cost import usd_per_hour, whole_run
+from paceline.serve.tables import Table, answer_tables
+from paceline.serve.verdict import Proposal, Verdict, proposals, verdicts
+
+FILES = {"One step, bar by bar": "step", "Memory of a device": "memory", "What if?": "what-if", "How it scales": "scaling"}
+"""Name of the CSV of each section."""
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Text to copy, with its title."""
+@dataclass(frozen=True)
+class PageAnswer:
+    """Answer to a question.
 
-    title: str
-    text: str
-    missing: str = ""
+    Attributes:
+        verdicts: the first lines. ``proposals``: what would fit.
+        run: time and cost of the whole run; only as if it fitted, if it does not.
+        tables: numbers of the figures, by file name.
+        assumptions: sources and assumptions.
+    """
+
+    page: Page
+    verdicts: Sequence[Verdict]
+    proposals: Sequence[Proposal]
+    run: Choice
+    tables: Mapping[str, Table]
+    assumptions: Sequence[str]
+
+    @property
+    def runs(self) -> bool:
+        """True if the job fits, or may."""
+        return self.run.prediction.fit != "does not fit"
+
+    @property
+    def status(self) -> str:
+        """Answer in one line, for screen readers and for small screens."""
+        if not self.runs:
+            return self.verdicts[0].text
+        cards = {card["name"]: card["value"] for card in self.page.cards}
+        unkept = " ".join(verdict.text for verdict in self.verdicts if verdict.mark == "off")
+        figures = f"{cards['one step']} a step, {cards['throughput']}, {cards['time']}, {cards['cost']}"
+        return f"{unkept} {figures}".strip()
 
 
-def answer_page(asked: Question) -> tuple[Page, list[str]]:
-    """Return the page's answer: the step time, the effect of changes, and the sources. Raises UserError as ``predict``."""
+def answered(asked: Question) -> PageAnswer:
+    """Return the page's answer. Raises UserError as ``predict``."""
     explained = planning.explain(asked.workload, asked.cluster, asked.strategy, predictor=asked.predictor)
     changes = rungs(asked.cluster, asked.strategy)
     gained = _ladder(asked, changes)
     p = explained.prediction
-    findings = [p.headline, _capital(explained.sentence), steps_text(explained.by_transport), *asked.cluster.notes]
+    run, offers = whole_run(asked, p), proposals(asked, p)
+    findings = [_capital(explained.sentence), steps_text(explained.by_transport), *_notes(asked)]
     page = Page("what if", title(asked), _choices(asked), [*filter(None, findings)])
-    page.card("one step", seconds(p.step_time_s), time_range(p.low_s, p.high_s, p.step_time_s))
-    slow, fast = rate_bounds(p)
-    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{number(slow)} to {number(fast)}")
-    page.card("memory of a device", memory(p.memory_bytes), f"of {memory(explained.available)}; it {p.fit}")
-    page.card(*_cost(gained))
+    _cards(page, asked, p, run)
     page.sections = [
         timeline_section({"predicted": p}, ()),
         memory_section(explained),
-        *([_gains(gained, changes)] if gained else []),
+        *([_gains(gained, changes, run)] if gained else []),
         *scaling_sections(explained.scaling, asked.cluster.world_size),
     ]
-    prices = [outcome.price for outcome in gained.outcomes] if gained else []
-    return page, [*dict.fromkeys(prices), *(clean(a, 1000) for a in p.assumptions)]
+    price = [str(asked.price)] if asked.price else [f"No price of {asked.cluster.device.name} is known."]
+    return PageAnswer(
+        page=page,
+        verdicts=verdicts(asked, p, run, explained.available),
+        proposals=offers,
+        run=run,
+        tables=answer_tables(explained, gained),
+        assumptions=[*price, *(clean(a, 1000) for a in p.assumptions)],
+    )
 
 
-def status(page: Page) -> str:
-    """Return the answer in one line, for screen readers and for small screens."""
-    step, rate, memory_used, cost = (card["value"] for card in page.cards)
-    return f"{step} a step, {rate}, {memory_used} a device, {cost} for {page.cards[3]['name'].removeprefix('cost of ')}"
-
-
-def copies(asked: Question) -> list[Copy]:
-    """Return the question as a command and in Python, and the strategy as options of other software."""
-    texts = [Copy("Command", command(asked.chosen)), Copy("Python", python(asked.chosen))]
-    samples, listing = epoch_samples(asked.workload.name) or MILLION, price(asked.cluster.device.name)
-    for target in TARGETS:
-        try:
-            job = EmittedJob(target, asked.strategy, asked.workload, asked.cluster, samples=samples, price=listing)
-            texts.append(Copy(target, emitted(job).text))
-        except UserError as error:
-            texts.append(Copy(target, "", str(error)))
-    return texts
+def _cards(page: Page, asked: Question, p: Prediction, run: Choice) -> None:
+    """Add the figures at the top. A job that does not fit has no time and no cost."""
+    runs = p.fit != "does not fit"
+    as_if = "" if runs else "as if it fitted; "
+    page.card("one step", seconds(p.step_time_s), f"{as_if}{time_range(p.low_s, p.high_s, p.step_time_s)}")
+    slow, fast = rate_bounds(p)
+    tokens = f"; {number(asked.workload.tokens * p.samples_per_s)} tokens/s" if asked.workload.tokens else ""
+    page.card("throughput", f"{number(p.samples_per_s)} samples/s", f"{as_if}{number(slow)} to {number(fast)}{tokens}")
+    if not runs:
+        page.card("time", "none", "it cannot run as chosen")
+        page.card("cost", "none", "it cannot run as chosen")
+        return
+    span = time_range(run.time_low_s, run.time_high_s, run.time_s)
+    page.card("time", seconds(run.time_s), f"{span}; {asked.target.title}")
+    hourly = usd_per_hour(asked)
+    if math.isnan(hourly):
+        page.card("cost", "unknown", "no price of this device is known: give one")
+        return
+    each = hourly / asked.cluster.world_size
+    seller = f", {asked.price.seller}" if asked.price and asked.price.seller else ""
+    page.card("cost", money(run.usd), f"{money(run.usd_low)} to {money(run.usd_high)}; ${each:.2f} a device and hour{seller}")
 
 
 def title(asked: Question) -> str:
@@ -95,9 +129,15 @@ def _choices(asked: Question) -> str:
     s, mesh = asked.strategy, asked.strategy.parallelism
     compression = s.gradient_exchange.compression
     lossy = [compression.name] if compression.compresses else []
+    sizes = [("tensor", mesh.tensor), ("pipeline", mesh.pipeline), ("context", mesh.context), ("expert", mesh.expert)]
+    divided = [f"{name} {size}" for name, size in sizes if size > 1]
+    steps = f"{mesh.micro_batches} micro steps" if mesh.micro_batches > 1 else ""
+    again = f"recomputation {mesh.recompute.name}" if mesh.recompute else ""
     of = f" ({asked.workload.sample})" if asked.workload.sample else ""
     batch = f"global batch of {s.global_batch_size:,} samples{of}"
-    return ", ".join(filter(None, [batch, s.precision, mesh.sharding.name, s.optimizer, *lossy]))
+    adapters = f"adapters {asked.chosen['lora']}" if "lora" in asked.chosen else ""
+    each = (batch, steps, s.precision, mesh.sharding.name, *divided, again, s.optimizer, adapters, *lossy)
+    return ", ".join(filter(None, each))
 
 
 def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
@@ -109,31 +149,32 @@ def _ladder(asked: Question, changes: Mapping[str, Change]) -> WhatIf | None:
         return None
 
 
-def _cost(gained: WhatIf | None) -> tuple[str, str, str]:
-    if gained is None or math.isnan(gained.base.usd):
-        return "cost of 1M samples", "unknown", "no price of this device is known"
-    base = gained.base
-    each = base.usd_per_hour / base.cluster.world_size
-    return (
-        f"cost of {gained.unit}",
-        money(base.usd),
-        f"{money(base.usd_low)} to {money(base.usd_high)}; ${each:.2f} a device and hour",
-    )
-
-
-def _gains(gained: WhatIf, changes: Mapping[str, Change]) -> Section:
+def _gains(gained: WhatIf, changes: Mapping[str, Change], run: Choice) -> Section:
     """Return a section with each change alone, as a bar and in words."""
     titles = {str(change): title for title, change in changes.items()}
     own = [(titles[outcome.title], outcome) for outcome in gained.changes]
+    base = gained.base.usd_per_hour
+    rows = []
+    for name, x in own:
+        usd = run.usd * x.usd_per_hour / base / x.speedup
+        span = f"{number(x.speedup_low)}x to {number(x.speedup_high)}x"
+        fit = "" if x.prediction.fit == "fits" else x.prediction.fit
+        figures = [f"{number(x.speedup)}x", span, seconds(run.time_s / x.speedup), money(usd), fit]
+        rows.append([name, *figures, f"--change {x.title}"])
     return Section(
         "What if?",
-        "Each change alone, its speed over today's with the same strategy; the advice chooses it again on each machine. "
+        "Each change alone, its speed over the chosen one with the same strategy. "
         "Another batch may need another number of epochs.",
-        [gains([(title, x.speedup, x.speedup_low, x.speedup_high) for title, x in own])],
+        [gains([(name, x.speedup, x.speedup_low, x.speedup_high) for name, x in own])],
         wide=True,
-        heads=["change", "as an option", "what it brings"],
-        rows=[[title, f"--change {x.title}", verdict(x, gained.base)] for title, x in own],
+        heads=["change", "speed", "80 % range", "time", "cost", "memory", "as an option of whatif"],
+        rows=rows,
     )
+
+
+def _notes(asked: Question) -> list[str]:
+    """Return what the words for the machines left open, in the page's words."""
+    return [note.replace("--network", "the network") for note in asked.cluster.notes]
 
 
 def _capital(text: str) -> str:

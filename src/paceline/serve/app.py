@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.applications import Starlette
@@ -14,22 +15,31 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from paceline.errors import UserError
+from paceline.errors import UserError, check_name
 from paceline.reporting.pages.answer_page import drawn
 from paceline.reporting.pages.template import filled
 from paceline.serve import search
-from paceline.serve.answer import answer_page, copies, status
+from paceline.serve.answer import FILES, PageAnswer, answered
 from paceline.serve.configurations import MOST_BYTES, Configurations
-from paceline.serve.controls import Selection, controls, selection, start
+from paceline.serve.controls import controls, folded
 from paceline.serve.guard import Guard
 from paceline.serve.hosts import LOOPBACK
 from paceline.serve.live import LiveSchedule
+from paceline.serve.network_text import stated
 from paceline.serve.question import Question, question
+from paceline.serve.selection import ControlError, Selection, selection, start
+from paceline.serve.tables import Table
+from paceline.serve.texts import copies
 
 KEPT = 256
 """Number of cached answers: a slider often returns to the same values."""
-LONGEST_QUERY = 2000
+LONGEST_QUERY = 4000
 """Most characters of a query."""
+MOST_SHOWN = 100
+"""Most values that a refused form shows again."""
+_SCRIPTS = {"page.js": "reporting/page.js", **{name: f"serve/{name}" for name in ("serve.js", "combobox.js", "figures.js")}}
+_NAME = re.compile("`([a-z_]+)`")
+"""Argument of Python in a message."""
 
 
 def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Path | None = None) -> Guard:
@@ -48,17 +58,18 @@ def application(hosts: Collection[str] = LOOPBACK, token: str = "", schedule: Pa
         Route("/search", site.search),
         Route("/config", site.configuration, methods=["POST"]),
         Route("/page.css", _static(filled("serve/page.css.j2", {}), "text/css")),
-        Route("/page.js", _static(filled("reporting/page.js", {}), "text/javascript")),
-        Route("/serve.js", _static(filled("serve/serve.js", {}), "text/javascript")),
+        Route("/csv/{name}.csv", site.table),
+        *(Route(f"/{name}", _static(filled(place, {}), "text/javascript")) for name, place in _SCRIPTS.items()),
     ]
     return Guard(Starlette(routes=routes, exception_handlers={Exception: _broken}), hosts, token)
 
 
 class Answer(NamedTuple):
-    """Part of the page, with its summary in one line."""
+    """Part of the page, with its summary in one line and the numbers of its figures."""
 
     status: str
     html: str
+    tables: Mapping[str, Table]
 
 
 class _Site:
@@ -84,6 +95,10 @@ class _Site:
         """Return the advice, and the curve of cost against time."""
         return await run_in_threadpool(self._search, request)
 
+    async def table(self, request: Request) -> Response:
+        """Return the numbers of a figure as CSV."""
+        return await run_in_threadpool(self._table, request)
+
     async def configuration(self, request: Request) -> Response:
         """Store a ``config.json``: the body of the script's request, or the field ``config`` of the form."""
         body = bytearray()
@@ -105,31 +120,28 @@ class _Site:
         return JSONResponse({"workload": name})
 
     def _page(self, request: Request) -> Response:
-        problem, shown, code = "", Answer("", ""), 200
-        chosen: Selection = dict(parse_qsl(request.url.query[:LONGEST_QUERY])[:20])
+        problem, wrong, shown, code = "", "", Answer("", "", {}), 200
+        chosen: Selection = dict(parse_qsl(request.url.query[:LONGEST_QUERY])[:MOST_SHOWN])
         try:
             chosen = _selection(request)
             shown = self._answer(_key(chosen))
         except UserError as error:
-            problem, code = str(error), 400
+            problem, wrong, code = said(error), _option(error), 400
         context = {
-            "controls": controls(),
+            "controls": [control for control in controls() if control.common],
+            "folded": folded(),
             "chosen": {option: value[:100] for option, value in chosen.items()},
             "answer": shown.html,
             "status": shown.status,
             "problem": problem,
-            "query": request.url.query[:LONGEST_QUERY],
+            "wrong": wrong,
             "has_schedule": self._has_schedule,
         }
         return HTMLResponse(filled("serve/page.html.j2", context), code)
 
     def _search(self, request: Request) -> Response:
-        def found() -> str:
-            chosen = _selection(request)
-            return self._searches.answer(chosen, lambda: question(chosen, self._configurations))
-
         try:
-            part = _part(found)
+            part = _part(lambda: self._found(_selection(request)).html)
         except search.Superseded:
             return Response(status_code=204)
         if request.headers.get("sec-fetch-dest", "document") != "document":
@@ -137,14 +149,44 @@ class _Site:
         context = {"content": bytes(part.body).decode(), "query": request.url.query}
         return HTMLResponse(filled("serve/search.html.j2", context), part.status_code)
 
+    def _found(self, chosen: Selection) -> Answer:
+        return self._searches.answer(chosen, lambda: question(chosen, self._configurations))
+
+    def _table(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            chosen = _selection(request)
+            tables = (self._found(chosen) if name == search.FILE else self._answer(_key(chosen))).tables
+            check_name("figure", name, [*FILES.values(), search.FILE])
+        except search.Superseded:
+            return Response(status_code=204)
+        except UserError as error:
+            return _message(error, 400)
+        text = tables[name].csv() if name in tables else ""
+        return Response(text, media_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}.csv"'})
+
     def _answered(self, key: tuple[tuple[str, str], ...]) -> Answer:
         asked = question(dict(key), self._configurations)
-        page, assumptions = answer_page(asked)
-        context = {**vars(drawn(page)), "status": status(page), "copies": copies(asked), "assumptions": assumptions}
-        return Answer(status(page), filled("serve/answer.html.j2", context))
+        found = answered(asked)
+        speed, transport = stated(asked.cluster)
+        context = {**_shown(found), "query": urlencode(key), "copies": copies(asked), "speed": speed, "transport": transport}
+        return Answer(found.status, filled("serve/answer.html.j2", context), found.tables)
 
-    def _searched(self, asked: Question) -> str:
-        return filled("serve/part.html.j2", vars(drawn(search.search_page(asked))))
+    def _searched(self, asked: Question) -> Answer:
+        found = search.searched(asked)
+        context = {
+            **vars(drawn(found.page)),
+            "proposals": found.proposals,
+            "file": search.FILE,
+            "query": urlencode(asked.chosen),
+        }
+        return Answer("", filled("serve/part.html.j2", context), {search.FILE: found.table})
+
+
+def _shown(found: PageAnswer) -> dict[str, Any]:
+    """Return the values of the answer's template."""
+    names = ("verdicts", "proposals", "assumptions", "status", "runs")
+    return {**vars(drawn(found.page)), **{name: getattr(found, name) for name in names}, "files": FILES}
 
 
 def _key(chosen: Selection) -> tuple[tuple[str, str], ...]:
@@ -168,7 +210,17 @@ def _part(answer: Callable[[], str]) -> Response:
 
 
 def _message(error: UserError, code: int) -> Response:
-    return HTMLResponse(filled("serve/problem.html.j2", {"problem": str(error)}), code)
+    return HTMLResponse(filled("serve/problem.html.j2", {"problem": said(error), "wrong": _option(error)}), code)
+
+
+def said(error: UserError) -> str:
+    """Return a message with the names of controls in place of arguments."""
+    return _NAME.sub(lambda found: found[1].replace("_", " "), str(error))
+
+
+def _option(error: UserError) -> str:
+    """Return the control that a mistake is in; empty if it concerns several."""
+    return error.option if isinstance(error, ControlError) else ""
 
 
 async def _broken(request: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from threading import Lock
 
 from paceline.errors import UserError
-from paceline.serve.controls import UPLOADED
+from paceline.serve.selection import UPLOADED
 from paceline.workload import Workload
 
 MOST_BYTES = 256 * 1024

@@ -1,28 +1,37 @@
-"""Controls of the page: one table of their names on the command line, in the address and in Python."""
+"""Controls of the page: one table, derived from the declared choices and statements."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from paceline import hardware
-from paceline.errors import UserError, shorten, unknown
-from paceline.strategy.choices.choice import StrategyChoice
-from paceline.strategy.choices.choice_values import ByteSize, Flag, LegalValues, RealNumber, WholeNumber
+from paceline.calibration.attention import KERNELS
+from paceline.errors import UserError
+from paceline.hardware.networks import transports
+from paceline.questions.asked import QUESTIONS, is_flag, options_of
+from paceline.serve.catalogue_groups import Grouped, device_groups, model_groups
+from paceline.strategy.choices.choice import SECTIONS, StrategyChoice
+from paceline.strategy.choices.choice_values import Bits, ByteSize, Flag, LegalValues, Name, RealNumber, WholeNumber
 from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY
 from paceline.strategy.strategy import CHOICES
-from paceline.workload import names
+from paceline.units import parse_count, parse_dollars, parse_tokens
 
-LONGEST = 100
-"""Most characters of a value."""
-UPLOADED = "config:"
-"""Prefix of the name of a model with an uploaded configuration."""
 _YES_NO = ("yes", "no")
 _DOUBLINGS = tuple(str(1 << n) for n in range(18))
-_SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
+SPEEDS = tuple(f"{speed}Gb/s" for speed in (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600, 3200))
+"""Stops of the slider of the network: bandwidth of a node in one direction."""
+_MOST_STEPS = 9
+"""Stops of a slider of a small number, up to 256."""
+_SHORT = 40
+"""Most characters of a rule that is shown in an empty control."""
+START_DEVICE = "H100 SXM"
+"""Device of the first visit: the one that most clusters for rent have."""
+_FIRST = {"model": 0, "machines": 1, "software": 3, "training": 4, "limits": 5}
+"""Places of the sections of common controls; choices of a run are between the machines and the software."""
+Kind = Literal["text", "number", "select"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +40,58 @@ class Control:
 
     Attributes:
         option: name on the command line without its dashes, and in the address; ``workload`` is the command's argument.
-        keyword: argument of the Python functions; empty for controls that name the cluster.
-        values: legal values of a control whose text is not its value; None for names.
-        choices: legal names of a ``select``; suggestions of a ``text``.
+        keyword: choice of a strategy; empty for other statements.
+        section: key of ``SECTIONS``. ``common``: True if it is shown at once, False if its section is folded.
+        values: legal values of a control whose text is not its value; None for names. ``read``: parser of other texts.
+        choices: legal names of a ``select``; suggestions of a ``text``. ``groups``: the same in groups, if they are many.
         stops: values of its slider; empty without a slider.
         start: value at the first visit.
         unset: meaning of an empty value, in words.
         switch: for a ``Flag``, the option of the command line, which has no value, and the value of the flag that it means.
+        help: one sentence; empty for common controls.
     """
 
     option: str
     keyword: str
     label: str
-    kind: Literal["text", "number", "select"]
+    kind: Kind
     choices: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     start: str = ""
     unset: str = ""
     values: LegalValues | None = None
     switch: tuple[str, bool] | None = None
+    section: str = "run"
+    common: bool = True
+    read: Callable[[str], Any] | None = None
+    groups: tuple[Grouped, ...] = ()
+    help: str = ""
 
     @property
     def minimum(self) -> str:
         """Smallest legal number."""
-        return f"{self.values.low:g}" if isinstance(self.values, RealNumber) else str(self.values.least if self.values else "")
+        if isinstance(self.values, RealNumber):
+            return f"{self.values.low:g}"
+        return str(self.values.least if self.values else 0)
 
     @property
     def step(self) -> str:
         """Distance of legal numbers, as HTML writes it."""
-        return "any" if isinstance(self.values, RealNumber) else "1"
+        return "1" if isinstance(self.values, WholeNumber) else "any"
 
     def value(self, text: str) -> Any:
         """Return the value that a text means; the question checks its range. Raises UserError for another kind of text."""
+        if self.read is not None:
+            return self.read(text)
         return self.values.parse(text, self.option) if self.values else text
+
+    def text(self, value: object) -> str:
+        """Return the text of a value in JSON form."""
+        if isinstance(value, bool):
+            return _YES_NO[not value]
+        if isinstance(self.values, ByteSize):
+            return f"{value}B"
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     def words(self, text: str) -> list[str]:
         """Return the words of the command line that a text means."""
@@ -73,108 +101,108 @@ class Control:
         return [f"--{option}"] if self.value(text) is meant else []
 
 
-def _number(
-    option: str, keyword: str, label: str, unit: str, stops: tuple[str, ...] = (), start: str = "", unset: str = ""
-) -> Control:
-    return Control(option, keyword, label, "number", stops=stops, start=start, unset=unset, values=WholeNumber(unit))
+@cache
+def controls() -> tuple[Control, ...]:
+    """Return all controls in the order of the page: common ones first. Legal names are those of the catalogues."""
+    every = [*(_of_choice(item) for item in CHOICES.values() if item.option), *_of_job()]
+    places = list(SECTIONS)
+    common = sorted((control for control in every if control.common), key=lambda control: _FIRST.get(control.section, 2))
+    return (*common, *sorted((c for c in every if not c.common), key=lambda control: places.index(control.section)))
 
 
 @cache
-def controls() -> tuple[Control, ...]:
-    """Return all controls in the order of the page. Legal names are those of the catalogues."""
-    devices = tuple(device.name for device in hardware.devices() if device.kind != "cpu")
+def folded() -> Mapping[str, tuple[Control, ...]]:
+    """Return the controls of the folded sections, by the section's title."""
+    rest = [control for control in controls() if not control.common]
+    keys = dict.fromkeys(control.section for control in rest)
+    return {SECTIONS[key].capitalize(): tuple(c for c in rest if c.section == key) for key in keys}
+
+
+@cache
+def by_option() -> Mapping[str, Control]:
+    """Return the controls by option."""
+    return {control.option: control for control in controls()}
+
+
+@cache
+def by_keyword() -> Mapping[str, Control]:
+    """Return the controls of choices by the choice's name."""
+    return {control.keyword: control for control in controls() if control.keyword}
+
+
+def _of_job() -> Iterator[Control]:
+    """Yield the controls of statements that are no choices of a strategy."""
+    models, devices = model_groups(), device_groups()
     links = tuple(link.name for link in hardware.links() if link.kind in ("ethernet", "infiniband"))
-    batch, *others = (_of_choice(item) for item in CHOICES.values() if item.label)
-    return (
-        Control("workload", "", "Model", "text", names(), start="llama-3-8b"),
-        Control("device", "", "Device", "select", devices, start=hardware.device("A100").name),
-        _number("devices-per-node", "", "Devices of each node", "devices", _DOUBLINGS[:4], "8", "1"),
-        _number("nodes", "", "Nodes", "nodes", _DOUBLINGS[:9], "2", "1"),
-        Control("network", "", "Network between nodes", "text", (*_SPEEDS, *links), _SPEEDS, "100Gb/s", "none"),
-        batch,
-        _number("seq-len", "seq_len", "Tokens of a sample", "tokens", unset="the model's own"),
-        Control("framework", "", "Framework", "select", tuple(FRAMEWORKS), unset=ORDINARY.name),
-        *others,
-    )
+    count = WholeNumber
+    yield Control("workload", "", "Model", "text", _names(models), (), "llama-3-8b", section="model", groups=models)
+    yield _stated("seq_len", "text", "Tokens of a sample", unset="the model's own", read=parse_tokens, section="model")
+    lora = ("r=16", "r=64", "qlora", "dora")
+    yield _stated("lora", "text", "Adapters", lora, unset="none", section="model")
+    yield Control("device", "", "Device", "text", _names(devices), (), START_DEVICE, section="machines", groups=devices)
+    local: dict[str, Any] = {"stops": _DOUBLINGS[:4], "start": "8", "section": "machines"}
+    many: dict[str, Any] = {"stops": _DOUBLINGS[:9], "start": "2", "section": "machines"}
+    speeds: dict[str, Any] = {"stops": SPEEDS, "start": "InfiniBand NDR", "section": "machines"}
+    yield _stated("devices_per_node", "number", "Devices a node", values=count("devices"), unset="1", **local)
+    yield _stated("nodes", "number", "Nodes", values=count("nodes"), unset="1", **many)
+    yield _stated("network", "text", "Network of a node", (*SPEEDS, *links), unset="none", **speeds)
+    carriers = tuple(transports())
+    yield Control("transport", "", "Transport", "select", carriers, unset="the network's own", section="machines")
+    each = count("samples of a device in a micro step")
+    yield _stated("micro_batch_size", "number", "Micro batch", values=each, unset="as the batch says")
+    yield _stated("framework", "select", "Framework", tuple(FRAMEWORKS), unset=ORDINARY.name, section="software")
+    yield _stated("samples", "text", "Samples to train", read=parse_count, unset="1M", section="training")
+    yield _stated("tokens", "text", "or tokens to train", read=parse_count, unset="none given", section="training")
+    yield Control("by", "", "Done by", "text", ("3d", "36h", "friday"), unset="any time", section="limits")
+    yield Control("budget", "", "Budget, $", "text", unset="none", section="limits", read=parse_dollars)
+    yield Control("price", "", "Price, $ an hour", "text", unset="the listing", section="limits", read=_dollars)
+    further = {"section": "software", "common": False, "unset": "the framework's"}
+    yield _stated("attention", "select", "Kernel of attention", tuple(KERNELS), **further)
+    yield _stated("compile", "select", "torch.compile", _YES_NO, values=Flag(), **further)
+
+
+def _stated(name: str, kind: Kind, label: str, choices: tuple[str, ...] = (), **more: Any) -> Control:
+    """Return the control of a statement: its option is the declared one."""
+    option = options_of(name)[0]
+    assert name in QUESTIONS
+    switch = (option, True) if is_flag(name) else None
+    return Control(option, "", label, kind, choices, switch=switch, **more)
 
 
 def _of_choice(item: StrategyChoice) -> Control:
     """Return the control of a choice, built from its declaration."""
-    values, legal, unset = item.values, tuple(map(str, item.values.names)), item.unset or item.default_text
+    values, legal = item.values, tuple(map(str, item.values.names))
+    label = item.label or item.name.replace("_", " ").capitalize()
+    unset = item.unset or (item.rule if 0 < len(item.rule) <= _SHORT else "") or _default_text(item)
+    more: dict[str, Any] = {"section": item.topic, "common": item.common}
+    more |= {} if item.common else {"help": item.sentence()}
     if isinstance(values, Flag):
         switch = (item.option, not item.default)
-        return Control(item.word, item.name, item.label, "select", _YES_NO, (), item.start, unset, values, switch)
-    kind: Literal["text", "number", "select"] = "select" if legal else "number" if values.argument_type else "text"
-    stops = tuple(n for n in ("0", *_DOUBLINGS) if int(n) >= values.least) if isinstance(values, WholeNumber) else ()
+        return Control(item.word, item.name, label, "select", _YES_NO, (), item.start, unset, values, switch, **more)
+    listed = bool(legal) and isinstance(values, Name | Bits)
+    kind: Kind = "select" if listed else "number" if values.argument_type else "text"
+    slides = item.common and isinstance(values, WholeNumber)
+    most = len(_DOUBLINGS) if item.name == "global_batch_size" else _MOST_STEPS
+    stops = tuple(n for n in ("0", *_DOUBLINGS[:most]) if int(n) >= values.least) if slides else ()
     parsed = values if values.argument_type or isinstance(values, ByteSize) else None
-    return Control(item.option, item.name, item.label, kind, legal, stops, item.start, unset, parsed)
+    return Control(item.option, item.name, label, kind, legal, stops, item.start, unset, parsed, **more)
 
 
-Selection = Mapping[str, str]
-"""Chosen values by option, in the order of the controls. A missing option has its default."""
+def _default_text(item: StrategyChoice) -> str:
+    """Return the default as an empty control shows it."""
+    if isinstance(item.values, Flag):
+        return _YES_NO[not item.default]
+    if item.default is None or item.default == "":
+        return "the usual one"
+    return str(item.values.to_argument(item.default)) if isinstance(item.values, ByteSize) else item.default_text
 
 
-def start() -> Selection:
-    """Return the selection of the first visit."""
-    return {control.option: control.start for control in controls() if control.start}
+def _names(groups: tuple[Grouped, ...]) -> tuple[str, ...]:
+    return tuple(entry.name for group in groups for entry in group.entries)
 
 
-def selection(pairs: Iterable[tuple[str, str]]) -> Selection:
-    """Return the selection in an address. Raises UserError for unknown options, values that are repeated or too long, and a
-    missing model or device."""
-    given: dict[str, str] = {}
-    legal = [control.option for control in controls()]
-    for option, value in pairs:
-        if option not in legal:
-            raise unknown("option", shorten(option, LONGEST), legal)
-        if option in given:
-            raise UserError(f"{option} is given twice", "give it once")
-        if len(value) > LONGEST:
-            raise UserError(f"{option} of {len(value):,} characters", f"give at most {LONGEST}")
-        given[option] = value.strip()
-    chosen = {option: given[option] for option in legal if given.get(option)}
-    for option in ("workload", "device"):
-        if option not in chosen:
-            raise UserError(f"no {option} is given", f"name one: {start()[option]}")
-    return chosen
-
-
-def value(chosen: Selection, option: str) -> Any:
-    """Return the value of a control; None if it is not given. Raises UserError as ``Control.value``."""
-    return _by_option()[option].value(chosen[option]) if option in chosen else None
-
-
-@cache
-def _by_option() -> Mapping[str, Control]:
-    return {control.option: control for control in controls()}
-
-
-def command(chosen: Selection) -> str:
-    """Return the question as a command line. An uploaded configuration is named as its file."""
-    words = ["paceline", "predict", _model(chosen)]
-    for option, text in chosen.items():
-        if option != "workload":
-            words += _by_option()[option].words(text)
-    return shlex.join(words)
-
-
-def python(chosen: Selection) -> str:
-    """Return the question in Python."""
-    model = repr(_model(chosen))
-    if chosen["workload"].startswith(UPLOADED):
-        length = f", {chosen['seq-len']}" if "seq-len" in chosen else ""
-        model = f"paceline.Workload.from_config({model}{length})"
-    size = f"{chosen.get('nodes', '1')}x{chosen.get('devices-per-node', '1')}"
-    arguments = [model, repr(f"{size} {chosen['device']}")]
-    if "network" in chosen:
-        arguments.append(f"network={chosen['network']!r}")
-    for control in controls():
-        if control.keyword and control.option in chosen and not (control.option == "seq-len" and "(" in model):
-            arguments.append(f"{control.keyword}={control.value(chosen[control.option])!r}")
-    if "framework" in chosen:
-        arguments.append(f"predictor=paceline.Predictor(framework={chosen['framework']!r})")
-    return f"import paceline\n\nprint(paceline.predict({', '.join(arguments)}))"
-
-
-def _model(chosen: Selection) -> str:
-    return "config.json" if chosen["workload"].startswith(UPLOADED) else chosen["workload"]
+def _dollars(text: str) -> float:
+    try:
+        return parse_dollars(text)
+    except UserError:
+        raise UserError(f"price {text!r} of a device-hour", "write it as 2.50") from None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
-from paceline.errors import UserError
+from paceline.errors import UserError, check_count
 
 
 def multiples(value: int, of: int) -> str:
@@ -37,3 +39,33 @@ def check_batch(strategy: Any) -> None:
         whom = f"{mesh.data} workers" if mesh.micro_batches == 1 else f"{mesh.data} workers in {mesh.micro_batches} micro steps"
         legal = f"nearest legal: {multiples(batch, mesh.data * mesh.micro_batches)}"
         raise UserError(f"global batch {batch} does not divide among {whom}", legal)
+
+
+def settled_batch(
+    each: int, world_size: int, divided: Sequence[int], global_batch: int | None = None, steps: int | None = None
+) -> tuple[int, int]:
+    """Return the global batch, and the micro steps that it takes.
+
+    Args:
+        each: samples of a device in a micro step.
+        divided: numbers of devices by which layers, stages and sequences are divided.
+        global_batch, steps: as given; None if not.
+
+    Raises:
+        UserError: a batch that is no multiple, or three numbers that contradict each other.
+    """
+    each = check_count(each, "samples of a device in a micro step")
+    replicas = max(1, world_size // prod(divided))
+    counted = f"{each:,} samples x {replicas:,} replicas"
+    if global_batch is None:
+        return each * replicas * (steps or 1), steps or 1
+    if steps is None:
+        steps, rest = divmod(global_batch, each * replicas)
+        if rest or not steps:
+            nearest = each * replicas * max(1, steps)
+            raise UserError(f"`global_batch` {global_batch:,} is no multiple of {counted}", f"nearest legal: {nearest:,}")
+    elif global_batch != each * replicas * steps:
+        whole = each * replicas * steps
+        said = f"{counted} x {steps:,} micro batches are {whole:,}, and `global_batch` is {global_batch:,}"
+        raise UserError(said, "leave one of `micro_batch_size`, `grad_accum` and `global_batch` out")
+    return global_batch, steps

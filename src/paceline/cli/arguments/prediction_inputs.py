@@ -12,7 +12,7 @@ from paceline.calibration.records import is_probe, machine, observations
 from paceline.cli.arguments.choice_arguments import PREDICTED, given_choices
 from paceline.cli.arguments.exchange_arguments import exchange_choices, named_exchange
 from paceline.cli.arguments.prediction_arguments import with_fabric
-from paceline.errors import UserError, check_count
+from paceline.errors import UserError
 from paceline.hardware import Cluster
 from paceline.hardware.leaf_switches import on_leaves, parse_oversubscription
 from paceline.hardware.phrases.machine_phrase import machine_phrase
@@ -24,6 +24,7 @@ from paceline.strategy.frameworks import framework_of
 from paceline.strategy.tasks.lengths import SampleLengths
 from paceline.strategy.tasks.task import Reward, StepTask
 from paceline.strategy.usual_precision import usual_choices, usual_precision
+from paceline.strategy.worker_counts import settled_batch
 from paceline.verbs import largest_batch
 from paceline.workload import Workload
 from paceline.workload.builders.adapters.lora import parse_lora
@@ -55,20 +56,9 @@ def _settle_batch(o: argparse.Namespace, machines: Cluster) -> None:
     """Turn the samples of a device into the global batch and the micro batches of a step. Raises UserError."""
     if o.micro_batch_size is None:
         return
-    each = check_count(o.micro_batch_size, "samples of a device in a micro step")
-    replicas = max(1, machines.world_size // (o.tensor * o.pipeline * o.context))
-    counted = f"{each:,} samples x {replicas:,} replicas"
-    if o.global_batch is None:
-        o.global_batch = each * replicas * (o.grad_accum or 1)
-    elif o.grad_accum is None:
-        o.grad_accum, rest = divmod(o.global_batch, each * replicas)
-        if rest or not o.grad_accum:
-            nearest = each * replicas * max(1, o.grad_accum)
-            raise UserError(f"--global-batch {o.global_batch:,} is no multiple of {counted}", f"nearest legal: {nearest:,}")
-    elif o.global_batch != each * replicas * o.grad_accum:
-        whole = each * replicas * o.grad_accum
-        said = f"{counted} x {o.grad_accum:,} micro batches are {whole:,}, and --global-batch is {o.global_batch:,}"
-        raise UserError(said, "leave one of --micro-batch-size, --grad-accum and --global-batch out")
+    divided, given = (o.tensor, o.pipeline, o.context), o.global_batch
+    o.global_batch, steps = settled_batch(o.micro_batch_size, machines.world_size, divided, given, o.grad_accum)
+    o.grad_accum = o.grad_accum if given is None else steps
     o.micro_batch_size = None
 
 

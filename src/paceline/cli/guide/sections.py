@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-SECTIONS: Mapping[str, str] = {
-    "machines": "the machines",
-    "model": "the model",
-    "fabric": "network cards and switches",
-    "training": "how much is trained",
-    "limits": "goal, limits and prices",
-    "run": "the run",
-    "parallelism": "division of the work",
-    "memory": "memory",
-    "exchange": "exchange of gradients",
-    "software": "software and measured steps",
-    "learning": "optimizer and learning rate",
-    "jobs": "the jobs",
-    "scheduler": "how devices are given out",
-    "failures": "failures and checkpoints",
-    "changes": "what is compared",
-    "answer": "the answer",
-}
-"""Title of each section by its key. Choices name theirs at their declaration (``StrategyChoice.topic``)."""
+from paceline.strategy.choices.choice import SECTIONS
+
 FEW = 20
 """Most options of a command whose ``--help`` shows all of them."""
 

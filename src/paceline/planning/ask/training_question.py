@@ -53,7 +53,7 @@ QUICK: Mapping[str, Any] = {
 ALL: Mapping[str, Any] = {}
 """All layouts, also with optimizer state in host memory."""
 
-_OF_JOB = ("task", "tokens_per_sample", "precision", "optimizer")
+OF_JOB = ("task", "tokens_per_sample", "precision", "optimizer")
 """Choices that say what is trained and in which numbers, not how it is laid out."""
 
 
@@ -93,7 +93,7 @@ class TrainingQuestion:
     @property
     def free(self) -> TrainingQuestion:
         """The same question without the user's choices, but for what is trained and how long its samples are."""
-        stated = {name: value for name, value in self.choices.items() if name in _OF_JOB}
+        stated = {name: value for name, value in self.choices.items() if name in OF_JOB}
         return replace(self, choices=stated, micro_batch_sizes=())
 
     def _stated(self, space: Space) -> Space:

@@ -38,6 +38,25 @@ _TOPICS: Mapping[str, Topic] = {
     "weight_update": "memory",
 }
 """Default section, by the part of ``Strategy``."""
+SECTIONS: Mapping[str, str] = {
+    "machines": "the machines",
+    "model": "the model",
+    "fabric": "network cards and switches",
+    "training": "how much is trained",
+    "limits": "goal, limits and prices",
+    "run": "the run",
+    "parallelism": "division of the work",
+    "memory": "memory",
+    "exchange": "exchange of gradients",
+    "software": "software and measured steps",
+    "learning": "optimizer and learning rate",
+    "jobs": "the jobs",
+    "scheduler": "how devices are given out",
+    "failures": "failures and checkpoints",
+    "changes": "what is compared",
+    "answer": "the answer",
+}
+"""Title of each section of the help and of the page, by its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +195,8 @@ class StrategyChoice:
             returns it for the owner of the field. Empty: no text, or the text of another choice covers it.
         listed_by_name: True if a list of all choices states name and value, as earlier versions do, not the title.
         title_rank: place of the text in a description; texts of equal rank are in the order of the declarations.
-        label: label of the control on the page of ``serve``; empty if there is none. ``unset``: what an empty control means;
-            empty: the default. ``start``: its value at the first visit.
+        label: label of the control on the page of ``serve``; empty: the name. ``unset``: what an empty control means; empty:
+            the default. ``start``: its value at the first visit.
         topic: section of the help with the option; empty: that of the part. ``common``: True for one of the few that most
             users need, which the short help shows.
         source: paper or software that defines it.

@@ -160,6 +160,7 @@ TOKENS_PER_SAMPLE: Any = choice(
     Parsed(SampleLengths.of),
     "tokens of samples of different length: mean=400,max=2048, padded to the longest of a micro batch, or with padding=max or "
     "padding=packed (default {default}: all as long as a sequence)",
+    label="Lengths of samples",
     metavar="L",
     example="mean=300+max=1024",
     later=True,

@@ -93,7 +93,7 @@
     if (fold) { fold.open = true; }
     control.setAttribute("aria-invalid", "true");
     control.setAttribute("aria-describedby", note.id);
-    answer.classList.add("stale");
+    outdated();
     status.textContent = text;
   }
   function say(text) {
@@ -103,6 +103,14 @@
     line.setAttribute("role", "alert");
     line.textContent = text;
     problem.replaceChildren(line);
+    outdated();
+  }
+  function outdated() {
+    if (!answer.querySelector("[data-status]")) { return; }
+    const line = document.createElement("p");
+    line.className = "before";
+    line.textContent = "The answer below is that of the last choices without a mistake.";
+    problem.append(line);
     answer.classList.add("stale");
   }
   function clear() {

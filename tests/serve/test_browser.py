@@ -32,7 +32,10 @@ from paceline.serve.guard import Guard
 from paceline.serve.server import bound
 
 CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="needs chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="needs chromium: apt-get install chromium"),
+]
 FLAGS = [
     *("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"),
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
@@ -237,7 +240,6 @@ def slide(page: Any, option: str, place: int) -> None:
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("network", "before", "after"),
     [
@@ -260,7 +262,6 @@ def test_the_transport_stays_when_the_speed_changes(
     page.context.close()
 
 
-@pytest.mark.long
 def test_what_would_fit_is_applied_by_a_button_and_back_undoes_it(browser: Any, address: str, problems: list[str]) -> None:
     place = address + SMALL.replace("gpt2", "llama-3-8b").replace("zero2", "ddp")
     page = visit(browser, place, problems)
@@ -279,7 +280,6 @@ def test_what_would_fit_is_applied_by_a_button_and_back_undoes_it(browser: Any, 
     page.context.close()
 
 
-@pytest.mark.long
 def test_typing_asks_once_and_a_mistake_stays_at_its_control(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     asked: list[str] = []
@@ -301,7 +301,6 @@ def test_typing_asks_once_and_a_mistake_stays_at_its_control(browser: Any, addre
     page.context.close()
 
 
-@pytest.mark.long
 def test_back_undoes_one_change_after_another(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     slide(page, "nodes", 2)
@@ -322,7 +321,6 @@ def test_back_undoes_one_change_after_another(browser: Any, address: str, proble
     page.context.close()
 
 
-@pytest.mark.long
 def test_a_device_is_found_in_groups_by_keyboard(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     device = page.get_by_role("combobox", name="Device", exact=True)
@@ -343,7 +341,6 @@ def test_a_device_is_found_in_groups_by_keyboard(browser: Any, address: str, pro
     page.context.close()
 
 
-@pytest.mark.long
 def test_a_figure_is_a_png_and_a_csv(browser: Any, address: str, problems: list[str], tmp_path: Path) -> None:
     from PIL import Image
 
@@ -361,7 +358,6 @@ def test_a_figure_is_a_png_and_a_csv(browser: Any, address: str, problems: list[
     page.context.close()
 
 
-@pytest.mark.long
 def test_paper_has_the_answer_and_no_controls(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     page.wait_for_selector("#search[aria-busy=false] .offers")
@@ -376,7 +372,6 @@ def test_paper_has_the_answer_and_no_controls(browser: Any, address: str, proble
     page.context.close()
 
 
-@pytest.mark.long
 def test_other_forms_of_the_question_are_one_menu(browser: Any, address: str, problems: list[str]) -> None:
     page = visit(browser, address + SMALL, problems)
     menu = page.get_by_label("The same question as")
@@ -447,7 +442,6 @@ def test_a_report_fits_a_phone(browser: Any, reports: dict[str, Path], problems:
     page.context.close()
 
 
-@pytest.mark.long
 def test_a_plan_is_on_two_screens(browser: Any, reports: dict[str, Path], problems: list[str]) -> None:
     """The rest is folded, and opens."""
     page = visit(browser, reports["plan"].as_uri(), problems)

@@ -36,7 +36,7 @@ def copies(asked: Question) -> list[Copy]:
     texts = [Copy("Command, one step", command(asked.chosen), group="Paceline")]
     texts.append(Copy("Command, the whole run", run_command(asked), group="Paceline"))
     texts.append(Copy("Python", python(asked), group="Paceline"))
-    samples = round(asked.target.total)
+    samples = asked.target.total
     for target in TARGETS:
         try:
             job = EmittedJob(target, asked.strategy, asked.workload, asked.cluster, samples=samples, price=asked.price)

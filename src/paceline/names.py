@@ -29,6 +29,25 @@ _EXCLUSIVE: tuple[frozenset[str], ...] = tuple(
 )
 """Words that tell names apart: two names with different ones mean different things, however near their letters."""
 _NEAR, _SAME = 0.5, 0.8  # likeness of two names, 1 where they are equal: worth naming, a slip apart
+SECTIONS: Mapping[str, str] = {
+    "machines": "the machines",
+    "model": "the model",
+    "fabric": "network cards and switches",
+    "training": "how much is trained",
+    "limits": "goal, limits and prices",
+    "run": "the run",
+    "parallelism": "division of the work",
+    "memory": "memory",
+    "exchange": "exchange of gradients",
+    "software": "software and measured steps",
+    "learning": "optimizer and learning rate",
+    "jobs": "the jobs",
+    "scheduler": "how devices are given out",
+    "failures": "failures and checkpoints",
+    "changes": "what is compared",
+    "answer": "the answer",
+}
+"""Title of each section of the help and of the page, by its key."""
 NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
 

@@ -12,7 +12,8 @@ from command import run
 from paceline.cli.command_line import COMMANDS, build_parser
 from paceline.cli.guide.sections import FEW, common, is_common, ordered, section
 from paceline.cli.parser import Parser
-from paceline.strategy.choices.choice import SECTIONS, Topic
+from paceline.names import SECTIONS
+from paceline.strategy.choices.choice import Topic
 from paceline.strategy.strategy import CHOICES
 
 MOST = 14

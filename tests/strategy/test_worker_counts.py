@@ -9,11 +9,20 @@ import pytest
 from facts import facts
 from paceline.errors import UserError
 from paceline.strategy import Strategy
-from paceline.strategy.worker_counts import multiples
+from paceline.strategy.worker_counts import multiples, settled_batch
 
 
 def test_multiples_on_both_sides() -> None:
     assert (multiples(10, 4), multiples(3, 4), multiples(4, 4)) == ("8 or 12", "4", "4")
+
+
+def test_a_micro_batch_settles_batch_and_micro_steps() -> None:
+    assert settled_batch(2, 16, 4) == (8, 1) and settled_batch(2, 16, 4, steps=3) == (24, 3)
+    assert settled_batch(2, 16, 4, 32) == settled_batch(2, 16, 4, 32, 4) == (32, 4)
+    with pytest.raises(UserError, match="33 is no multiple of 2 samples x 4 replicas; nearest legal: 32"):
+        settled_batch(2, 16, 4, 33)
+    with pytest.raises(UserError, match="2 samples x 4 replicas x 2 micro batches are 16"):
+        settled_batch(2, 16, 4, 32, 2)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from paceline import hardware
 from paceline.calibration.attention import KERNELS
 from paceline.errors import UserError
 from paceline.hardware.networks import transports
+from paceline.names import SECTIONS
 from paceline.questions.asked import QUESTIONS, is_flag, options_of
 from paceline.serve.catalogue_groups import Grouped, device_groups, model_groups
-from paceline.strategy.choices.choice import SECTIONS, StrategyChoice
+from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Bits, ByteSize, Flag, LegalValues, Name, RealNumber, WholeNumber
 from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY
 from paceline.strategy.strategy import CHOICES

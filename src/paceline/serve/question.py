@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import prod
 from typing import Any
 
 from paceline import hardware, verbs
@@ -20,6 +21,7 @@ from paceline.serve.controls import controls
 from paceline.serve.network_text import network_text
 from paceline.serve.selection import UPLOADED, Selection, about, value
 from paceline.strategy import Strategy
+from paceline.strategy.parallelism import MODEL
 from paceline.strategy.tasks.lengths import SampleLengths
 from paceline.strategy.tasks.task import Reward, StepTask
 from paceline.strategy.worker_counts import settled_batch
@@ -103,7 +105,7 @@ def strategy_choices(chosen: Selection, cluster: Cluster) -> dict[str, Any]:
     if (each := value(chosen, "micro-batch-size")) is not None:
         batch, steps = choices.get("global_batch_size"), choices.get("grad_accum_steps")
         with about("micro-batch-size"):
-            divided = [choices.get(name, 1) for name in ("tensor", "pipeline", "context")]
+            divided = prod(choices.get(name, 1) for name in MODEL)
             choices["global_batch_size"], choices["grad_accum_steps"] = settled_batch(
                 each, cluster.world_size, divided, batch, steps
             )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 from paceline.errors import UserError, check_count
@@ -42,20 +40,20 @@ def check_batch(strategy: Any) -> None:
 
 
 def settled_batch(
-    each: int, world_size: int, divided: Sequence[int], global_batch: int | None = None, steps: int | None = None
+    each: int, world_size: int, divided: int, global_batch: int | None = None, steps: int | None = None
 ) -> tuple[int, int]:
     """Return the global batch, and the micro steps that it takes.
 
     Args:
         each: samples of a device in a micro step.
-        divided: numbers of devices by which layers, stages and sequences are divided.
+        divided: devices of a replica.
         global_batch, steps: as given; None if not.
 
     Raises:
         UserError: a batch that is no multiple, or three numbers that contradict each other.
     """
     each = check_count(each, "samples of a device in a micro step")
-    replicas = max(1, world_size // prod(divided))
+    replicas = max(1, world_size // divided)
     counted = f"{each:,} samples x {replicas:,} replicas"
     if global_batch is None:
         return each * replicas * (steps or 1), steps or 1

@@ -56,7 +56,7 @@ def _settle_batch(o: argparse.Namespace, machines: Cluster) -> None:
     """Turn the samples of a device into the global batch and the micro batches of a step. Raises UserError."""
     if o.micro_batch_size is None:
         return
-    divided, given = (o.tensor, o.pipeline, o.context), o.global_batch
+    divided, given = o.tensor * o.pipeline * o.context, o.global_batch
     o.global_batch, steps = settled_batch(o.micro_batch_size, machines.world_size, divided, given, o.grad_accum)
     o.grad_accum = o.grad_accum if given is None else steps
     o.micro_batch_size = None

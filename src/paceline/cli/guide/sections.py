@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from paceline.strategy.choices.choice import SECTIONS
+from paceline.names import SECTIONS
 
 FEW = 20
 """Most options of a command whose ``--help`` shows all of them."""

@@ -11,10 +11,10 @@ from paceline.cli.guide.glossary import subjects, term, terms
 from paceline.cli.parser import Parser
 from paceline.errors import UserError
 from paceline.exit_codes import exit_code_table
-from paceline.names import fold, near_names
+from paceline.names import SECTIONS, fold, near_names
 from paceline.questions.asked import options_of
 from paceline.questions.typed_words import typed_entry
-from paceline.strategy.choices.choice import SECTIONS, StrategyChoice
+from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Name
 from paceline.strategy.frameworks import FRAMEWORKS
 from paceline.strategy.strategy import CHOICES

@@ -38,25 +38,6 @@ _TOPICS: Mapping[str, Topic] = {
     "weight_update": "memory",
 }
 """Default section, by the part of ``Strategy``."""
-SECTIONS: Mapping[str, str] = {
-    "machines": "the machines",
-    "model": "the model",
-    "fabric": "network cards and switches",
-    "training": "how much is trained",
-    "limits": "goal, limits and prices",
-    "run": "the run",
-    "parallelism": "division of the work",
-    "memory": "memory",
-    "exchange": "exchange of gradients",
-    "software": "software and measured steps",
-    "learning": "optimizer and learning rate",
-    "jobs": "the jobs",
-    "scheduler": "how devices are given out",
-    "failures": "failures and checkpoints",
-    "changes": "what is compared",
-    "answer": "the answer",
-}
-"""Title of each section of the help and of the page, by its key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from paceline.reporting.values import clean, number, rate_bounds, seconds, time_
 from paceline.serve.ladder import rungs
 from paceline.serve.question import Question
 from paceline.serve.run_cost import usd_per_hour, whole_run
-from paceline.serve.tables import Table, answer_tables
-from paceline.serve.verdict import Proposal, Verdict, proposals, verdicts
+from paceline.serve.tables import FigureTable, answer_tables
+from paceline.serve.verdict import Proposal, VerdictLine, proposals, verdicts
 
 FILES = {"One step, bar by bar": "step", "Memory of a device": "memory", "What if?": "what-if", "How it scales": "scaling"}
 """Name of the CSV of each section."""
@@ -45,10 +45,10 @@ class PageAnswer:
     """
 
     page: Page
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[VerdictLine]
     proposals: Sequence[Proposal]
     run: Choice
-    tables: Mapping[str, Table]
+    tables: Mapping[str, FigureTable]
     assumptions: Sequence[str]
 
     @property

@@ -28,7 +28,7 @@ from paceline.serve.live import LiveSchedule
 from paceline.serve.network_text import stated
 from paceline.serve.question import Question, question
 from paceline.serve.selection import ControlError, Selection, selection, start
-from paceline.serve.tables import Table
+from paceline.serve.tables import FigureTable
 from paceline.serve.texts import copies
 
 KEPT = 256
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
 
     status: str
     html: str
-    tables: Mapping[str, Table]
+    tables: Mapping[str, FigureTable]
 
 
 class _Site:

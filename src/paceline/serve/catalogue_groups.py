@@ -24,7 +24,7 @@ _KINDS = ("NVLink servers", "GPUs of servers", "cards of servers and workstation
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListEntry:
     """Name in a list, with a remark that a search also finds."""
 
     name: str
@@ -32,23 +32,23 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class ListGroup:
     """Group of a list."""
 
     title: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ListEntry, ...]
 
 
 @cache
-def device_groups() -> tuple[Grouped, ...]:
+def device_groups() -> tuple[ListGroup, ...]:
     """Return the devices by maker and kind, the newest of a group first."""
-    places: dict[tuple[str, str], list[Entry]] = {}
+    places: dict[tuple[str, str], list[ListEntry]] = {}
     for device in reversed(hardware.devices()):
         if device.kind != "cpu":
             remark = ", ".join(filter(None, (format_memory(device.memory.value), device.architecture)))
-            places.setdefault((maker(device), _kind(device)), []).append(Entry(device.name, remark))
+            places.setdefault((maker(device), _kind(device)), []).append(ListEntry(device.name, remark))
     order = sorted(places, key=lambda place: (_rank(place[0]), place[0], _KINDS.index(place[1])))
-    return tuple(Grouped(" ".join(filter(None, place)), tuple(places[place])) for place in order)
+    return tuple(ListGroup(" ".join(filter(None, place)), tuple(places[place])) for place in order)
 
 
 def maker(device: Device) -> str:
@@ -78,7 +78,7 @@ def _kind(device: Device) -> str:
 
 
 @cache
-def model_groups() -> tuple[Grouped, ...]:
+def model_groups() -> tuple[ListGroup, ...]:
     """Return the models by family: language models first, then images, speech and recommendation."""
     language = [name for name in names() if name in SHAPES]
     counts = Counter(map(_family, language))
@@ -86,7 +86,7 @@ def model_groups() -> tuple[Grouped, ...]:
     small = families.pop("", [])
     groups = [*families.items(), ("other language models", small)]
     groups.append(("images, speech, recommendation", [name for name in names() if name not in SHAPES]))
-    return tuple(Grouped(title, tuple(map(Entry, members))) for title, members in groups if members)
+    return tuple(ListGroup(title, tuple(map(ListEntry, members))) for title, members in groups if members)
 
 
 def _family(name: str) -> str:

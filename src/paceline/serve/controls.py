@@ -13,7 +13,7 @@ from paceline.errors import UserError
 from paceline.hardware.networks import transports
 from paceline.names import SECTIONS
 from paceline.questions.asked import QUESTIONS, is_flag, options_of
-from paceline.serve.catalogue_groups import Grouped, device_groups, model_groups
+from paceline.serve.catalogue_groups import ListGroup, device_groups, model_groups
 from paceline.strategy.choices.choice import StrategyChoice
 from paceline.strategy.choices.choice_values import Bits, ByteSize, Flag, LegalValues, Name, RealNumber, WholeNumber
 from paceline.strategy.frameworks import FRAMEWORKS, ORDINARY
@@ -65,7 +65,7 @@ class Control:
     section: str = "run"
     common: bool = True
     read: Callable[[str], Any] | None = None
-    groups: tuple[Grouped, ...] = ()
+    groups: tuple[ListGroup, ...] = ()
     help: str = ""
 
     @property
@@ -198,7 +198,7 @@ def _default_text(item: StrategyChoice) -> str:
     return str(item.values.to_argument(item.default)) if isinstance(item.values, ByteSize) else item.default_text
 
 
-def _names(groups: tuple[Grouped, ...]) -> tuple[str, ...]:
+def _names(groups: tuple[ListGroup, ...]) -> tuple[str, ...]:
     return tuple(entry.name for group in groups for entry in group.entries)
 
 

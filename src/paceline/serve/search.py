@@ -25,7 +25,7 @@ from paceline.serve.controls import by_option
 from paceline.serve.question import Question
 from paceline.serve.run_cost import whole_run
 from paceline.serve.selection import Selection
-from paceline.serve.tables import Table, cost_table
+from paceline.serve.tables import FigureTable, cost_table
 from paceline.serve.verdict import Proposal
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class SearchAnswer:
 
     page: Page
     proposals: Sequence[Proposal]
-    table: Table
+    table: FigureTable
 
 
 def searched(asked: Question) -> SearchAnswer:

@@ -16,7 +16,7 @@ from paceline.reporting.values import rate_bounds
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FigureTable:
     """Numbers of a figure in SI units."""
 
     heads: tuple[str, ...]
@@ -31,7 +31,7 @@ class Table:
         return text.getvalue()
 
 
-def answer_tables(explained: Explained, gained: WhatIf | None) -> Mapping[str, Table]:
+def answer_tables(explained: Explained, gained: WhatIf | None) -> Mapping[str, FigureTable]:
     """Return the tables of the answer's figures, by the name of the file."""
     p = explained.prediction
     events = [(e.lane, e.name, e.start_s, e.end_s) for e in one_rank(p.timeline)]
@@ -42,15 +42,15 @@ def answer_tables(explained: Explained, gained: WhatIf | None) -> Mapping[str, T
     ]
     changes = [(x.title, x.speedup, x.speedup_low, x.speedup_high, x.usd_per_hour) for x in gained.changes] if gained else []
     return {
-        "step": Table(("lane", "name", "start_s", "end_s"), events),
-        "memory": Table(("part", "bytes"), [*grouped(p.memory).items(), ("available", explained.available)]),
-        "what-if": Table(("change", "speedup", "speedup_low", "speedup_high", "usd_per_hour"), changes),
-        "scaling": Table(("line", "devices", "samples_per_s", "low", "high", "fit"), scaling),
+        "step": FigureTable(("lane", "name", "start_s", "end_s"), events),
+        "memory": FigureTable(("part", "bytes"), [*grouped(p.memory).items(), ("available", explained.available)]),
+        "what-if": FigureTable(("change", "speedup", "speedup_low", "speedup_high", "usd_per_hour"), changes),
+        "scaling": FigureTable(("line", "devices", "samples_per_s", "low", "high", "fit"), scaling),
     }
 
 
-def cost_table(points: Sequence[Choice]) -> Table:
+def cost_table(points: Sequence[Choice]) -> FigureTable:
     """Return the table of cost against time."""
     heads = ("strategy", "time_s", "time_low_s", "time_high_s", "usd", "usd_low", "usd_high")
     names = heads[1:]
-    return Table(heads, [(x.title, *(getattr(x, name) for name in names)) for x in points])
+    return FigureTable(heads, [(x.title, *(getattr(x, name) for name in names)) for x in points])

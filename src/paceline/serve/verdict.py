@@ -30,7 +30,7 @@ _MARKS: dict[str, Mark] = {"fits": "ok", "may not fit": "near", "does not fit": 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerdictLine:
     """One line with its mark."""
 
     mark: Mark
@@ -47,29 +47,29 @@ class Proposal:
     address: str
 
 
-def verdicts(asked: Question, step: Prediction, run: Choice, available: float) -> list[Verdict]:
+def verdicts(asked: Question, step: Prediction, run: Choice, available: float) -> list[VerdictLine]:
     """Return the lines on memory, and on each limit that is stated."""
     mark = _MARKS[step.fit]
     size = f"{memory(step.memory_bytes)} of {memory(available)} a device"
     if mark == "off":
-        return [Verdict(mark, f"{step.headline} As chosen it needs {size}, and cannot run.")]
-    lines = [Verdict(mark, f"{step.headline} {size}." if step.headline else f"Fits: {size}.")]
+        return [VerdictLine(mark, f"{step.headline} As chosen it needs {size}, and cannot run.")]
+    lines = [VerdictLine(mark, f"{step.headline} {size}." if step.headline else f"Fits: {size}.")]
     in_time, in_budget = chances(asked, run)
     if asked.by_s is not None and in_time is not None:
         took = f"{seconds(run.time_s)}, and {seconds(asked.by_s)} are left"
         lines.append(_limit(in_time, "In time", "TOO LATE", took))
     if asked.budget_usd is not None:
         if in_budget is None:
-            lines.append(Verdict("near", "The budget is not checked: no price of this device is known."))
+            lines.append(VerdictLine("near", "The budget is not checked: no price of this device is known."))
         else:
             cost = f"{money(run.usd)} of {money(asked.budget_usd)}"
             lines.append(_limit(in_budget, "In the budget", "OVER BUDGET", cost))
     return lines
 
 
-def _limit(chance: float, kept: str, missed: str, figures: str) -> Verdict:
+def _limit(chance: float, kept: str, missed: str, figures: str) -> VerdictLine:
     likely = f"{chance:.0%} likely to keep it"
-    return Verdict("ok" if chance >= LIKELY else "off", f"{kept if chance >= LIKELY else missed}: {figures}; {likely}.")
+    return VerdictLine("ok" if chance >= LIKELY else "off", f"{kept if chance >= LIKELY else missed}: {figures}; {likely}.")
 
 
 def proposals(asked: Question, step: Prediction) -> list[Proposal]:

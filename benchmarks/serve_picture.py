@@ -20,10 +20,10 @@ CHROMIUM = "/usr/bin/chromium"
 PICTURES = Path(__file__).parents[1] / "docs/pictures"
 STATE = {
     "workload": "llama-3-8b",
-    "device": "A100 SXM 80GB",
+    "device": "H100 SXM",
     "devices-per-node": "8",
     "nodes": "2",
-    "network": "400Gb/s RoCE",
+    "network": "InfiniBand NDR",
     "precision": "bf16",
     "sharding": "zero3",
 }

@@ -42,6 +42,7 @@ FLAGS = [
 ]
 SMALL = "?workload=gpt2&device=A100+SXM+80GB&devices-per-node=4&nodes=2&network=100Gb/s&precision=bf16&sharding=zero2"
 DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+LARGE = SMALL.replace("gpt2", "llama-3-8b").replace("A100+SXM+80GB", "H100+SXM").replace("zero2", "zero3")
 NARROW = {"width": 360, "height": 780}
 ALL = ("minor", "moderate", "serious", "critical")
 """Impacts of findings of axe-core."""
@@ -115,7 +116,7 @@ def visit(browser: Any, place: str, problems: list[str], size: Any = None, schem
 def test_it_fits_the_screen_and_has_no_serious_barrier(
     browser: Any, address: str, problems: list[str], size: Any, scheme: str
 ) -> None:
-    page = visit(browser, address + SMALL, problems, size, scheme)
+    page = visit(browser, address + (LARGE if size is NARROW else SMALL), problems, size, scheme)
     page.wait_for_selector("#advice .advice")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth") and page.evaluate(STRAY) == []
     page.wait_for_selector("#search[aria-busy=false] .offers")

@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_said_first_and_has_no_price() -> None:
 
 
 def test_a_device_without_a_price_has_no_cost() -> None:
-    own = asked(device="GTX 1080", precision="fp32", **{"global-batch": "2"})
+    own = asked(device="Tesla M40", precision="fp32", **{"global-batch": "2"})
     answer = answered(own)
     assert (answer.page.cards[3]["value"] == "unknown") == (own.price is None)
     assert answer.page.sections[2].rows

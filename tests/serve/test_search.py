@@ -34,8 +34,8 @@ def test_it_says_what_to_do_and_what_it_costs() -> None:
     ("where", "drawn", "said"),
     [
         ({"device": "A100", "devices-per-node": "8", "nodes": "4", "network": "100Gb/s"}, 1, "No other strategy is both"),
-        ({"device": "A100", "devices-per-node": "2"}, 0, "is the fastest, and nothing smaller is cheaper"),
-        ({"device": "GTX 1080", "devices-per-node": "2", "precision": "fp32"}, 0, "No price of this device is known"),
+        ({"device": "GB200", "devices-per-node": "2"}, 0, "is the fastest, and nothing smaller is cheaper"),
+        ({"device": "Tesla M40", "devices-per-node": "2", "precision": "fp32"}, 0, "No price of this device is known"),
     ],
 )
 def test_cost_against_time_is_drawn_where_there_is_a_choice(where: dict[str, str], drawn: int, said: str) -> None:

@@ -19,6 +19,10 @@ from paceline.toml_file import read_toml
 _Price = TypeVar("_Price", bound="float | Price")
 GIVEN = "given by the user"
 """The provider of a price of the user's own."""
+UNDATED = "undated"
+"""The date of a listing whose source has none."""
+MOST_DEVICES = 8
+"""Most devices of a machine whose sizes no source states."""
 VARIABLE = "PACELINE_PRICES"
 """Environment variable with the path of a price file. Its prices come before those of the package."""
 
@@ -32,6 +36,8 @@ class Price:
             any number of devices can be rented.
         spot_usd_per_device_hour: price of a device that the provider may reclaim at any time; None if no source states it.
         region: region of the listing, by the provider's name; empty if the source states none.
+        alone: whether no network joins the machines.
+        market: whether it is an offer of a marketplace, taken only where no data centre lists the device.
     """
 
     device: str
@@ -42,6 +48,8 @@ class Price:
     machines: tuple[tuple[int, float], ...] = ()
     spot_usd_per_device_hour: float | None = None
     region: str = ""
+    alone: bool = False
+    market: bool = False
 
     def usd_per_hour(self, node_sizes: Iterable[int]) -> float:
         """Return dollars per hour of the machines to rent for nodes of these sizes: for each the cheapest sufficient machine,
@@ -77,6 +85,22 @@ class Price:
             return "let one by one"
         return f"let as machines of {', '.join(map(str, sizes))}: a node of fewer devices costs a whole one"
 
+    def holds(self, devices: int) -> bool:
+        """Return whether a machine has that many devices. Without a list of machines, one has up to eight, TPUs any number."""
+        if self.machines:
+            return self.machines[-1][0] >= devices
+        return devices <= MOST_DEVICES or self.provider == GIVEN or device(self.device).kind == "tpu"
+
+    @property
+    def joins(self) -> bool:
+        """True if several of its machines are let with a network between them, or the price is the user's own."""
+        return (bool(self.machines) and not self.alone) or self.provider == GIVEN
+
+    @property
+    def packaged(self) -> bool:
+        """True if the listing is of the package, not of the user's own file."""
+        return self in _read("")
+
     @property
     def seller(self) -> str:
         """Name of the provider, without the instance; empty for a user's own price."""
@@ -84,8 +108,13 @@ class Price:
 
     @property
     def listed(self) -> str:
-        """Provider and date of the listing."""
-        return f"{self.provider}, {self.date}" if self.date else self.provider
+        """Provider and age of the listing: ``AWS p3.16xlarge, listed 2026-03``; ``OCI BM.GPU4.8, undated``."""
+        return f"{self.provider}, {self.age}" if self.date else self.provider
+
+    @property
+    def age(self) -> str:
+        """Date of the listing in words; empty for a user's own price."""
+        return self.date if self.date in ("", UNDATED) else f"listed {self.date}"
 
     def __str__(self) -> str:
         dated = f"{self.listed}; {self.source}" if self.date else self.provider
@@ -138,13 +167,14 @@ def listings_of_clusters(texts: Iterable[str]) -> dict[str, float | Price]:
 
 
 def cheapest(name: str, node_sizes: Sequence[int] = (1,)) -> Price | None:
-    """Return the cheapest listing that lets nodes of these sizes; None without one. The user's own file comes first.
+    """Return the cheapest listing that lets nodes of these sizes; None without one. The user's own file comes first, then
+    data centres, then marketplaces.
 
-    Several nodes need a network between them, so they are let by those who let whole machines; where none does, by any.
+    Several nodes need a network between them, so they are let by those who let whole machines with one, else by any.
     """
     every = listings(name)
-    own = every[: _own_listings(every)] or every
-    joined = [x for x in own if x.machines and (len(node_sizes) == 1 or x.machines[-1][0] >= max(node_sizes))]
+    own = every[: _own_listings(every)] or [x for x in every if not x.market] or every
+    joined = [x for x in own if x.machines and x.joins and x.machines[-1][0] >= max(node_sizes)]
     able = joined or list(own) if len(node_sizes) > 1 else own
     return min(able, key=lambda listing: listing.usd_per_hour(node_sizes), default=None)
 
@@ -267,4 +297,6 @@ def _listing(entry: Mapping[str, Any], sources: Mapping[str, str]) -> Price:
         machines=machines,
         spot_usd_per_device_hour=float(entry["spot"]) if "spot" in entry else None,
         region=str(entry.get("region", "")),
+        alone=bool(entry.get("alone", False)),
+        market=bool(entry.get("market", False)),
     )

@@ -46,7 +46,7 @@ def test_anybody_can_run_it_in_plain_pytorch(two_nodes: Asked) -> None:
 
 
 def test_money_is_time_times_devices_times_the_price(two_nodes: Asked) -> None:
-    listed = paceline.hardware.prices.price("A100 SXM 80GB")
+    listed = paceline.hardware.prices.price("A100 SXM 80GB", node_sizes=(8, 8))
     assert listed is not None
     assert two_nodes.choice.usd == pytest.approx(listed.usd_per_hour([8, 8]) * two_nodes.choice.time_s / 3600)
 

@@ -123,7 +123,7 @@ def test_an_answer_is_about_fifteen_lines_and_names_memory_and_money() -> None:
     screen = prediction_screen(p)
     dense = paceline.predict("resnet-50", "2x8 A100", network="100Gb/s RoCE", global_batch_size=512)
     assert len(prediction_screen(dense).text(100).splitlines()) <= 18  # with every bar that a dense step has
-    assert "of 80.0 GiB a device" in screen.text() and "an hour for 16 devices (AWS" in screen.text()
+    assert "of 80.0 GiB a device" in screen.text() and "an hour for 16 devices (CoreWeave" in screen.text()
     assert screen.brief_line() == (
         f"{screen.title.removesuffix(', predicted')}: {seconds(p.step_time_s)} a step ({step_range(p)}), "
         f"{memory(p.memory_bytes)} of 80.0 GiB a device, waits for {p.bottleneck}"

@@ -12,6 +12,7 @@ from paceline.hardware import Cluster
 from paceline.hardware.prices import Price, of_devices, price
 from paceline.planning.ask.advice import WAITS, advice
 from paceline.planning.ask.answer import Asked, Upgrade, cluster_name, cluster_text
+from paceline.planning.ask.candidate_devices import promising
 from paceline.planning.ask.rentals import NODES, Rental, rentals
 from paceline.planning.ask.training_question import TrainingQuestion
 from paceline.planning.ask.upgrades import large, larger, upgrade_to, upgrades
@@ -162,7 +163,7 @@ def _keeping(question: TrainingQuestion, choice: Choice, more: Sequence[Upgrade]
     if by_s is None or min(x.choice.time_s for x in (upgrade_to(choice, choice, ""), *more)) <= by_s:
         return None
     for nodes in (NODES, *((many,) for many in MORE_NODES)):
-        if chosen := _cheapest(question, _layers(rentals(question.prices, nodes)), Goal("deadline", by_s)):
+        if chosen := _cheapest(question, _layers(_tried(question, nodes)), Goal("deadline", by_s)):
             best, rental = chosen
             return replace(upgrade_to(choice, best.best, cluster_name(best.best.cluster)), seller=rental.listing.seller)
     return None
@@ -206,7 +207,7 @@ def _rented(
     Raises NotMet if nothing fits.
     """
     goal = Goal("deadline", by_s) if by_s else Goal("budget", budget_usd) if budget_usd else Goal("cheapest")
-    usual, more = _layers(rentals(question.prices)), _layers(rentals(question.prices, MORE_NODES)) if by_s else []
+    usual, more = _layers(_tried(question, NODES)), _layers(_tried(question, MORE_NODES)) if by_s else []
     passes = dict.fromkeys([goal, Goal("fastest" if by_s else "cheapest")])
     tried = [(goal, usual), (goal, more), *((wanted, more or usual) for wanted in list(passes)[1:])]
     for wanted, layers in tried:
@@ -220,6 +221,11 @@ def _rented(
             "name more nodes and their network, such as '8x8 H100, 400Gb/s InfiniBand'",
         )
     raise NotMet(f"{question.workload.name} fits on nothing that is listed", "name a cluster: --on '8x8 H100, 400Gb/s'")
+
+
+def _tried(question: TrainingQuestion, nodes: Sequence[int]) -> list[Rental]:
+    """Return the rentals to plan on."""
+    return promising(question, rentals(question.prices, nodes))
 
 
 def _cheapest(question: TrainingQuestion, layers: Sequence[Sequence[Rental]], goal: Goal) -> tuple[Plan, Rental] | None:

@@ -1,4 +1,4 @@
-"""Rentals: all price listings as clusters, with their cost."""
+"""Rentals: all price listings of data centres as clusters, with their cost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Rental:
 
 
 def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[int] = NODES) -> tuple[Rental, ...]:
-    """Return each rentable cluster once, with its cheapest listing.
+    """Return each rentable cluster once, with its cheapest listing. Packaged listings count if they are of a data centre and of
+    GPUs, where any script of PyTorch runs.
 
     Args:
         prices: the user's own prices, which take precedence over listings of the same devices.
@@ -41,6 +42,8 @@ def rentals(prices: Mapping[str, float | Price] | None = None, nodes: Sequence[i
     """
     cheapest: dict[tuple[str, int, int, str], Rental] = {}
     for listing in every_listing():
+        if listing.market or (listing.packaged and hardware.device(listing.device).kind != "gpu"):
+            continue
         own = price(listing.device, prices)
         for cluster in _clusters(listing, nodes):
             rental = Rental(cluster, own if own and own.provider == GIVEN else listing)

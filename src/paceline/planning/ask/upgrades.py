@@ -9,8 +9,9 @@ from dataclasses import replace
 from paceline import hardware
 from paceline.errors import UserError
 from paceline.hardware import Cluster
-from paceline.hardware.prices import GIVEN, cheapest, every_listing, listings, price
+from paceline.hardware.prices import GIVEN, UNDATED, cheapest, every_listing, listings, price
 from paceline.planning.ask.answer import Upgrade, cluster_text
+from paceline.planning.ask.candidate_devices import compared
 from paceline.planning.ask.rentals import rentals
 from paceline.planning.ask.training_question import FEW, TrainingQuestion
 from paceline.planning.compare.changes import apply, parse_change
@@ -25,6 +26,8 @@ NODE_DEVICES = 8
 MOST_NODES = 64
 """Most nodes to try if a cluster is too small."""
 
+FASTER = 1.1
+"""Least speedup of other devices that are named, and of the fastest over the cheapest of them."""
 MOST_RENTED = 128
 """Most nodes to try if no cluster of the same devices fits the network."""
 
@@ -44,11 +47,13 @@ def upgrades(question: TrainingQuestion, choice: Choice) -> tuple[Upgrade, ...]:
     same = [upgrade for change in changes if (upgrade := _upgrade(question, choice, change))]
     others = [
         upgrade
-        for name in _devices_by_speed(cluster)
-        if (upgrade := _upgrade(question, choice, f"device={name}")) and upgrade.speedup > 1
+        for name in compared(question, _devices_by_speed(cluster), cluster.node_sizes)
+        if (upgrade := _upgrade(question, choice, f"device={name}")) and upgrade.speedup >= FASTER
     ]
     cheapest = min(others, key=lambda upgrade: upgrade.usd, default=None)
     fastest = max(others, key=lambda upgrade: upgrade.speedup, default=None)
+    if cheapest and fastest and fastest.speedup < FASTER * cheapest.speedup:
+        fastest = None
     return (*filter(None, [elsewhere]), *same, *(x for x in others if x is cheapest or x is fastest))
 
 
@@ -105,7 +110,10 @@ def _upgrade(question: TrainingQuestion, choice: Choice, change: str) -> Upgrade
     if best is None:
         return None
     seller, usd_there = _other_provider(question, choice, cluster)
+    listing = price(cluster.device.name, question.prices, cluster.node_sizes)
+    age = f", {UNDATED}" if seller and listing and listing.date == UNDATED else ""
     upgrade = upgrade_to(choice, best.best, _title(change, cluster, choice.cluster), change=change, seller=seller)
+    upgrade = replace(upgrade, title=upgrade.title + age)
     # A faster network has no listed price.
     return replace(upgrade, usd_there=usd_there, usd=math.nan if change.startswith("network") else upgrade.usd)
 
@@ -169,7 +177,7 @@ def _faster(cluster: Cluster) -> str:
 
 
 def _listed_devices() -> list[str]:
-    return list(dict.fromkeys(listing.device for listing in every_listing()))
+    return list(dict.fromkeys(listing.device for listing in every_listing() if not listing.market))
 
 
 def _peak(name: str) -> float:
@@ -178,8 +186,9 @@ def _peak(name: str) -> float:
 
 
 def _devices_by_speed(cluster: Cluster) -> list[str]:
-    """Return devices with a listed price and more 16-bit FLOP/s."""
-    names = [name for name in _listed_devices() if {"bf16", "fp16"} & set(hardware.device(name).precisions)]
+    """Return devices with a listed price and more 16-bit FLOP/s, GPUs or of the same kind."""
+    names = [name for name in _listed_devices() if hardware.device(name).kind in ("gpu", cluster.device.kind)]
+    names = [name for name in names if {"bf16", "fp16"} & set(hardware.device(name).precisions)]
     own = cluster.device
     least = _peak(own.name) if {"bf16", "fp16"} & set(own.precisions) else 0.0
     return [name for name in names if name != own.name and _peak(name) > least]

@@ -340,7 +340,9 @@ def _others(cluster: Cluster, precision: str) -> Iterator[Cluster]:
     """Yield the same number of listed devices of this kind with more memory, by memory, then by price."""
     device = cluster.device
     listed = [(d, price(d.name)) for d in hardware.devices() if _larger_than(d, device) and precision in d.precisions]
-    known = [(d.memory.value, listing.usd_per_device_hour, d.name, d) for d, listing in listed if listing]
+    known = [
+        (d.memory.value, listing.usd_per_device_hour, d.name, d) for d, listing in listed if listing and not listing.market
+    ]
     for *_, other in sorted(known, key=lambda of: of[:3]):
         try:
             yield cluster.changed(device=other, intra_link=hardware.link(other.link))

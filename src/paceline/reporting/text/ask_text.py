@@ -122,7 +122,7 @@ def _sold(asked: Asked) -> str:
     """Describe the source of the price, and the devices billed and used."""
     if asked.listing is None:
         return ""
-    whose = ", your price" if asked.provider == GIVEN else f", {asked.provider}"
+    whose = ", your price" if asked.provider == GIVEN else f", {asked.listing.listed}"
     used = asked.choice.cluster.world_size
     whole = f"; {asked.billed} devices are billed, {used} used: only whole machines are let"
     return whose + (whole if asked.billed > used else "")

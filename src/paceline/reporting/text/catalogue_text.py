@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from paceline.hardware import Device, Fact, Instance, Link
 from paceline.hardware.device_rows import RECALLED
-from paceline.hardware.prices import listings
+from paceline.hardware.prices import Price, dollars_text, listings
 from paceline.reporting.text.screen import GAP, Block, Pair, Paragraph, Screen, Table, heading, item
 from paceline.reporting.values import count
 from paceline.strategy import COMPRESSIONS
@@ -47,7 +47,7 @@ def hardware_screen(devices: Iterable[Device], links: Iterable[Link], instances:
             *([_instance_table(rented)] if rented else []),
             GAP,
             *([Paragraph(f"{_MARK} {RECALLED} on the page of its source", "faint")] if any(map(_recalled, sourced)) else []),
-            Paragraph("TFLOP/s of dense products. Sources of one: paceline hardware show NAME"),
+            Paragraph("TFLOP/s of dense products. Sources and prices of one: paceline hardware show NAME"),
         ),
         brief=", ".join(counted),
         why=(heading("Sources:"), *_sources(devices, links, rented)),
@@ -104,7 +104,7 @@ def device_screen(device: Device) -> Screen:
         *([Paragraph(device.note)] if device.note else []),
         Pair("link inside a node", device.link),
         *(Pair(name, text) for name, _, text in facts),
-        *(Pair("price", f"${x.usd_per_device_hour:.4g} an hour ({x.listed})") for x in prices),
+        *(Pair("price", _price(x)) for x in prices),
     ]
     peak, memory = facts[0], format_memory(device.memory.value)
     return Screen(
@@ -114,6 +114,14 @@ def device_screen(device: Device) -> Screen:
         why=(*_reason_blocks(facts), *(item(f"price: {listing}") for listing in prices)),
         why_holds="the source of every number",
     )
+
+
+def _price(listing: Price) -> str:
+    """Describe a listing: dollars of a device and hour, also of spot, the provider and the age."""
+    spot = listing.spot_usd_per_device_hour
+    reclaimable = f", spot {dollars_text(spot)}" if spot else ""
+    offer = "; a marketplace's offer" if listing.market else ""
+    return f"{dollars_text(listing.usd_per_device_hour)} an hour{reclaimable} ({listing.listed}{offer})"
 
 
 def instance_screen(instance: Instance) -> Screen:

@@ -18,7 +18,7 @@ from rows import append
 from starlette.testclient import TestClient
 
 from paceline.serve.app import application
-from paceline.serve.controls import start
+from paceline.serve.selection import start
 
 COLUMNS = ("what", "workload", "calls", "median_ms", "p90_ms", "slowest_ms", "processor_median_ms")
 WORKLOADS = ("llama-3-8b", "resnet-50", "bert-large", "gpt2-xl", "mixtral-8x7b")

@@ -29,12 +29,13 @@ def test_the_first_lines_say_which_precision_was_taken(capsys: pytest.CaptureFix
 def test_what_would_fit_is_the_answer_and_the_rest_is_behind_why(capsys: pytest.CaptureFixture[str]) -> None:
     job = "predict llama-3-8b --seq-len 6k --device A100 --devices-per-node 8"
     out = run(capsys, job)[1]
-    assert [line.split("  ")[0] for line in out.splitlines()[8:14]] == [
+    assert [line.split("  ")[0] for line in out.splitlines()[8:15]] == [
         "As asked, a device needs 213 GiB and has 80.0 GiB. What would fit, the nearest",
         "first:",
         "",
         "--global-batch 8 --sharding zero3",
         "--global-batch 8 --tensor 4 --sequence",
+        "--device MI325X --global-batch 8",
         "paceline predict llama-3-8b --seq-len 6144 --device A100 --devices-per-node 8 \\",
     ]
     assert len(out.splitlines()) <= 24 and "As if it fitted: " in out and "step time" not in out

@@ -106,7 +106,7 @@ def test_records_correct_the_answer(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize(
     ("on", "provider", "each"),
-    [("Azure ND H100 v5", "Azure ND96isr_H100_v5", 12.29), ("2x a3-highgpu-8g", "GCP a3-highgpu-1g", 10.9791)],
+    [("Azure ND H100 v5", "Azure ND96isr_H100_v5", 12.29), ("2x a3-highgpu-8g", "GCP a3-highgpu-8g", 11.06125)],
 )
 def test_a_named_instance_has_its_providers_price(
     on: str, provider: str, each: float, capsys: pytest.CaptureFixture[str]
@@ -156,5 +156,5 @@ def test_a_longer_sequence_than_fits_is_answered_with_lighter_jobs_that_do(capsy
 
 
 def test_in_brief_what_does_not_fit_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    line = run(capsys, "ask llama-3-8b --on 'RTX 4090' --lora r=16 --tokens 10M --by 1h --budget 50 --brief")[1]
+    line = run(capsys, "ask llama-3-8b --on 'RTX 4090 D' --lora r=16 --tokens 10M --by 1h --budget 50 --brief")[1]
     assert line.casefold().count("not fit") == 1 and "within 60 min: " in line and "within $50.00: unknown" in line
